@@ -1,20 +1,19 @@
 """The process of the hooks: it reads `events.jsonl` as it grows and calls each hook with each event.
 
-The coordinator starts it, with a socket for warnings. Once the coordinator has closed its side, or has died, the process reads the
-rest of the file, closes the hooks and exits.
+The coordinator starts it, with a pipe for warnings. Once the coordinator has sent an empty message, or has died, the process reads
+the rest of the file, closes the hooks and exits.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import select
-import socket
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,7 +24,6 @@ from partrain.record.events import StartEvent, UnknownEvent, decode, is_sound
 from partrain.record.file_names import EVENTS, JOB
 from partrain.record.run_state import RunState
 from partrain.record.tail import Tail
-from partrain.system.children import leave_signals_to_command
 
 POLL_S = 0.5
 """Seconds between two looks at the file."""
@@ -34,13 +32,13 @@ POLL_S = 0.5
 class Follower:
     """Feeds the events of a run to its hooks."""
 
-    def __init__(self, folder: Path, points: list[tuple[str, str]], before: int, metrics: int | None, warnings: socket.socket):
+    def __init__(self, folder: Path, points: list[tuple[str, str]], before: int, metrics: int | None, pipe: Connection):
         """Import the hooks.
 
         `points` are names and values of entry points, `before` the size of `events.jsonl` at the beginning of this session,
         `metrics` the descriptor of a listening socket for Prometheus.
         """
-        self._folder, self._before, self._warnings = folder, before, warnings
+        self._folder, self._before, self._pipe = folder, before, pipe
         self._state, self._lock = RunState(), Lock()
         self._tail, self._read = Tail(folder / EVENTS), 0
         self._hooks: dict[str, Hook] = {}
@@ -100,7 +98,7 @@ class Follower:
 
     def _warn(self, text: str) -> None:
         try:
-            self._warnings.sendall(text.encode() + b"\n")
+            self._pipe.send_bytes(text.encode())
         except OSError:  # the coordinator has died
             print(text, flush=True)
 
@@ -120,15 +118,14 @@ class Follower:
                 yield line, earlier
 
 
-def main(settings: str) -> None:
-    """Follow a run until the coordinator closes the socket. `settings` are those of `HookProcess`, as JSON."""
-    leave_signals_to_command()
+def main(pipe: Connection, folder: Path, points: list[tuple[str, str]], before: int, metrics: int | None = None) -> None:
+    """Follow a run until the coordinator says through the pipe that it is over. See `Follower`."""
+    warnings.simplefilter("ignore")
     os.nice(5)  # the workers come first; a lower priority would starve it on a busy machine until the run is over
-    given = json.loads(settings)
-    with socket.socket(fileno=given["warnings"]) as warnings:
-        follower = Follower(Path(given["folder"]), given["points"], given["before"], given["metrics"], warnings)
+    with pipe:
+        follower = Follower(folder, points, before, metrics, pipe)
         ending = False
         while not ending:
-            ending = bool(select.select([warnings], [], [], POLL_S)[0])  # the coordinator sends nothing: this is its end
+            ending = pipe.poll(POLL_S)
             follower.feed()
         follower.close()

@@ -59,11 +59,11 @@ def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
     """Plan a job for its data set; a stream is asked for the lengths of its shards."""
     job, shards = loaded.job, None
     if dataset.stream:
-        from partrain.data.user.stream import lengths  # few jobs have a stream
+        from partrain.data.user.pipe import shard_lengths  # few jobs have a stream
 
         size = machines * sum(group.count for group in job.workers)
         assert isinstance(job.dataset, UserData)
-        shards = lengths(job.dataset, loaded.folder, size) if dataset.stream.counted else [None] * size
+        shards = shard_lengths(job.dataset, loaded.folder, size) if dataset.stream.counted else [None] * size
     return make_plan(job, dataset.items, machines, shards)
 
 

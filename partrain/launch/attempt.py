@@ -131,34 +131,30 @@ class Attempt:
             self._initial.free()
             self._initial = None
 
-    def _start_process(self, ranks: tuple[int, ...], main: Callable[[ProcessSpec], None], name: str) -> None:
-        def spec(pipe: Connection) -> ProcessSpec:
-            return ProcessSpec(
-                job=self.job,
-                folder=self._folder,
-                plan=self.plan,
-                ranks=ranks,
-                members=self.members,
-                machine=self._machine,
-                arena_fd=MemoryFile(self.arena.descriptor),
-                dataset_fd=MemoryFile(self._dataset_fd),
-                dataset=self._dataset,
-                pipe=pipe,
-                progress=self.start.progress,
-                elapsed=self.start.elapsed,
-                resuming=self.start.resuming,
-                parent=forkserver.pid(),
-                memory=self._memory,
-                other_workers=self.start.other_workers,
-                known_rounds=self._known_rounds,
-                caps=self.start.caps,
-                ended=self._ended,
-                start_file=self._initial.file if self._initial else None,
-                start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
-                try_built_in=self.try_built_in,
-            )
-
-        self.processes.start(ranks[0], name, main, spec)
+    def _start_process(self, ranks: tuple[int, ...], main: Callable[[Connection, ProcessSpec], None], name: str) -> None:
+        spec = ProcessSpec(
+            job=self.job,
+            folder=self._folder,
+            plan=self.plan,
+            ranks=ranks,
+            members=self.members,
+            machine=self._machine,
+            arena_fd=MemoryFile(self.arena.descriptor),
+            dataset_fd=MemoryFile(self._dataset_fd),
+            dataset=self._dataset,
+            progress=self.start.progress,
+            elapsed=self.start.elapsed,
+            resuming=self.start.resuming,
+            memory=self._memory,
+            other_workers=self.start.other_workers,
+            known_rounds=self._known_rounds,
+            caps=self.start.caps,
+            ended=self._ended,
+            start_file=self._initial.file if self._initial else None,
+            start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
+            try_built_in=self.try_built_in,
+        )
+        self.processes[ranks[0]] = forkserver.start_process(name, main, spec)
 
     def receive(self, ready: list[Any]) -> Iterator[Message]:
         """Yield the messages of processes with something `ready`. Readiness and ends are noted here."""
@@ -183,7 +179,7 @@ class Attempt:
 
     def _on_exit(self, rank: int, code: int | None) -> None:
         """Raise unless the process had nothing left to do. The center's parts end when all workers have left them."""
-        if self.processes.forkserver_died(code) and not self.complete:
+        if code is None and not self.complete:
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self.dry_running:
             kind = WorkersLost if code == -signal.SIGKILL else UserCodeFailed  # the kernel or a person, not the code itself

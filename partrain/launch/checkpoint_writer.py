@@ -6,23 +6,19 @@ A process of its own, because HDF5 holds Python's lock while it works and a cras
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 import time
 import traceback
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
-from partrain.system.children import leave_signals_to_command
-from partrain.system.parent_death import describe_exit, die_with_parent
+from partrain.system.child_process import ChildProcess
 from partrain.system.surroundings import starting_process
 from partrain.training.snapshot_layout import SlotMap
 
@@ -34,9 +30,6 @@ BUSY_SHARE = 0.005
 """Share of a core that a coalescing writer takes at most: on a small machine it is a worker's core."""
 LONGEST_REST_S = 30.0
 """Longest rest of the writer, however long a file took."""
-
-LETTING_GO_S = 5.0
-"""A killed writer has this long to exit."""
 
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 """Columns of `/history`, one row per round; NaN where a round was not judged. Those of `own_columns` follow."""
@@ -91,14 +84,9 @@ class Writer:
 
     def __init__(self, context: CheckpointContext) -> None:
         self._context = context
-        self.pipe, theirs = Pipe()
-        parent = os.getpid()
         with starting_process():
-            self._pid = os.fork()
-        if not self._pid:
-            self.pipe.close()
-            _child(theirs, context, parent)
-        theirs.close()
+            self._child = ChildProcess.fork(lambda pipe: _serve(pipe, context))
+        self.pipe = self._child.pipe
         self.busy = self.broken = False
         """`broken`: the writer failed and takes no more snapshots."""
 
@@ -128,47 +116,25 @@ class Writer:
 
     def _lost(self) -> WriterLost:
         """Build the failure of a writer that has died."""
-        _, status = os.waitpid(self._pid, 0)
-        self._pid, self.broken = 0, True
-        return WriterLost(f"the checkpoint writer {describe_exit(os.waitstatus_to_exitcode(status))}")
+        self.broken = True
+        return WriterLost(f"the checkpoint writer {self._child.end_in_words()}")
 
     def cpu_time(self) -> list[bytes]:
         """Give the CPU time of the writer process. A change means it is making progress."""
-        return Path(f"/proc/{self._pid}/stat").read_bytes().rpartition(b")")[2].split()[11:13]
+        return Path(f"/proc/{self._child.pid}/stat").read_bytes().rpartition(b")")[2].split()[11:13]
 
     def close(self) -> None:
         """Stop the writer after its current file; kill a broken one, and leave it behind if the disk does not let it exit."""
         self.pipe.close()
-        if self._pid:
-            if self.broken:
-                os.kill(self._pid, signal.SIGKILL)
-            until = time.monotonic() + LETTING_GO_S
-            while not os.waitpid(self._pid, os.WNOHANG if self.broken else 0)[0] and time.monotonic() < until:
-                time.sleep(0.01)
-            self._pid = 0
+        self._child.stop(0.0 if self.broken else None)
 
 
-def _child(pipe: Connection, context: CheckpointContext, parent: int) -> None:
-    """Write snapshots until the coordinator closes the pipe. Never returns."""
-    status = 1
-    try:
-        die_with_parent(parent)
-        leave_signals_to_command()
-        signal.set_wakeup_fd(-1)
-        while True:
-            try:
-                slot, progress, rows = pipe.recv()
-            except EOFError:
-                break
-            context.append(rows)
-            pipe.send(_guarded(lambda: commit(context, slot, progress)))  # noqa: B023
-        status = 0
-    except BrokenPipeError:
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
+def _serve(pipe: Connection, context: CheckpointContext) -> None:
+    """Write snapshots until the coordinator closes the pipe."""
+    while True:
+        slot, progress, rows = pipe.recv()
+        context.append(rows)
+        pipe.send(_guarded(lambda: commit(context, slot, progress)))  # noqa: B023
 
 
 def _guarded(work: Callable[[], Any]) -> Any:

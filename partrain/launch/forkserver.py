@@ -19,18 +19,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import context, forkserver, get_context, process, resource_tracker, util
+from multiprocessing import Pipe, context, forkserver, get_context, process, resource_tracker, util
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from partrain.errors import Failure
+from partrain.errors import Failure, WorkersLost
+from partrain.system.child_process import ChildProcess
 from partrain.system.children import COMMAND_SIGNALS, FIXED_HASHES, SAFE_PATH
-from partrain.system.parent_death import PARENT, orphans_ended
-from partrain.system.surroundings import starting_process, surroundings_failure
+from partrain.system.parent_death import PARENT, die_with_parent, orphans_ended
+from partrain.system.startup import STARTUP_LIMIT_S
+from partrain.system.surroundings import raise_open_files, starting_process, surroundings_failure
 
 _server: Any = forkserver._forkserver
 _default_context: Any = context._default_context
@@ -42,6 +44,10 @@ _socket = -1
 _adopted = False
 """The forkserver is that of the workflow runner, which started this process."""
 
+OTHER_EXIT_S = 0.3
+"""A killed process closes its connections before it exits: at most this much earlier."""
+UNKNOWN_EXIT = 255
+"""The exit code of a process that the forkserver could not wait for, among others."""
 AFTER_CHILDREN = -1
 """Priority of what multiprocessing does at the end of a process after it has waited for its children."""
 
@@ -152,6 +158,46 @@ def adopt(given: SharedForkserver) -> None:
     _adopted = True
 
 
+def start_process(name: str, main: Callable[..., None], *arguments: Any) -> ChildProcess:
+    """Fork a process that calls `main(pipe, *arguments)`. It ends with the forkserver: its exit code is None then.
+
+    Raises WorkersLost if the forkserver dies, or gives no answer.
+    """
+    context = start()
+    ours, theirs = Pipe()
+    process = context.Process(target=_run_child, args=(pid(), main, theirs, *arguments), name=name, daemon=False)
+    frozen = threading.Timer(STARTUP_LIMIT_S, kill)  # the start waits for its answer without a limit
+    frozen.daemon = True
+    try:
+        with theirs, without_main():
+            frozen.start()
+            process.start()
+    except (EOFError, OSError, RuntimeError) as error:
+        ours.close()
+        if failure := _start_failure(error):
+            raise failure from None
+        if isinstance(error, RuntimeError):
+            raise
+        why = "the process that starts workers was killed"
+        if not died(OTHER_EXIT_S):
+            why = f"the process that starts workers gave no answer; if it lacks open files, {raise_open_files()}"
+        raise WorkersLost(f"{name} could not be started: {why} ({type(error).__name__})") from None
+    finally:
+        frozen.cancel()
+
+    def reap() -> int | None:
+        process.join()
+        return None if process.exitcode == UNKNOWN_EXIT and died(OTHER_EXIT_S) else process.exitcode
+
+    assert process.pid is not None
+    return ChildProcess(process.pid, process.sentinel, reap, ours)
+
+
+def _run_child(server: int, main: Callable[..., None], *arguments: Any) -> None:
+    die_with_parent(server)
+    main(*arguments)
+
+
 def died(patience_s: float) -> bool:
     """Tell if the forkserver has died. Its children may exit up to `patience_s` seconds before it does."""
     until = time.monotonic() + patience_s
@@ -167,13 +213,13 @@ def died(patience_s: float) -> bool:
     return not _adopted
 
 
-def start_failure(error: Exception, patience_s: float) -> Failure | None:
+def _start_failure(error: Exception) -> Failure | None:
     """Return the failure that explains why the forkserver could not start a process; None if the surroundings are in order.
 
-    The forkserver may have met it: its exit status is then the number of its error. See `died` for `patience_s`.
+    The forkserver may have met it: its exit status is then the number of its error.
     """
     failure = surroundings_failure(error, starting=True)
-    if failure is None and pid() and pid() == _ours and died(patience_s):
+    if failure is None and pid() and pid() == _ours and died(OTHER_EXIT_S):
         with suppress(ChildProcessError):
             ended = os.waitid(os.P_PID, pid(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended and ended.si_code == os.CLD_EXITED:

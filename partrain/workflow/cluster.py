@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from partrain.errors import INTERRUPTED, Failure
 from partrain.record.file_names import CHECKPOINT
 from partrain.system.atomic_file import atomic_file
+from partrain.system.child_process import ChildProcess
 from partrain.system.children import SAFE_PATH
 from partrain.system.regular_file import open_to_append, read_object, read_regular
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
@@ -166,15 +166,13 @@ class _Attempt:
             process = self._start()
         except OSError as error:
             return TaskOutcome(0, f"{self.task.words[0]}: {error.strerror} on {os.uname().nodename}")
-        while process.poll() is None:
-            if self._replaced():
-                os.killpg(process.pid, signal.SIGKILL)
-            for number in self._signals():
-                os.killpg(process.pid, number)
-            time.sleep(POLL_S)
-        return TaskOutcome(process.returncode)
+        while not process.wait(POLL_S):
+            for number in [signal.SIGKILL] if self._replaced() else self._signals():
+                process.signal(number)
+        assert process.exit_code is not None
+        return TaskOutcome(process.exit_code)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> ChildProcess:
         folder, words = self.task.folder, self.task.words
         if self.task.resume_words and (folder / CHECKPOINT).exists():
             words = self.task.resume_words
@@ -184,9 +182,9 @@ class _Attempt:
         with open(open_to_append(folder / LOG), "ab") as log:
             output = (folder / OUTPUT).open("wb") if "--json" in words and not self.task.is_program else log
             with output:
-                return subprocess.Popen(
-                    [*guard, *program, *words], cwd=self.task.base, stdin=subprocess.DEVNULL, stdout=output, stderr=log,
-                    env=program_environment(folder), start_new_session=True,
+                return ChildProcess.program(
+                    [*guard, *program, *words], cwd=self.task.base, stdout=output, stderr=log, env=program_environment(folder),
+                    start_new_session=True,
                 )  # fmt: skip
 
     def _replaced(self) -> bool:

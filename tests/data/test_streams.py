@@ -285,8 +285,8 @@ def test_refused_where_only_running_code_tells(tmp_path: Path) -> None:
     ("deed", "code", "words"),
     [
         ("if place == 30: raise KeyError('gone')", 71, "worker {rank}, pass 0: item 30: KeyError: 'gone'"),
-        ("if place == 30: import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 71, "`own.py:Sums` was ended by SIGKILL before all items were read"),
-        ("if place == 30: import os; os._exit(3)", 71, "`own.py:Sums` left its process (status 3) before all items were read"),
+        ("if place == 30: import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 71, "`own.py:Sums`: its process was killed by SIGKILL"),
+        ("if place == 30: import os; os._exit(3)", 71, "`own.py:Sums`: its process ended with exit status 3 before its work was done"),
     ],
 )  # fmt: skip
 def test_a_stream_that_fails_ends_the_run(tmp_path: Path, deed: str, code: int, words: str) -> None:

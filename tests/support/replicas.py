@@ -153,11 +153,9 @@ class Trainer:
                 None,
                 Handed(stock),
                 dataset.info,
-                channel,
                 progress,
                 0.0,
                 bool(since),
-                os.getpid(),
                 memory_limits(),
             )
             with self.on() if devices[group.rank] != "cpu" else nullcontext():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.parts import known_parts
-from partrain.data.user.pipe import UnequalLengths, running
+from partrain.data.user.pipe import DataProcess, UnequalLengths
 from partrain.data.user.section import UserData
 from partrain.data.user.work import Reading
 from partrain.errors import InputMissing, UserCodeFailed
@@ -41,7 +42,7 @@ def load(section: UserData, folder: Path, allocate: Allocate, training: Training
 
 
 def _load(section: UserData, folder: Path, allocate: Allocate, held: bool) -> Dataset:
-    with running(section, folder, Reading(held)) as process:
+    with closing(DataProcess(section, folder, Reading(held))) as process:
         told = process.receive()
         slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in told["arrays"].items()})
         buffer = allocate(slots[-1].end)

@@ -1,25 +1,21 @@
-"""The pipes to the process that runs a user's data set: this is the side of the process that started it."""
+"""The pipe to the process that runs a user's data set: this is the side of the process that started it."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pickle
-import select
-import signal
-import subprocess
-import sys
+import socket
+import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from partrain.data.user.section import UserData
-from partrain.data.user.work import Work
+from partrain.data.user.work import Lengths, Work
 from partrain.errors import Stalled, UserCodeFailed
-from partrain.system.children import FIXED_HASHES, SAFE_PATH
+from partrain.system.child_process import ChildProcess
 from partrain.system.startup import STARTUP_LIMIT_S
 from partrain.system.surroundings import starting_process
 
@@ -41,9 +37,6 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
         _limit.reset(token)
 
 
-_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from partrain.data.user.process import main; main()"
-
-
 class UnequalLengths(Exception):
     """Items turned out to have other lengths than the first, or no known number."""
 
@@ -53,94 +46,60 @@ class DataProcess:
 
     def __init__(self, section: UserData, folder: Path, work: Work, on_wait: Callable[[], None] = lambda: None) -> None:
         """Start it. `on_wait` is called now and then while its messages are awaited."""
-        self._name = section.name
-        words = [sys.executable, *SAFE_PATH, "-c", _CHILD, json.dumps(sys.path)]
+        self._what, self._on_wait, self._limit_s = f"[dataset] name: `{section.name}`", on_wait, _limit.get()
         with starting_process():
-            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | FIXED_HASHES)
-        assert self._process.stdin
-        assert self._process.stdout
-        self._requests = self._process.stdin
-        patient = _Patient(self._process.stdout.fileno(), f"[dataset] name: `{section.name}`", on_wait)
-        self._messages: IO[bytes] = io.BufferedReader(patient)
-        with suppress(BrokenPipeError):
-            self._requests.write(pickle.dumps((section, folder, os.getpid(), work)))
-            self._requests.flush()
+            self._child = ChildProcess.python("partrain.data.user.process", section, folder, work)
+        with socket.socket(fileno=os.dup(self._child.pipe.fileno())) as ours:  # it may freeze in the middle of a message
+            ours.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(self._limit_s), int(self._limit_s % 1 * 1e6))
+            )
 
     def request(self, **content: Any) -> None:
         """Send a request. If the process has ended, `receive` tells why."""
-        with suppress(BrokenPipeError):
-            self._requests.write(json.dumps(content).encode() + b"\n")
-            self._requests.flush()
+        with suppress(ConnectionError):
+            self._child.pipe.send(content)
 
     def receive(self) -> dict[str, Any]:
         """Receive the next message that is more than a sign of life; raises the error that it reports."""
-        said: dict[str, Any] = {"alive": True}
-        while "alive" in said:
-            line = self._messages.readline()
-            if not line.endswith(b"\n"):
-                raise self._ended()
-            said = json.loads(line)
-        if "unequal" in said:
+        message: dict[str, Any] = {"alive": True}
+        while "alive" in message:
+            message = json.loads(self._read(self._child.pipe.recv_bytes))
+        if "unequal" in message:
             raise UnequalLengths
-        if "failed" in said:
-            raise UserCodeFailed(said["failed"], said["detail"])
-        return said
+        if "failed" in message:
+            raise UserCodeFailed(message["failed"], message["detail"])
+        return message
 
     def fill(self, part: memoryview) -> None:
-        """Fill `part` with the bytes behind a message."""
-        position = 0
-        while position < len(part):
-            count = self._messages.readinto(part[position:])  # type: ignore[attr-defined]
-            if not count:
-                raise self._ended()
-            position += count
+        """Fill `part` with the bytes that follow a message."""
+        while len(part):
+            part = part[self._read(self._child.pipe.recv_bytes_into, part) :]
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-        with suppress(BrokenPipeError):
-            self._requests.close()
-        assert self._process.stdout
-        self._process.stdout.close()
+        self._child.stop()
 
-    def _ended(self) -> UserCodeFailed:
-        """Describe how a process ended that gives no more items. It may have closed its stream, and run on."""
+    def _read(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the pipe. Raises Stalled if nothing comes for the limit, UserCodeFailed if the process has ended."""
+        waited, step = 0.0, min(_BEAT_S, self._limit_s / 4)
         try:
-            status = self._process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            how = "closed the stream of its items"
-        else:
-            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left its process (status {status})"
-        return UserCodeFailed(f"[dataset] name: `{self._name}` {how} before all items were read")
+            while not self._child.pipe.poll(step):
+                waited += step
+                self._on_wait()
+                if waited >= self._limit_s:
+                    raise BlockingIOError
+            return read(*arguments)
+        except BlockingIOError:
+            advice = "raise [transport] stall_seconds if one item may take that long"
+            raise Stalled(f"{self._what} gave no item for {self._limit_s:g} s; {advice}") from None
+        except (EOFError, OSError):
+            if not self._child.wait(EXIT_S):  # it runs on
+                raise UserCodeFailed(f"{self._what} closed the stream of its items before all items were read") from None
+            raise UserCodeFailed(f"{self._what}: its process {self._child.end_in_words()}") from None
 
 
-@contextmanager
-def running(section: UserData, folder: Path, work: Work) -> Iterator[DataProcess]:
-    """Start the process of a data set, and end it afterwards."""
-    process = DataProcess(section, folder, work)
-    try:
-        yield process
-    finally:
-        process.close()
-
-
-class _Patient(io.RawIOBase):
-    """The reading end of a pipe. Raises Stalled, which names `what`, if nothing comes for the limit."""
-
-    def __init__(self, descriptor: int, what: str, on_wait: Callable[[], None]) -> None:
-        self._descriptor, self._what, self._on_wait = descriptor, what, on_wait
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        limit, waited = _limit.get(), 0.0
-        step = min(_BEAT_S, limit / 4)
-        while not select.select([self._descriptor], [], [], step)[0]:
-            waited += step
-            self._on_wait()
-            if waited >= limit:
-                advice = "raise [transport] stall_seconds if one item may take that long"
-                raise Stalled(f"{self._what} gave no item for {limit:g} s; {advice}")
-        return os.readv(self._descriptor, [buffer])
+def shard_lengths(section: UserData, folder: Path, size: int) -> list[int | None]:
+    """Ask user code for the items of each worker's shard in each pass."""
+    with closing(DataProcess(section, folder, Lengths(size))) as process:
+        lengths: list[int | None] = process.receive()["lengths"]
+    return lengths

@@ -1,25 +1,23 @@
 """The process that runs a user's data set: item by item, checked, and written to a pipe.
 
-Each message is a line of JSON. The first lists the arrays to come and their task. Then come blocks of arrays, their bytes behind
-the line, and an empty message at the end. Signs of life come between them. An error message can replace any of them.
+Each message is a JSON table. The first lists the arrays to come and their task. Then come blocks of arrays, their bytes after the
+message, and an empty message at the end. Signs of life come between them. An error message can replace any of them.
 
-The process of a worker's stream answers requests, which are lines of JSON on stdin: see `data.user.stream`.
+The process of a worker's stream answers requests: see `training.stream_batches`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
-import pickle
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from multiprocessing import current_process
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,44 +29,37 @@ from partrain.data.user.forms import ItemForm, convert, failure, input_form, tar
 from partrain.data.user.packed import Columns, PackedItems, UnequalItems, has_several
 from partrain.data.user.shard import Batch, Shard, Source, is_stream, seed_generators
 from partrain.data.user.streamed import streamed
-from partrain.data.user.work import Cursor, Lengths, Share, Work
+from partrain.data.user.work import Lengths, Share, Work
 from partrain.errors import Failure, UserCodeFailed
-from partrain.system.children import leave_signals_to_command
 
 if TYPE_CHECKING:
     from partrain.data.user.section import UserData
 
 _BLOCK = 1 << 20
-"""Bytes of inputs written at a time."""
+"""Bytes written at a time."""
 BEAT_S = 1.0
 """Seconds between two signs of life while items take long."""
-_PR_SET_PDEATHSIG = 1
 _TASKS = {"label": "classification", "numbers": "regression", "tokens": "language"}
 """Task for each form of targets."""
 
 
-def main() -> None:
-    """Run the process: the section comes on stdin, items go to stdout, prints of user code to stderr."""
-    section, folder, parent, work = pickle.load(sys.stdin.buffer)
+def main(pipe: Connection, section: UserData, folder: Path, work: Work) -> None:
+    """Run the process: items go to the pipe, prints of user code to stderr."""
     current_process().name = "partrain dataset"  # a user's script that trains must not train here
-    leave_signals_to_command()  # this process ends with it
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-    with os.fdopen(os.dup(1), "wb") as out:
+    with suppress(OSError):  # a script may have closed them
         os.dup2(2, 1)
-        try:
-            _make(section, folder, work, out)
-        except UnequalItems:
-            _send(out, unequal=True)
-        except Failure as known:
-            _send(out, failed=known.message, detail=known.detail)
-        except BaseException as error:
-            users = failure(f"[dataset] name: `{section.name}`", error)
-            _send(out, failed=users.message, detail=users.detail)
+    try:
+        _make(section, folder, work, pipe)
+    except UnequalItems:
+        _send(pipe, unequal=True)
+    except Failure as known:
+        _send(pipe, failed=known.message, detail=known.detail)
+    except BaseException as error:
+        users = failure(f"[dataset] name: `{section.name}`", error)
+        _send(pipe, failed=users.message, detail=users.detail)
 
 
-def _make(section: UserData, folder: Path, work: Work, out: IO[bytes]) -> None:
+def _make(section: UserData, folder: Path, work: Work, out: Connection) -> None:
     """Make the data set, and do the work that is wanted of it."""
     seed_generators(0)
     usercode.find("dataset", section, folder)
@@ -78,7 +69,7 @@ def _make(section: UserData, folder: Path, work: Work, out: IO[bytes]) -> None:
         source = Source(data, section.name, on_item)
         _send(out, lengths=[source.length(rank, work.size) for rank in range(work.size)])
     elif isinstance(work, Share):
-        _serve(Shard(Source(data, section.name, on_item), *work), sys.stdin.buffer, out)
+        _serve(Shard(Source(data, section.name, on_item), *work[:5]), work, out)
     elif is_stream(data):
         parts, about = streamed(Source(data, section.name, on_item), section.validation)
         _write(parts, out, stream=about)
@@ -86,19 +77,19 @@ def _make(section: UserData, folder: Path, work: Work, out: IO[bytes]) -> None:
         _write(_parts(data, section, work.held, on_item), out)
 
 
-def _serve(shard: Shard, requests: IO[bytes], out: IO[bytes]) -> None:
+def _serve(shard: Shard, work: Share, pipe: Connection) -> None:
     """Send batches as they are requested, and make the next one meanwhile."""
     batches: Iterator[Batch] = iter(())
     ready: Batch | None = None
-    while line := requests.readline():
-        if start := json.loads(line).get("start"):
-            batches = shard.batches(Cursor(*start), *json.loads(line)["order"])
-        elif ready:
-            _send(out, cursor=ready.cursor, items=len(ready.targets), bytes=[ready.inputs.nbytes, ready.targets.nbytes])
-            for array in ready[:2]:
-                out.write(array.data)
-            out.flush()
-        ready = next(batches)
+    with suppress(EOFError, ConnectionError):  # the worker has ended
+        while True:
+            if start := pipe.recv().get("start"):
+                batches = shard.batches(start, work.length, work.whole_passes)
+            elif ready:
+                _send(pipe, cursor=ready.cursor, items=len(ready.targets))
+                _send_array(pipe, ready.inputs)
+                _send_array(pipe, ready.targets)
+            ready = next(batches)
 
 
 def _parts(data: Any, section: UserData, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
@@ -156,7 +147,7 @@ def _first(data: Any, what: str) -> Any:
         raise failure(f"[dataset] name: {what}: item 0", error) from None
 
 
-def _write(parts: Mapping[str, UserItems | PackedItems], out: IO[bytes], **more: Any) -> None:
+def _write(parts: Mapping[str, UserItems | PackedItems], out: Connection, **more: Any) -> None:
     """Write the arrays of all parts. `more` goes with the first message."""
     first = parts[""]
     rows = first.parts() if isinstance(first, PackedItems) else []
@@ -176,14 +167,14 @@ def _write(parts: Mapping[str, UserItems | PackedItems], out: IO[bytes], **more:
         for pair in items.blocks():
             for role, block in zip(kinds, pair, strict=True):
                 _send(out, array=f"{prefix}{role}", bytes=block.nbytes)
-                out.write(block.data)
+                _send_array(out, block)
     _send(out)
 
 
 class _Beat:
     """A sign of life after an item, at most one each BEAT_S."""
 
-    def __init__(self, out: IO[bytes]) -> None:
+    def __init__(self, out: Connection) -> None:
         self._out, self._sent = out, time.monotonic()
 
     def __call__(self) -> None:
@@ -192,9 +183,14 @@ class _Beat:
             _send(self._out, alive=True)
 
 
-def _send(out: IO[bytes], **content: Any) -> None:
-    out.write(json.dumps(content).encode() + b"\n")
-    out.flush()
+def _send(out: Connection, **content: Any) -> None:
+    out.send_bytes(json.dumps(content).encode())
+
+
+def _send_array(out: Connection, array: NDArray[Any]) -> None:
+    content = array.reshape(-1).view(np.uint8).data
+    for start in range(0, len(content), _BLOCK):
+        out.send_bytes(content[start : start + _BLOCK])
 
 
 class UserItems:

@@ -40,6 +40,10 @@ class Share(NamedTuple):
     size: int
     seed: int
     batch_size: int
+    length: int | None
+    """Items of the shard in each pass, if known."""
+    whole_passes: bool
+    """The last batch of a pass may be short; otherwise batches run on into the next pass. They need the length."""
 
 
 Work = Reading | Lengths | Share

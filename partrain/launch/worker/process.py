@@ -44,6 +44,7 @@ from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.round_caps import RoundCaps
 from partrain.training.snapshot import PROBE, restore, save, slot_map
 from partrain.training.stop import Progress
+from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
 
@@ -139,7 +140,6 @@ class WorkerProcess:
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
         setup = WorkerSetup(rank, spec, self._heartbeat)
-        self._stream = setup.stream
         if rank == spec.members[0] and (text := setup.memory.warning(spec.memory)):
             channel.send(MemoryTight(text))
         if isinstance(spec.job.task, UserTask):
@@ -164,7 +164,7 @@ class WorkerProcess:
             len(spec.plan.shares),
             self.state,
             self.group.center_client,
-            setup.stream is not None,
+            spec.dataset.stream is not None,
             len(self._probe()) if spec.job.network_code else 0,
         )
         self._slots = arena.map_slots(rows_end, self.map.size)
@@ -239,8 +239,8 @@ class WorkerProcess:
         )
         ending = run(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
         self.group.center_client.leave()
-        if self._stream:
-            self._stream.close()
+        if isinstance(self.worker.batches, StreamBatches):
+            self.worker.batches.close()
         return ending
 
     def _heartbeat(self) -> None:

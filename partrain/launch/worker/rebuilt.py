@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import build_drawn
 from partrain.models.answers import agree, answers_to
 from partrain.models.attributes import digests, line_of
+from partrain.system.child_process import ChildProcess
 from partrain.system.surroundings import starting_process
 
 ROUNDING = 1e-5
@@ -34,18 +37,13 @@ class SecondProcess:
         """Fork it. It ends with this process."""
         self._name = spec.job.model.name
         self._memory = os.memfd_create("network")
-        (start, self._start), (self._verdict, verdict) = os.pipe(), os.pipe()
         with starting_process():
-            self._pid = os.fork()
-        if not self._pid:
-            try:
-                os.close(self._start)
-                if os.read(start, 1):
-                    os.write(verdict, json.dumps(_verdict(spec, f"/proc/self/fd/{self._memory}")).encode())
-            finally:
-                os._exit(0)
-        os.close(start)
-        os.close(verdict)
+            self._child = ChildProcess.fork(lambda pipe: self._answer(spec, pipe))
+
+    def _answer(self, spec: ProcessSpec, pipe: Connection) -> None:
+        """Compare the network once it is in memory; do nothing if it never comes."""
+        pipe.recv_bytes()
+        pipe.send_bytes(json.dumps(_verdict(spec, f"/proc/self/fd/{self._memory}")).encode())
 
     def compare(self, module: nn.Module, item: tuple[int, ...], inputs: Any) -> None:
         """Raise UserCodeFailed, naming what differs, unless the network that it builds answers as `module` does.
@@ -60,10 +58,11 @@ class SecondProcess:
         answers = [answer.cpu() for answer in answers_to(module, tree_map(torch.clone, inputs))]
         with os.fdopen(os.dup(self._memory), "wb") as file:
             torch.save((item, tensors, tree_map(Tensor.cpu, inputs), answers, digests(module), torch.get_num_threads()), file)
-        os.write(self._start, b"!")
-        with os.fdopen(self._verdict, "rb") as report:
-            verdict = json.loads(report.read() or '{"failed": "the process that builds it again ended"}')
-        os.waitpid(self._pid, 0)
+        verdict = {"failed": "the process that builds it again ended"}
+        with suppress(EOFError, OSError):
+            self._child.pipe.send_bytes(b"")
+            verdict = json.loads(self._child.pipe.recv_bytes())
+        self._child.stop(None)
         what = f"[model] name: `{self._name}`"
         if failed := verdict.get("failed"):
             raise UserCodeFailed(f"{what}: later commands could not build this network from a checkpoint: {failed}")

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from partrain.checkpoint.start_file import tensors
 from partrain.config import usercode
 from partrain.data import Dataset
+from partrain.data.base import StreamForm
 from partrain.data.partition import assign
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
 from partrain.data.units import restore_units
+from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
-from partrain.data.user.stream import ShardStream
 from partrain.data.user.work import Share
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.targets import class_weights
@@ -48,9 +49,6 @@ class WorkerSetup:
     def __init__(self, rank: int, spec: ProcessSpec, on_wait: Callable[[], None] = lambda: None) -> None:
         """Set up worker `rank`. `on_wait` is called now and then while it waits for a stream."""
         job, plan = spec.job, spec.plan
-        self.on_wait = on_wait
-        self.stream: ShardStream | None = None
-        """The worker's shard, if the training items are a stream."""
         share = plan.shares[rank]
         self._rank, self._spec = rank, spec
         torch.set_num_threads(share.spec.threads)
@@ -86,7 +84,7 @@ class WorkerSetup:
 
         held: NDArray[np.int64]
         self.batches: Batches | StreamBatches
-        self.batches, held = self._stream(dataset) if dataset.stream else self._partition(dataset)
+        self.batches, held = self._stream(dataset.stream, dataset, on_wait) if dataset.stream else self._partition(dataset)
         self.samples = self._items(dataset.inputs, dataset.targets, dataset.newest)
         if dataset.stream and self.device.type == "cuda":
             self.samples = replace(
@@ -101,18 +99,16 @@ class WorkerSetup:
         self.augment = self._augmentation()
         self._held = torch.from_numpy(held).to(self.samples.inputs.device)
 
-    def _stream(self, dataset: Dataset) -> tuple[StreamBatches, NDArray[np.int64]]:
+    def _stream(self, form: StreamForm, dataset: Dataset, on_wait: Callable[[], None]) -> tuple[StreamBatches, NDArray[np.int64]]:
         """Reach the worker's shard of a stream. Returns its batches, and the indices of the held-out items."""
         job, plan, rank = self._spec.job, self._spec.plan, self._rank
-        share = plan.shares[rank]
+        worker = plan.shares[rank]
         assert isinstance(job.dataset, UserData)
-        assert dataset.stream is not None
-        whole, batch_size = share.spec.passes is not None, job.optimizer.batch_size
-        work = Share(dataset.stream, rank, len(plan.shares), job.seed, batch_size)
-        limit = job.transport.stall_seconds
-        self.stream = ShardStream(job.dataset, self._spec.folder, dataset.info, work, share.partition, whole, limit, self.on_wait)
-        batches = StreamBatches(self.stream, batch_size, share.iterations, share.partition, whole, job.seed, rank)
-        return batches, np.arange(dataset.items)
+        whole = worker.spec.passes is not None
+        share = Share(form, rank, len(plan.shares), job.seed, job.optimizer.batch_size, worker.partition, whole)
+        with waiting_at_most(job.transport.stall_seconds):
+            process = DataProcess(job.dataset, self._spec.folder, share, on_wait)
+        return StreamBatches(process, share, dataset.info, worker.iterations), np.arange(dataset.items)
 
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""

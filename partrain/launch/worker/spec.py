@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +38,10 @@ class ProcessSpec:
     dataset_fd: Any
     """Memory file of the data set, likewise."""
     dataset: DatasetInfo
-    pipe: Connection
-    """Connection to the coordinator."""
     progress: Progress
     elapsed: float
     """Training seconds before this session."""
     resuming: bool
-    parent: int
-    """Process of the forkserver: its children end with it."""
     memory: MemoryLimits
     """Free memory before the first process started."""
     other_workers: bool = False

@@ -177,11 +177,15 @@ def test_a_keyword_that_nobody_knows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "end"), [("kill(getpid(), 9)", "was ended by SIGKILL"), ("_exit(3)", "left its process (status 3)")]
+    ("deed", "end"),
+    [
+        ("kill(getpid(), 9)", "was killed by SIGKILL (possibly out of memory)"),
+        ("_exit(3)", "ended with exit status 3 before its work was done"),
+    ],
 )
 def test_a_process_that_goes_away(tmp_path: Path, deed: str, end: str) -> None:
     said = refused(tmp_path, f"def data():\n from os import _exit, getpid, kill\n {deed}")
-    assert said.message == f"[dataset] name: `own.py:data` {end} before all items were read"
+    assert said.message == f"[dataset] name: `own.py:data`: its process {end}"
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
@@ -279,6 +283,23 @@ def test_arrays_of_objects_are_no_numbers(tmp_path: Path) -> None:
         """,
     )
     assert failure.message == "[dataset] name: `own.py:data`: item 0: its input is no array of numbers, but of object"
+
+
+def test_one_that_freezes_in_the_middle_of_a_message_is_not_waited_for(tmp_path: Path) -> None:
+    code = """
+import os, stat, time
+
+def data():
+    for number in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, bytes([0, 0, 1, 0]) + b"{")  # a message of 256 bytes
+        except OSError:
+            pass
+    time.sleep(1000)
+"""
+    with waiting_at_most(0.5), pytest.raises(Stalled, match=r"`own.py:data` gave no item for 0.5 s; raise \[transport\]"):
+        loaded(tmp_path, code)
 
 
 def test_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
