@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from partrain.inference.preprocessing import PROBABILITIES, Preprocessing, padded_name, scaled_bytes
-from partrain.tasks.answers import labels_of, numbers_of, probabilities_of, reconstruction_errors
+from partrain.inference.preprocessing import Preprocessing, padded_name, scaled_bytes
+
+_NAMES = {"probability": "probabilities", "label": "label", "answer": "answers", "error": "error"}
+"""Names of the outputs, by those of the columns of `predict`."""
 
 
 class Preprocessed(nn.Module):
@@ -53,15 +55,16 @@ class Preprocessed(nn.Module):
     def _outputs(self, answers: Tensor, fine: Tensor, items: Any, raw: Any) -> Mapping[str, Tensor]:
         """Convert the network's answers. `fine` (n,): items that are answered."""
         network, codec = self.recipe.network, self.recipe.codec
-        if network.kind in PROBABILITIES:
-            probabilities, labels = probabilities_of(network.kind, answers), labels_of(network.task, answers).long()
-            return {"probabilities": _masked(probabilities, fine), "label": _masked(labels, fine, -1)}
-        if network.kind == "autoencoder":
-            return {"error": _masked(reconstruction_errors(answers, items), fine)}
         newest = None
         if self.recipe.continues:
             newest = raw[:, -sum(codec.lags) :, [self.recipe.columns.index(name) for name in codec.targets]].double()
-        return {"answers": _masked(numbers_of(network.task, answers, newest, codec.restore_units), fine)}
+        reduced = network.kind.reduce(network.task, answers, items, True)
+        found = network.kind.columns(network.task, reduced, newest, codec.restore_units, True)
+        named = {_NAMES[name]: column for name, column in found.items()}
+        return {
+            name: _masked(named[name].long(), fine, -1) if name == "label" else _masked(named[name], fine)
+            for name in self.recipe.outputs
+        }
 
     def _several(self, raw: Mapping[str, Tensor]) -> tuple[Any, Tensor]:
         """Convert several raw inputs; return them as the network is called with them, and the items (n,) that are answered."""

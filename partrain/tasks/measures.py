@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from partrain.tasks.answers import reconstruction_errors
-from partrain.tasks.kinds import PADDING
+from partrain.tasks.kinds import reconstruction_errors
+from partrain.tasks.task import PADDING
 
 Gather = Callable[[Tensor], list[Tensor]]
 """Function that returns this tensor of every worker, by rank."""
@@ -229,27 +229,6 @@ class OfReconstructions(Measure):
         quantiles = below + (above - below) * (positions - positions.floor())
         named = {f"p{round(100 * share)}": value for share, value in zip(QUANTILES, quantiles.tolist(), strict=True)}
         return {"error": {"mean": float(errors.mean())} | named | {"max": float(errors[-1])}}
-
-
-def measure_of(kind: str, outputs: int, ignore: int | None) -> Measure | None:
-    """Make the measure of a kind of task; None if the meaning of its answers is unknown.
-
-    `outputs`: number of classes or labels; `ignore`: label of pixels that do not count.
-    """
-    match kind:
-        case "classification":
-            return OfClasses(outputs)
-        case "segmentation":
-            return OfPixels(outputs, ignore)
-        case "multi-label":
-            return OfLabels(outputs)
-        case "regression" | "forecast":
-            return OfNumbers()
-        case "language":
-            return OfTokens()
-        case "autoencoder":
-            return OfReconstructions()
-    return None
 
 
 def _means(hits: Tensor, counts: Tensor, answered: Tensor, items: int) -> dict[str, float]:

@@ -12,7 +12,8 @@ from support.runs import JOB, partrain, summary, train, write_job
 from torch import Tensor, nn
 
 from partrain import checkpoint
-from partrain.tasks.kinds import KINDS, Classification, Language, Reconstruction, Regression
+from partrain.tasks import KINDS, make
+from partrain.tasks.task import Classification, Language, Reconstruction, Regression
 
 OWN = '''
 import torch
@@ -164,7 +165,7 @@ def test_the_gradient_is_autograds(kind: str) -> None:
         targets = torch.tensor([0, 3, 1])
     if kind == "language":
         inputs, targets = torch.randn(3, 2, 4), torch.tensor([[0, 1], [2, 3], [3, 3]])
-    task = KINDS[kind]()
+    task = make(None, kind, Path())
     loss, gradients = task.differentiate(network, list(network.parameters()), inputs, targets, 0)
     task.loss(network(inputs), task.targets(inputs, targets)).backward()
     assert [gradient is None for gradient in gradients] == [False, False, True, True]

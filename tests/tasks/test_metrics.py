@@ -17,8 +17,8 @@ from partrain import checkpoint
 from partrain.launch.worker import dry_run
 from partrain.tasks import BuiltinTask, make
 from partrain.tasks.judged import judged_metrics
+from partrain.tasks.kinds import KINDS
 from partrain.tasks.measures import OfClasses
-from partrain.tasks.metric_names import METRICS
 
 pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -181,7 +181,7 @@ def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_metric_that_needs_more_classes_is_refused_after_loading_and_for_own_tasks(tmp_path: Path) -> None:
     job = write(tmp_path)
-    (tmp_path / "task.py").write_text("import partrain.tasks.kinds as k\nclass Own(k.Classification): pass\n")
+    (tmp_path / "task.py").write_text("import partrain.tasks.task as k\nclass Own(k.Classification): pass\n")
     for task in ('{metrics=["top5_accuracy"]}', '{name="task.py:Own", metrics=["top5_accuracy"]}'):
         done = partrain("validate", "--build", job, "--set", f"task={task}", "--set", "stop={rounds=1}")
         assert done.code == 78, done
@@ -202,7 +202,7 @@ def test_each_known_metric_gives_the_same_number_for_one_worker_and_two(kind: An
     task = make(BuiltinTask(kind=kind), kind, tmp_path)
 
     def metrics() -> Any:
-        return judged_metrics(list(METRICS[kind]), [], task, kind, outputs, tmp_path)
+        return judged_metrics(list(KINDS[kind].metrics), [], task, KINDS[kind], outputs, tmp_path)
 
     whole, first, second = metrics(), metrics(), metrics()
     whole.update(answers, targets)

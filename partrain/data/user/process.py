@@ -34,6 +34,7 @@ from partrain.data.user.streamed import streamed
 from partrain.data.user.work import Cursor, Lengths, Share, Work
 from partrain.errors import Failure, UserCodeFailed
 from partrain.system.children import leave_signals_to_command
+from partrain.tasks.kinds import CLASSIFICATION, LANGUAGE, REGRESSION
 
 if TYPE_CHECKING:
     from partrain.data.user.section import UserData
@@ -43,7 +44,7 @@ _BLOCK = 1 << 20
 BEAT_S = 1.0
 """Seconds between two signs of life while items take long."""
 _PR_SET_PDEATHSIG = 1
-_TASKS = {"label": "classification", "numbers": "regression", "tokens": "language"}
+_TASKS = {"label": CLASSIFICATION, "numbers": REGRESSION, "tokens": LANGUAGE}
 """Task for each form of targets."""
 
 
