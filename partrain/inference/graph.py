@@ -9,6 +9,7 @@ token gets NaN as its answers, and -1 as its label. `predict` refuses the same i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,10 +62,7 @@ class Preprocessed(nn.Module):
         reduced = network.kind.reduce(network.task, answers, items, True)
         found = network.kind.columns(network.task, reduced, newest, codec.restore_units, True)
         named = {_NAMES[name]: column for name, column in found.items()}
-        return {
-            name: _masked(named[name].long(), fine, -1) if name == "label" else _masked(named[name], fine)
-            for name in self.recipe.outputs
-        }
+        return {name: _masked(named[name], fine, -1 if name == "label" else math.nan) for name in self.recipe.outputs}
 
     def _several(self, raw: Mapping[str, Tensor]) -> tuple[Any, Tensor]:
         """Convert several raw inputs; return them as the network is called with them, and the items (n,) that are answered."""
@@ -92,7 +90,7 @@ def _tokens(raw: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
     return raw.clamp(0, vocabulary - 1), known
 
 
-def _masked(answers: Tensor, fine: Tensor, other: float = float("nan")) -> Tensor:
+def _masked(answers: Tensor, fine: Tensor, other: float) -> Tensor:
     """Replace the answers (n, ...) of items that are not answered."""
     answered = fine.reshape(-1, *[1] * (answers.dim() - 1))
     return torch.where(answered, answers, torch.full_like(answers, other))

@@ -145,7 +145,8 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
     codec, classes = Codec(network.codec), network.record.outputs
     if top > classes:
         raise InputMissing(f"--top {top}: the network has {classes} classes")
-    likeliest = compute_answers(network, sample.inputs, network.module)[:, :classes].softmax(1).topk(top)
+    logits = compute_answers(network, sample.inputs, network.module)[:, :classes]
+    likeliest = network.kind.probabilities(logits).topk(top)
     found: Columns = {}
     for place in range(top):
         found[f"top_{place + 1}"] = [codec.class_name(label) for label in likeliest.indices[:, place].tolist()]
@@ -176,7 +177,7 @@ def _answers(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Co
     columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities)
     found: Columns = {}
     for name, column in columns.items():
-        found[name] = column.numpy()
+        found[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()
         if name == "label" and kind.one_class and codec.classes:
             found["class"] = [codec.class_name(label) for label in column.tolist()]
     return found

@@ -158,9 +158,7 @@ def _numbers(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
 
 
 def _reconstructions(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
-    from partrain.tasks.kinds import reconstruction_errors
-
-    errors = reconstruction_errors(batch.answers, batch.targets)
+    errors = network.kind.faults(batch)
     answers.worst_title = "Worst-judged items: largest reconstruction errors"
     for item in network.kind.worst(batch, WORST):
         answers.worst.append(WorstItem(item, f"error {number(float(errors[item]))}", picture(inputs[item])))

@@ -160,7 +160,7 @@ def judged_metrics(
             made[name] = known_metric(known, outputs, ignore)
 
     def convert(answers: Tensor, targets: Tensor, newest: Tensor | None) -> AnswerBatch:
-        if names and kind.one_class and answers.shape[1] != outputs:
+        if names and kind.one_class and answers.shape[1:] != kind.answer_shape((), outputs):
             raise UserCodeFailed(f"[task] metrics: the network gives {answers.shape[1]} logits for {outputs} classes")
         return kind.batch(task, answers, targets, newest, restore)
 

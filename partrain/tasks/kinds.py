@@ -48,6 +48,8 @@ class TaskKind:
     name: str = "user"
     loss_class = "Task"
     """Class in `partrain.tasks.task` of the tasks of this kind."""
+    measure_class = ""
+    """Class in `partrain.tasks.measures` of the numbers that are made of its answers; "": none are."""
     fits: tuple[Kind, ...] = ()
     """Kinds of data sets whose items it is possible with."""
     targets: Literal["labels", "numbers", "tokens", "label maps", ""] = "numbers"
@@ -96,18 +98,29 @@ class TaskKind:
 
     def answer_shape(self, item: tuple[int, ...], outputs: int) -> tuple[int, ...]:
         """Return the shape of the answer to one item."""
-        return (outputs,)
+        shapes = {"outputs": (outputs,), "tokens": (*item, outputs), "pixels": (outputs, *item[-2:]), "item": item}
+        return shapes[self.head]
 
     def measure(self, outputs: int, ignore: int | None) -> Measure | None:
         """Make the measure of its answers; None if their meaning is unknown.
 
         `outputs`: number of classes or labels; `ignore`: label of pixels that do not count.
         """
-        return None
+        from partrain.tasks import measures
+
+        return getattr(measures, self.measure_class)(outputs, ignore) if self.measure_class else None
 
     def ignored(self, task: Any) -> int | None:
         """Return the label of the pixels that do not count."""
         return None
+
+    def labels(self, task: Any, answers: Tensor) -> Tensor:
+        """Return the classes (b, ...) of logits."""
+        return answers.argmax(1)
+
+    def probabilities(self, answers: Tensor) -> Tensor:
+        """Return the probabilities of logits: of each label, or of the classes along the second axis."""
+        return answers.softmax(1)
 
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
         """Convert the answers of a network and the targets of the task, as metrics take them.
@@ -131,9 +144,14 @@ class TaskKind:
         """Return answers as `predict` and exported graphs give them, by name. `newest` and `restore`: see `batch`."""
         return {"answer": restore(task.predicted(reduced).flatten(1), newest)}
 
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        """Return a number for each item (b,), the largest for the worst-judged one."""
+        raise NotImplementedError
+
     def worst(self, batch: AnswerBatch, count: int) -> list[int]:
-        """Return the indices of the worst-judged items, the worst first; none if items cannot be ranked."""
-        return []
+        """Return the indices of the worst-judged items, the worst first."""
+        faults = self.faults(batch)
+        return list(faults.topk(min(count, len(faults))).indices.tolist())
 
 
 class _OfLogits(TaskKind):
@@ -141,22 +159,14 @@ class _OfLogits(TaskKind):
 
     has_probabilities = True
 
-    def labels(self, task: Any, answers: Tensor) -> Tensor:
-        """Return the classes (b, ...) of logits."""
-        return answers.argmax(1)
-
-    def probabilities(self, answers: Tensor) -> Tensor:
-        """Return the probabilities of logits: of each label, or of the classes along the second axis."""
-        return answers.softmax(1)
-
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
         return AnswerBatch(self.probabilities(_full(answers)), targets.long(), self.labels(task, answers).long())
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
     ) -> dict[str, Tensor]:
-        found = {"label": self.labels(task, reduced).long()}
-        return found | ({"probability": self.probabilities(reduced)} if probabilities else {})
+        shares = {"probability": self.probabilities(reduced)} if probabilities else {}
+        return {"label": self.labels(task, reduced).long(), **shares}
 
 
 class ClassificationKind(_OfLogits):
@@ -164,21 +174,15 @@ class ClassificationKind(_OfLogits):
 
     name = CLASSIFICATION
     loss_class = "Classification"
+    measure_class = "OfClasses"
     fits = (CLASSIFICATION,)
     targets = "labels"
     more_logits = True
     keys = ("class_weights", "label_smoothing", "focal")
     metrics = CLASSES
 
-    def measure(self, outputs: int, ignore: int | None) -> Measure:
-        from partrain.tasks.measures import OfClasses
-
-        return OfClasses(outputs)
-
-    def worst(self, batch: AnswerBatch, count: int) -> list[int]:
-        """Rank by the probability of the true class."""
-        right = batch.answers.gather(1, batch.targets[:, None]).squeeze(1)
-        return list(right.topk(min(count, len(right)), largest=False).indices.tolist())
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        return -batch.answers.gather(1, batch.targets[:, None]).squeeze(1)
 
 
 class RegressionKind(TaskKind):
@@ -186,6 +190,7 @@ class RegressionKind(TaskKind):
 
     name = REGRESSION
     loss_class = "Regression"
+    measure_class = "OfNumbers"
     fits = (REGRESSION, FORECAST)
     instead: Kind | None = MULTI_LABEL
     accuracy = logits = False
@@ -193,21 +198,14 @@ class RegressionKind(TaskKind):
     losses = ("squared", "absolute", "huber", "quantile", "poisson")
     metrics = NUMBERS
 
-    def measure(self, outputs: int, ignore: int | None) -> Measure:
-        from partrain.tasks.measures import OfNumbers
-
-        return OfNumbers()
-
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
         predicted = self.columns(task, _full(answers), newest, restore, False)["answer"]
         pair = (x.double() for x in (predicted, restore(targets.flatten(1), newest)))
         predicted, numbers = (x.squeeze(1) if x.shape[1] == 1 else x for x in pair)
         return AnswerBatch(predicted, numbers, predicted)
 
-    def worst(self, batch: AnswerBatch, count: int) -> list[int]:
-        """Rank by the mean absolute error."""
-        errors = (batch.answers - batch.targets).abs().reshape(len(batch.answers), -1).mean(1)
-        return list(errors.topk(min(count, len(errors))).indices.tolist())
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        return (batch.answers - batch.targets).abs().reshape(len(batch.answers), -1).mean(1)
 
 
 class ForecastKind(RegressionKind):
@@ -223,6 +221,7 @@ class MultiLabelKind(_OfLogits):
 
     name = MULTI_LABEL
     loss_class = "MultiLabel"
+    measure_class = "OfLabels"
     fits = (REGRESSION,)
     zero_one = True
     keys = ("focal", "threshold")
@@ -235,31 +234,19 @@ class MultiLabelKind(_OfLogits):
     def probabilities(self, answers: Tensor) -> Tensor:
         return answers.sigmoid()
 
-    def measure(self, outputs: int, ignore: int | None) -> Measure:
-        from partrain.tasks.measures import OfLabels
-
-        return OfLabels(outputs)
-
 
 class AutoencoderKind(TaskKind):
     """Answers (b, ...) are the items."""
 
     name = AUTOENCODER
     loss_class = "Reconstruction"
+    measure_class = "OfReconstructions"
     fits = (CLASSIFICATION, REGRESSION, FORECAST, SEGMENTATION)
     targets = ""
     accuracy = logits = False
     head = "item"
     keys = ("loss",)
     losses = ("squared", "absolute", "huber")
-
-    def answer_shape(self, item: tuple[int, ...], outputs: int) -> tuple[int, ...]:
-        return item
-
-    def measure(self, outputs: int, ignore: int | None) -> Measure:
-        from partrain.tasks.measures import OfReconstructions
-
-        return OfReconstructions()
 
     def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
         return reconstruction_errors(answers, items)
@@ -269,10 +256,8 @@ class AutoencoderKind(TaskKind):
     ) -> dict[str, Tensor]:
         return {"error": reduced}
 
-    def worst(self, batch: AnswerBatch, count: int) -> list[int]:
-        """Rank by the reconstruction error."""
-        errors = reconstruction_errors(batch.answers, batch.targets)
-        return list(errors.topk(min(count, len(errors))).indices.tolist())
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        return reconstruction_errors(batch.answers, batch.targets)
 
 
 class SegmentationKind(_OfLogits):
@@ -280,20 +265,13 @@ class SegmentationKind(_OfLogits):
 
     name = SEGMENTATION
     loss_class = "Segmentation"
+    measure_class = "OfPixels"
     fits = (SEGMENTATION,)
     targets = "label maps"
     head = "pixels"
     keys = ("class_weights", "label_smoothing", "focal", "ignore_index")
     metrics = MAPS
     judged = MappingProxyType({"mean_iou": False})
-
-    def answer_shape(self, item: tuple[int, ...], outputs: int) -> tuple[int, ...]:
-        return (outputs, *item[-2:])
-
-    def measure(self, outputs: int, ignore: int | None) -> Measure:
-        from partrain.tasks.measures import OfPixels
-
-        return OfPixels(outputs, ignore)
 
     def ignored(self, task: Any) -> int | None:
         ignore: int | None = getattr(task, "ignore", None)
@@ -304,17 +282,13 @@ class SegmentationKind(_OfLogits):
         return AnswerBatch(maps, targets.long(), maps)
 
     def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
-        """Keep the label maps alone, unless the probabilities are asked for, which take C times their memory."""
+        """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
         return answers if probabilities else self.labels(task, answers).byte()
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
     ) -> dict[str, Tensor]:
-        """Give label maps as bytes: there are fewer than 256 classes, as 255 marks pixels that do not count."""
-        if not probabilities:
-            return {"label": reduced}
-        found = super().columns(task, reduced, newest, restore, True)
-        return found | {"label": found["label"].byte()}
+        return super().columns(task, reduced, newest, restore, True) if probabilities else {"label": reduced}
 
 
 class LanguageKind(TaskKind):
@@ -322,20 +296,13 @@ class LanguageKind(TaskKind):
 
     name = LANGUAGE
     loss_class = "Language"
+    measure_class = "OfTokens"
     fits = (LANGUAGE,)
     targets = "tokens"
     more_logits = True
     head = "tokens"
     keys = ("label_smoothing",)
     metrics = TOKENS
-
-    def answer_shape(self, item: tuple[int, ...], outputs: int) -> tuple[int, ...]:
-        return (*item, outputs)
-
-    def measure(self, outputs: int, ignore: int | None) -> Measure:
-        from partrain.tasks.measures import OfTokens
-
-        return OfTokens()
 
 
 KINDS: dict[str, TaskKind] = {

@@ -109,7 +109,7 @@ class OfLabels(Measure):
     The means are over all labels, as average = "macro" in torchmetrics and scikit-learn: 0 counts where a denominator is 0.
     """
 
-    def __init__(self, labels: int) -> None:
+    def __init__(self, labels: int, ignore: int | None = None) -> None:
         self.sums = torch.zeros(5, labels, dtype=torch.int64)
         """Rows: right answers 1, targets 1, answers 1; of all labels: items with every label right, and items."""
 
@@ -138,7 +138,7 @@ class OfNumbers(Measure):
     numbers each metric is the mean of theirs, as in scikit-learn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
         self.sums = torch.zeros(7, 0, dtype=torch.float64)
         """(7, k): items, mean of the targets, sum of their squared deviations from it, least and largest target, sum of the
         absolute and of the squared errors. (7, 0) before the first item."""
@@ -192,7 +192,7 @@ class OfTokens(Measure):
     Padding does not count; each other token counts once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
         self.sums = torch.zeros(2, dtype=torch.float64)
         """Tokens, and sum of their cross-entropy."""
 
@@ -213,7 +213,7 @@ class OfTokens(Measure):
 class OfReconstructions(Measure):
     """The reconstruction error of each item: mean squared difference between an input and its reconstruction."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
         self.sums = torch.zeros(0, dtype=torch.float64)
         """(n,): the errors."""
 
