@@ -21,7 +21,7 @@ from partrain.config.usercode import frames
 from partrain.errors import Failure, UserCodeFailed
 from partrain.tasks.kinds import AnswerBatch, TaskKind
 from partrain.tasks.known_metrics import known_metric, silent
-from partrain.tasks.measures import Gather, Measure
+from partrain.tasks.measures import Gather, Measure, measure_of
 from partrain.tasks.metric_names import OF_PROBABILITIES, name_of
 from partrain.tasks.own_metrics import own_metric, own_number
 from partrain.tasks.task import Task
@@ -169,7 +169,7 @@ def judged_metrics(
     return JudgedMetrics(
         judged,
         convert,
-        (lambda: kind.measure(outputs, ignore)) if measures else (lambda: None),
+        (lambda: measure_of(kind, outputs, ignore)) if measures else (lambda: None),
         made,
         {name_of(name): name for name in names if ":" in name},
         observe,

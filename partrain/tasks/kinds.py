@@ -14,8 +14,6 @@ from partrain.tasks.metric_names import CLASSES, LABELS, LOWER, MAPS, NUMBERS, T
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from partrain.tasks.measures import Measure
-
     Restore = Callable[[Tensor, Tensor | None], Tensor]
     """Function that converts numbers (b, k) to the units of the files; its second argument: see `data.units.restore_units`."""
 
@@ -100,15 +98,6 @@ class TaskKind:
         """Return the shape of the answer to one item."""
         shapes = {"outputs": (outputs,), "tokens": (*item, outputs), "pixels": (outputs, *item[-2:]), "item": item}
         return shapes[self.head]
-
-    def measure(self, outputs: int, ignore: int | None) -> Measure | None:
-        """Make the measure of its answers; None if their meaning is unknown.
-
-        `outputs`: number of classes or labels; `ignore`: label of pixels that do not count.
-        """
-        from partrain.tasks import measures
-
-        return getattr(measures, self.measure_class)(outputs, ignore) if self.measure_class else None
 
     def ignored(self, task: Any) -> int | None:
         """Return the label of the pixels that do not count."""

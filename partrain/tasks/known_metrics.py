@@ -24,7 +24,7 @@ def known_metric(known: KnownMetric, outputs: int, ignore: int | None) -> Any:
     counted: dict[str, Any] = {known.counted: outputs} if known.counted else {}
     with silent():
         made: Any = metric(**counted, **({} if ignore is None else {"ignore_index": ignore}), **known.arguments)
-    return made.set_dtype(torch.float64) if module == "regression" else made
+    return made.set_dtype(torch.float64) if known.target.startswith("regression:") else made
 
 
 @contextmanager

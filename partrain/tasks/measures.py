@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from partrain.tasks.kinds import reconstruction_errors
+from partrain.tasks.kinds import TaskKind, reconstruction_errors
 from partrain.tasks.task import PADDING
 
 Gather = Callable[[Tensor], list[Tensor]]
@@ -229,6 +229,15 @@ class OfReconstructions(Measure):
         quantiles = below + (above - below) * (positions - positions.floor())
         named = {f"p{round(100 * share)}": value for share, value in zip(QUANTILES, quantiles.tolist(), strict=True)}
         return {"error": {"mean": float(errors.mean())} | named | {"max": float(errors[-1])}}
+
+
+def measure_of(kind: TaskKind, outputs: int, ignore: int | None) -> Measure | None:
+    """Make the measure of a kind of task; None if the meaning of its answers is unknown.
+
+    `outputs`: number of classes or labels; `ignore`: label of pixels that do not count.
+    """
+    made: Measure | None = globals()[kind.measure_class](outputs, ignore) if kind.measure_class else None
+    return made
 
 
 def _means(hits: Tensor, counts: Tensor, answered: Tensor, items: int) -> dict[str, float]:
