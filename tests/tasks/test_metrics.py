@@ -175,7 +175,7 @@ def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None
     (tmp_path / "own.py").write_text(OWN)
     task = make(BuiltinTask(), "classification", tmp_path)
     with pytest.raises(Exception, match=r'add lower_is_better = \["Wrong"\]'):
-        judged_metrics(["own.py:Wrong"], [], task, "classification", 3, tmp_path)
+        judged_metrics(["own.py:Wrong"], [], task, KINDS["classification"], 3, tmp_path)
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_errors_of_numbers_are_those_of_scikit_learn_in_the_units_of_the_files(t
     torch.manual_seed(0)
     answers, targets = torch.randn(50, 2), torch.randn(50, 2)
     task = make(BuiltinTask(kind="regression"), "regression", tmp_path)
-    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, "regression", 2, tmp_path, lambda numbers, _: 1000 * numbers)
+    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, KINDS["regression"], 2, tmp_path, lambda numbers, _: 1000 * numbers)
     metrics.update(answers, targets)
     true, given = 1000 * targets.double().numpy(), 1000 * answers.double().numpy()
     assert metrics.compute() == pytest.approx(
