@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from partrain.api import Job, Trained, load, train
     from partrain.errors import Failure
     from partrain.estimators import PartrainClassifier, PartrainRegressor
-    from partrain.tasks.kinds import Task
+    from partrain.tasks.task import Task
     from partrain.training.hooks import Judgement
 
 __all__ = [
@@ -42,7 +42,7 @@ _HOMES = {
     "Judgement": "partrain.training.hooks",
     "PartrainClassifier": "partrain.estimators",
     "PartrainRegressor": "partrain.estimators",
-    "Task": "partrain.tasks.kinds",
+    "Task": "partrain.tasks.task",
     "Trained": "partrain.api",
     "load": "partrain.api",
     "sections": "partrain.sections",

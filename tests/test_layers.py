@@ -10,6 +10,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import partrain
+from partrain.tasks import KINDS
 
 LAYERS = [
     {"byte_layout", "errors", "flat", "number_format", "seeds", "version"},
@@ -144,6 +145,22 @@ def test_a_rule_sees_numbers_and_nothing_else() -> None:
         if unit(module) == "rules":
             vocabulary = {"protocols", "flat", "config"}
             assert {unit(other) for other in needed(file)} <= {"rules"} | vocabulary, module
+
+
+def test_a_kind_of_task_is_asked_not_compared() -> None:
+    """Only the registry compares the name of a kind. Other modules ask its object."""
+
+    def names(node: ast.AST) -> set[object]:
+        parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node]
+        return {leaf.value for part in parts for leaf in ast.walk(part) if isinstance(leaf, ast.Constant)}
+
+    compared = [
+        f"{module}:{node.lineno}"
+        for module, file in MODULES.items()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Compare | ast.MatchValue) and names(node) & KINDS.keys()
+    ]
+    assert compared == []
 
 
 def test_a_library_has_one_home() -> None:

@@ -10,7 +10,7 @@ from generate.markdown import code, fence, page, prose, table
 
 import partrain
 from partrain import sections
-from partrain.tasks.kinds import Task
+from partrain.tasks.task import Task
 
 
 def python() -> str:

@@ -41,7 +41,7 @@ def as_file(network: TrainedNetwork, items: Any, targets: Any = None, labeled: b
         return
     if _is_dataset(items):
         items, targets = _from_dataset(network, items, targets)
-    if labeled and targets is None and network.kind != "autoencoder" and not (is_frame(items) and codec.is_table):
+    if labeled and targets is None and network.kind.targets and not (is_frame(items) and codec.is_table):
         raise BadJob("evaluate: X has no targets: give y, too")
     if is_frame(items) and codec.is_table:
         if targets is not None:
@@ -91,11 +91,7 @@ def _arrays(network: TrainedNetwork, items: Any, targets: Any, labeled: bool) ->
     arrays = _several_arrays(network, items) if network.record.parts else {"inputs": to_array(items, "X")}
     if labeled and targets is not None:
         answers = Ragged.of(targets, "y").values if unequal(targets) else to_array(targets, "y")
-        if (
-            network.kind == "classification"
-            and Codec(network.codec).classes
-            and (needs_names(answers) or answers.dtype.kind in "iu")
-        ):
+        if network.kind.one_class and Codec(network.codec).classes and (needs_names(answers) or answers.dtype.kind in "iu"):
             answers = answers.astype(str)
         arrays["targets"] = answers
     for name, array in arrays.items():

@@ -17,6 +17,7 @@ from partrain.data.python.convert import is_boolean, to_array
 from partrain.data.python.frames import Frames, add_column, is_frame, is_series
 from partrain.data.python.several import Ragged, inputs_of, unequal
 from partrain.errors import BadJob
+from partrain.tasks.kinds import KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,7 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
     if dataset is not None:
         tables["dataset"], data, items, code = _dataset_table(dataset)
         pickled |= {"dataset": code} if code else {}
-        if isinstance(data, dict) and _kind(tables.get("task")) == "regression":  # whole numbers would be classes
+        if isinstance(data, dict) and _takes_numbers(tables.get("task")):  # whole numbers would be classes
             data = {
                 role: one.astype(np.float64)
                 if isinstance(one, np.ndarray) and role.endswith("targets") and one.dtype.kind in "iu"
@@ -65,9 +66,10 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
     return Given(tables, PythonObjects(pickled, data), items)
 
 
-def _kind(task: Any) -> str:
-    """Return the kind of a `[task]` table."""
-    return str(task.get("kind", "")) if isinstance(task, Mapping) else str(getattr(task, "kind", ""))
+def _takes_numbers(task: Any) -> bool:
+    """Tell if a `[task]` table names a kind whose targets are numbers."""
+    name = str(task.get("kind", "")) if isinstance(task, Mapping) else str(getattr(task, "kind", ""))
+    return name in KINDS and KINDS[name].targets == "numbers"
 
 
 def _code_table(name: str, value: Any, whole: bool) -> tuple[Any, bytes]:
@@ -113,7 +115,7 @@ def _module_class() -> Any:
 
 
 def _is_task(thing: Any) -> bool:
-    from partrain.tasks.kinds import Task
+    from partrain.tasks.task import Task
 
     return isinstance(thing, Task) or (isinstance(thing, type) and issubclass(thing, Task))
 

@@ -139,7 +139,7 @@ class Trained:
     @property
     def classes(self) -> list[Any] | None:
         """The classes of a classification, in the order of labels; None for other tasks."""
-        if self.network.kind != "classification":
+        if not self.network.kind.one_class:
             return None
         if self._booleans:
             return [False, True]
@@ -251,7 +251,7 @@ class Trained:
     @property
     def _booleans(self) -> bool:
         """True if the classes of the data set were True and False."""
-        return self.network.kind == "classification" and bool(getattr(self._loaded.job.dataset, "booleans", False))
+        return self.network.kind.one_class and bool(getattr(self._loaded.job.dataset, "booleans", False))
 
     @cached_property
     def _content(self) -> Content:
@@ -267,7 +267,7 @@ class Trained:
         from partrain.inference.inputs.read import read
         from partrain.inference.predict import predict
 
-        if self.network.kind == "language":
+        if self.network.kind.targets == "tokens":
             raise BadJob("predict: a language network continues a text: partrain predict RUN --prompt TEXT")
         with as_file(self.network, items) as path:
             return predict(self.network, read(self.network, path), probabilities).columns

@@ -82,7 +82,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
     from partrain.training.replica import row_layout
 
     job = loaded.job
-    kind = job.kind_of_task(dataset.task)
+    kind = job.kind_of_task(dataset.task).name
     interface = Interface(
         dataset.item_shape, dataset.outputs, kind, dataset.vocabulary, categories=dataset.categories, parts=dataset.parts
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
@@ -16,7 +16,7 @@ from partrain.config.section import Section
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint
-from partrain.tasks import Kind
+from partrain.tasks.kinds import KINDS, USER
 from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _check(stored: StoredManifest) -> None:
         raise _wrong("progress.accuracy", "not between 0 and 1")
     if (caps := stored.progress.caps) and (len(caps) != len(stored.workers) or not all(0 < cap < 2**63 for cap in caps)):
         raise _wrong("progress.caps", "not a number of iterations, from 1, for each worker")
-    if stored.network.task not in (*get_args(Kind), "user"):
+    if stored.network.task not in (*KINDS, USER.name):
         raise _wrong("network.task", "no kind of task")
     if math.prod(stored.network.input) > MAX_ITEM:
         raise _wrong("network.input", f"an item of more than {MAX_ITEM:,} numbers")

@@ -26,7 +26,8 @@ from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import Class
 from partrain.system.memory import memory_limits
-from partrain.tasks import Kind
+from partrain.tasks import KINDS, Kind
+from partrain.tasks.kinds import TaskKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -194,6 +195,11 @@ class DatasetSpec:
     numbers: TargetNumbers | None = None
     """Facts of targets that are numbers; None where only reading everything tells."""
 
+    @property
+    def kind(self) -> TaskKind:
+        """The kind of task that the items are made for."""
+        return KINDS[self.task]
+
 
 @dataclass(frozen=True)
 class ArrayField:
@@ -275,6 +281,11 @@ class DatasetInfo:
     all of them."""
     stream: StreamForm | None = None
     """The training items, if they are a stream: `inputs` and `targets` are then those of held-out items alone."""
+
+    @property
+    def kind(self) -> TaskKind:
+        """The kind of task that the items are made for."""
+        return KINDS[self.task]
 
     @property
     def channel_scale(self) -> tuple[list[float], list[float]] | None:

@@ -52,7 +52,7 @@ def with_channel_scale(section: DataSection, dataset: Dataset, training: Trainin
 
 def _trained(dataset: Dataset, training: Training) -> NDArray[Any]:
     """Return the rows of the training items."""
-    labels = dataset.item_targets if dataset.task == "classification" else None
+    labels = dataset.item_targets if dataset.kind.one_class else None
     index = training(dataset.items, labels, dataset.gap)
     rows: NDArray[Any] = index if dataset.rows is None else dataset.rows[index]
     return rows

@@ -27,6 +27,7 @@ from partrain.data.base import (
 from partrain.data.fetch import Folder
 from partrain.errors import InputMissing
 from partrain.system.cores import usable_cores
+from partrain.tasks.kinds import CLASSIFICATION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
     found = _ImageFolders(section, folder)
     shape = (section.channels, *section.size)
     return DatasetSpec(
-        len(found.training), len(found.tests), shape, "classification", len(found.classes), classes=tuple(found.classes)
+        len(found.training), len(found.tests), shape, CLASSIFICATION, len(found.classes), classes=tuple(found.classes)
     )
 
 
@@ -103,7 +104,7 @@ def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Tra
         raise InputMissing(f"{faults[0]}{more}")
     codec = {"form": "images", "classes": found.classes, "size": section.size, "channels": section.channels}
     mark = fingerprint_of(slots, buffer, codec)
-    return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).open(buffer)
+    return DatasetInfo(slots, CLASSIFICATION, len(found.classes), 1 / 255, mark, codec=codec).open(buffer)
 
 
 class _ImageFolders:

@@ -82,7 +82,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
     """Count the items of each class in each part."""
-    if dataset.task != "classification":
+    if not dataset.kind.one_class:
         return []
     names = dataset.codec.get("classes") or range(dataset.outputs)
     counts = {name: np.bincount(targets[index], minlength=dataset.outputs) for name, (_, targets, index) in parts.items()}

@@ -27,6 +27,7 @@ from partrain.data.base import (
 from partrain.data.fetch import Files, local_path
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.errors import InputMissing
+from partrain.tasks.kinds import LANGUAGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,9 +77,7 @@ def read_spec(section: TextSection, folder: Path) -> DatasetSpec:
     text, tests = _TokenFiles(section, section.path, folder), _TokenFiles(section, section.test_path, folder)
     parts = _split(section, text, len(text.tokens), section.validation, section.test_items)
     tested = _split(section, tests, len(tests.tokens), 0, 0).items if section.test_path else section.test_items
-    return DatasetSpec(
-        parts.items, tested, (section.length,), "language", 256 if section.tokens == "bytes" else None, tokens=True
-    )
+    return DatasetSpec(parts.items, tested, (section.length,), LANGUAGE, 256 if section.tokens == "bytes" else None, tokens=True)
 
 
 def load(section: TextSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -101,7 +100,7 @@ def load(section: TextSection, folder: Path, allocate: Allocate, training: Train
     count = 256 if section.tokens == "bytes" else len(known)
     codec = {"form": "text", "tokens": section.tokens, "vocabulary": known}
     mark = fingerprint_of(raw, buffer, codec | {"windows": slots})
-    return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
+    return DatasetInfo(slots, LANGUAGE, count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
 
 
 def _split(section: TextSection, source: _TokenFiles, count: int, validation: int, tests: int) -> WindowSplit:

@@ -21,6 +21,7 @@ from partrain.inference.codec import Codec
 from partrain.inference.inputs.read import Sample
 from partrain.inference.predict import predict
 from partrain.job.python_job import as_data
+from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         verbose: Show the progress.
     """
 
-    _task: str
+    _task: Kind
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         held = round(share * items) if self.patience is not None and items >= FEW else 0
         dataset = {"inputs": inputs, "targets": targets, "standardise": self.standardise, "validation": held}
         dataset |= {"stratify": True} if stratify and held else {}
-        dataset |= {"standardise_target": True} if self._task == "regression" else {}
+        dataset |= {"standardise_target": True} if KINDS[self._task].targets == "numbers" else {}
         given = objects.given(self._model(), dataset)
         tables = given.tables | {
             "name": type(self).__name__,
@@ -149,7 +150,7 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     Example: `PartrainClassifier(workers=2).fit(X, y).score(X_test, y_test)`
     """
 
-    _task = "classification"
+    _task = CLASSIFICATION
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on items X (n, features) and classes y (n,)."""
@@ -182,7 +183,7 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     Example: `PartrainRegressor(workers=2).fit(X, y).predict(X_test)`
     """
 
-    _task = "regression"
+    _task = REGRESSION
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on items X (n, features) and numbers y, (n,) or (n, targets)."""

@@ -41,7 +41,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
     manifest, job = manifest_of(content), network.loaded.job
     parameters = sum(tensor.numel() for tensor in network.module.parameters())
     facts = {
-        "task": network.kind,
+        "task": network.kind.name,
         "network": f"`{_called(job.model)}`, {parameters:,} parameters in {str(network.dtype).removeprefix('torch.')}",
         "inputs and outputs": made.usage.rpartition("; ")[0],
         "rule": f"`{job.sync.rule}` over {len(manifest.workers)} worker{'s' * (len(manifest.workers) > 1)}",
@@ -87,7 +87,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
 
 def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManifest, scores: Mapping[str, str]) -> str:
     job = network.loaded.job
-    tags = ["partrain", network.kind, _called(job.model), job.sync.rule]
+    tags = ["partrain", network.kind.name, _called(job.model), job.sync.rule]
     metrics = ["accuracy", "loss"] if any("accuracy" in name for name in scores) else ["loss"]
     lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(one)}" for one in tags)]
     lines += ["metrics:", *(f"- {one}" for one in metrics), f"model_name: {_yaml(manifest.name)}"]
@@ -170,9 +170,9 @@ def _numbers_of(told: Any, key: str, round: int) -> dict[str, float]:
 
 def _metrics(network: TrainedNetwork) -> str:
     codec = Codec(network.codec)
-    accuracy = "; accuracy: the share of items whose likeliest class is right" if network.kind == "classification" else ""
+    accuracy = "; accuracy: the share of items whose likeliest class is right" if network.kind.one_class else ""
     text = f"loss: that of the task `{network.kind}`, mean over items{accuracy}."
-    if codec.target_scale is not None and network.kind != "autoencoder":
+    if codec.target_scale is not None and network.kind.targets:
         pairs = zip(codec.targets, codec.target_scale[1].tolist(), strict=False)
         deviations = ", ".join(f"`{name}` {deviation:.6g}" for name, deviation in pairs)
         what = "differences of the targets" if codec.lags else "targets"
@@ -221,7 +221,7 @@ def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
     if "preprocessing" in made.facts:
         found.append(
             "The graph refuses nothing. An item with a missing value that is not filled in, or with a number that is too large, "
-            "gets NaN" + (" and the label -1." if network.kind == "classification" else ".")
+            "gets NaN" + (" and the label -1." if network.kind.one_class else ".")
         )
     else:
         found.append(f"The file holds the network alone. {_sentence(made.usage)}")

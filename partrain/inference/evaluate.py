@@ -66,9 +66,9 @@ def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
     if metrics.measured is None:
         return found
     codec = Codec(network.codec)
-    names = (lambda _: codec.classes or []) if network.kind == "classification" else codec.names
+    names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
     report: dict[str, Any] = without_nan(metrics.measured.report(names))
-    return found | (report | found) | (naive(codec, items) if network.kind == "forecast" else {})
+    return found | (report | found) | (naive(codec, items) if network.kind.follows else {})
 
 
 def naive(codec: Codec, items: Samples) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def usage(network: TrainedNetwork, format: Format) -> str:
             for name, part in zip(input_names([part.name for part in network.record.parts]), network.record.parts, strict=True)
         ]
         return f"inputs: {', '.join(each).replace(chr(39), '')}; {METADATA_PLACE[format]}"
-    answers = "" if codec.target_scale is None or network.kind == "autoencoder" else "; its answers are standardized, too"
+    answers = "" if codec.target_scale is None or not network.kind.targets else "; its answers are standardized, too"
     if answers and codec.lags:
         answers = "; its answers are standardized differences, too: add them to the values before"
     return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"

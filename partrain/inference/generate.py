@@ -41,7 +41,7 @@ def generate(network: TrainedNetwork, prompt: str, tokens: int, temperature: flo
 
     The network sees as many of the newest tokens as an item had in training. Equal seeds draw equal texts.
     """
-    if network.kind != "language":
+    if network.kind.targets != "tokens":
         raise InputMissing(f"a prompt is for a network trained on language, and this one is for {network.kind}; use --input")
     text = encode(network, prompt, "--prompt")
     length, draw = network.record.input[0], torch.Generator().manual_seed(derive(seed, "generate"))

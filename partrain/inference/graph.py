@@ -9,14 +9,17 @@ token gets NaN as its answers, and -1 as its label. `predict` refuses the same i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from partrain.inference.preprocessing import PROBABILITIES, Preprocessing, padded_name, scaled_bytes
-from partrain.tasks.answers import labels_of, numbers_of, probabilities_of, reconstruction_errors
+from partrain.inference.preprocessing import Preprocessing, padded_name, scaled_bytes
+
+_NAMES = {"probability": "probabilities", "label": "label", "answer": "answers", "error": "error"}
+"""Names of the outputs, by those of the columns of `predict`."""
 
 
 class Preprocessed(nn.Module):
@@ -53,15 +56,13 @@ class Preprocessed(nn.Module):
     def _outputs(self, answers: Tensor, fine: Tensor, items: Any, raw: Any) -> Mapping[str, Tensor]:
         """Convert the network's answers. `fine` (n,): items that are answered."""
         network, codec = self.recipe.network, self.recipe.codec
-        if network.kind in PROBABILITIES:
-            probabilities, labels = probabilities_of(network.kind, answers), labels_of(network.task, answers).long()
-            return {"probabilities": _masked(probabilities, fine), "label": _masked(labels, fine, -1)}
-        if network.kind == "autoencoder":
-            return {"error": _masked(reconstruction_errors(answers, items), fine)}
         newest = None
         if self.recipe.continues:
             newest = raw[:, -sum(codec.lags) :, [self.recipe.columns.index(name) for name in codec.targets]].double()
-        return {"answers": _masked(numbers_of(network.task, answers, newest, codec.restore_units), fine)}
+        reduced = network.kind.reduce(network.task, answers, items, True)
+        found = network.kind.columns(network.task, reduced, newest, codec.restore_units, True)
+        named = {_NAMES[name]: column for name, column in found.items()}
+        return {name: _masked(named[name], fine, -1 if name == "label" else math.nan) for name in self.recipe.outputs}
 
     def _several(self, raw: Mapping[str, Tensor]) -> tuple[Any, Tensor]:
         """Convert several raw inputs; return them as the network is called with them, and the items (n,) that are answered."""
@@ -89,7 +90,7 @@ def _tokens(raw: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
     return raw.clamp(0, vocabulary - 1), known
 
 
-def _masked(answers: Tensor, fine: Tensor, other: float = float("nan")) -> Tensor:
+def _masked(answers: Tensor, fine: Tensor, other: float) -> Tensor:
     """Replace the answers (n, ...) of items that are not answered."""
     answered = fine.reshape(-1, *[1] * (answers.dim() - 1))
     return torch.where(answered, answers, torch.full_like(answers, other))

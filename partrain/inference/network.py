@@ -21,7 +21,8 @@ from partrain.models.answers import agree, probe
 from partrain.record.round_record import finite
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
-from partrain.tasks.kinds import Task, kind_of_answers
+from partrain.tasks.kinds import USER, TaskKind
+from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
 from partrain.training.snapshot import PROBE
@@ -48,15 +49,15 @@ class TrainedNetwork:
     """The conversion of the data set's files into items."""
 
     @property
-    def kind(self) -> str:
-        """Kind of task, also for a user task that subclasses a built-in one; otherwise `user`."""
+    def kind(self) -> TaskKind:
+        """Kind of task, also for a user task that subclasses a built-in one; otherwise `USER`."""
         return kind_of_answers(self.task, self.record.task, self.record.data)
 
     @property
     def metric_names(self) -> list[str]:
         """Names of the job's metrics beside loss and accuracy."""
         task = self.loaded.job.task
-        return ["mean_iou"] * (self.kind == "segmentation") + list(task.judged if task else ())
+        return [*self.kind.judged, *(task.judged if task else ())]
 
     def metrics(self, reports: bool = False, observe: Observe | None = None) -> JudgedMetrics:
         """Make the job's metrics beside loss and accuracy; see `judged_metrics`."""
@@ -144,7 +145,7 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
     """Build a checkpoint's network, with its task and codec."""
     manifest = manifest_of(content)
     module = build_network(loaded, content)
-    if manifest.network.task == "user" and not isinstance(loaded.job.task, UserTask):
+    if manifest.network.task == USER.name and not isinstance(loaded.job.task, UserTask):
         raise BadJob("the checkpoint was trained with a user task, and the job names none: set [task] name")
     with blame_user_code(loaded):
         # For a built-in task the manifest decides, not the data set: it may be made for another one.

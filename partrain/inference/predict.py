@@ -20,7 +20,6 @@ from torch import Tensor
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
-from partrain.tasks.answers import labels_of, numbers_of, probabilities_of, reconstruction_errors
 from partrain.training.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     from partrain.inference.inputs.read import Sample
 
-_LABELS = torch.uint8
-"""Type of label maps: there are fewer than 256 classes, as 255 marks pixels that do not count."""
 Columns = dict[str, "NDArray[Any] | list[Any]"]
 """Columns by name, each (n,) or (n, k)."""
 
@@ -86,7 +83,7 @@ class Answers:
     def _titles(self, name: str, count: int) -> list[str]:
         """Return the names of the k columns of an array (n, k)."""
         codec = Codec(self.network.codec)
-        if self.network.kind == "multi-label":
+        if self.network.kind.zero_one:
             return [f"{name}_{label}" for label in codec.names(count)]
         if name == "probability":
             return [f"probability_{codec.class_name(label)}" for label in range(count)]
@@ -114,12 +111,11 @@ def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False
         encode: Return the codes of an autoencoder instead of its reconstruction errors.
         top: Also return this number of likeliest classes, with their probabilities.
     """
-    if top and network.kind != "classification":
+    if top and not network.kind.one_class:
         raise InputMissing(f"only a classification network has likeliest classes, and this one is for {network.kind}")
-    if probabilities and network.kind not in ("classification", "multi-label", "segmentation"):
+    if probabilities and not network.kind.has_probabilities:
         raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
-    answer = _KINDS.get(network.kind, _numbers)
-    found: Columns = {"code": _codes(network, sample.inputs)} if encode else answer(network, sample, probabilities)
+    found: Columns = {"code": _codes(network, sample.inputs)} if encode else _answers(network, sample, probabilities)
     if top:
         found |= _likeliest(network, sample, top)
     if sample.following and "answer" in found:
@@ -149,7 +145,8 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
     codec, classes = Codec(network.codec), network.record.outputs
     if top > classes:
         raise InputMissing(f"--top {top}: the network has {classes} classes")
-    likeliest = compute_answers(network, sample.inputs, network.module)[:, :classes].softmax(1).topk(top)
+    logits = compute_answers(network, sample.inputs, network.module)[:, :classes]
+    likeliest = network.kind.probabilities(logits).topk(top)
     found: Columns = {}
     for place in range(top):
         found[f"top_{place + 1}"] = [codec.class_name(label) for label in likeliest.indices[:, place].tolist()]
@@ -171,42 +168,19 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
     return torch.cat(found)
 
 
-def _classes(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
-    logits = compute_answers(network, sample.inputs, network.module)
-    labels = labels_of(network.task, logits)
-    found: Columns = {"label": labels.numpy()}
-    codec = Codec(network.codec)
-    if codec.classes:
-        found["class"] = [codec.class_name(label) for label in labels.tolist()]
-    return found | ({"probability": probabilities_of(network.kind, logits).numpy()} if probabilities else {})
-
-
-def _numbers(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
-    answers = compute_answers(network, sample.inputs, network.module)
-    return {"answer": numbers_of(network.task, answers, sample.newest, Codec(network.codec).restore_units).numpy()}
-
-
-def _labels(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
-    """Give each label, 1 where its probability is at or above the threshold, and the probabilities."""
-    logits = compute_answers(network, sample.inputs, network.module)
-    found: Columns = {"label": labels_of(network.task, logits).long().numpy()}
-    return found | ({"probability": probabilities_of(network.kind, logits).numpy()} if probabilities else {})
-
-
-def _pixels(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
-    """Give the label map (h, w) of each image."""
-    if probabilities:
-        logits = compute_answers(network, sample.inputs, network.module)
-        found: Columns = {"probability": probabilities_of(network.kind, logits).numpy()}
-        return {"label": labels_of(network.task, logits).to(_LABELS).numpy()} | found
-    maps = compute_answers(network, sample.inputs, lambda part: labels_of(network.task, network.module(part)).to(_LABELS))
-    return {"label": maps.numpy()}
-
-
-def _reconstructions(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
-    return {
-        "error": compute_answers(network, sample.inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()
-    }
+def _answers(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
+    """Compute the columns of the kind of task, and the names of the classes."""
+    kind, task, codec = network.kind, network.task, Codec(network.codec)
+    if kind.targets == "tokens":
+        raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
+    reduced = compute_answers(network, sample.inputs, lambda part: kind.reduce(task, network.module(part), part, probabilities))
+    columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities)
+    found: Columns = {}
+    for name, column in columns.items():
+        found[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()
+        if name == "label" and kind.one_class and codec.classes:
+            found["class"] = [codec.class_name(label) for label in column.tolist()]
+    return found
 
 
 def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
@@ -215,19 +189,6 @@ def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
         raise InputMissing(f"`{network.loaded.job.model.name}` has no `encode`: only an autoencoder has codes")
     codes: NDArray[Any] = compute_answers(network, inputs, encode).flatten(1).numpy()
     return codes
-
-
-def _tokens(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
-    raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
-
-
-_KINDS: dict[str, Callable[[TrainedNetwork, Sample, bool], Columns]] = {
-    "classification": _classes,
-    "autoencoder": _reconstructions,
-    "language": _tokens,
-    "multi-label": _labels,
-    "segmentation": _pixels,
-}
 
 
 def _is_wide(column: Any) -> TypeGuard[NDArray[Any]]:

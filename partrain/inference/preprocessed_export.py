@@ -32,7 +32,7 @@ from partrain.inference.graph import Preprocessed
 from partrain.inference.network import blame_user_code
 from partrain.inference.onnx_text import as_text, class_names, words_for_codes
 from partrain.inference.preprocessing import Preprocessing
-from partrain.tasks.kinds import MultiLabel
+from partrain.tasks.task import MultiLabel
 
 if TYPE_CHECKING:
     from partrain.inference.predict import Columns
@@ -146,7 +146,7 @@ def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[byte
     model = program.model_proto
     if recipe.words:
         words_for_codes(model, recipe.words)
-    if recipe.network.kind == "classification" and recipe.codec.classes:
+    if recipe.network.kind.one_class and recipe.codec.classes:
         class_names(model, recipe.codec.classes)
     data = model.SerializeToString()
     session = onnx_session(data)

@@ -43,8 +43,6 @@ InputType = Literal["uint8", "float64"]
 """Type of raw numbers that do not come from a table."""
 RawItems = dict[str, "NDArray[Any]"]
 """Raw values by the name of the graph's input."""
-PROBABILITIES = ("classification", "multi-label", "segmentation")
-"""Kinds of tasks whose answers are probabilities and labels."""
 _HOLES = 0.2
 """Share of the drawn cells that may be missing which are."""
 _DETAILS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -67,7 +65,7 @@ class Preprocessing:
     def of(cls, network: TrainedNetwork, type: InputType | None = None) -> Preprocessing:
         """Check a network's codec. CannotCreate if a graph cannot hold it."""
         stored, kind, form = network.codec, network.kind, network.codec.get("form")
-        if kind == "language" or form == "text":
+        if kind.targets == "tokens" or form == "text":
             raise _cannot("it continues texts, token by token")
         if form == "table" and len(stored["features"]) != network.record.input[0]:
             raise _cannot("its items are not the features of the table")
@@ -110,7 +108,7 @@ class Preprocessing:
     @property
     def continues(self) -> bool:
         """True if the network forecasts differences, which continue the newest values."""
-        return bool(self.codec.lags) and self.network.kind != "autoencoder"
+        return bool(self.codec.lags) and bool(self.network.kind.targets)
 
     @property
     def names(self) -> list[str]:
@@ -131,9 +129,9 @@ class Preprocessing:
     @property
     def outputs(self) -> list[str]:
         """Names of the graph's outputs."""
-        if self.network.kind in PROBABILITIES:
+        if self.network.kind.has_probabilities:
             return ["probabilities", "label"]
-        return ["error" if self.network.kind == "autoencoder" else "answers"]
+        return ["answers" if self.network.kind.targets else "error"]
 
     def describe(self, strings: bool) -> dict[str, Any]:
         """Describe the inputs and outputs of the graph. `strings`: words are given as text, not as their codes."""
@@ -150,9 +148,9 @@ class Preprocessing:
             if self.codec.is_series:
                 inputs["inputs"]["columns"] = self.columns
         kind, count = self.network.kind, self.network.record.outputs
-        named = {"class": {"type": "string"}} if strings and self.codec.classes and kind == "classification" else {}
+        named = {"class": {"type": "string"}} if strings and self.codec.classes and kind.one_class else {}
         outputs: dict[str, Any] = {name: {} for name in self.outputs} | named
-        if kind == "multi-label":
+        if kind.zero_one:
             outputs["probabilities"] = {"labels": self.codec.names(count)}
         elif "probabilities" in outputs:
             outputs["probabilities"] = {"classes": [self.codec.class_name(label) for label in range(count)]}
@@ -197,7 +195,7 @@ class Preprocessing:
         inputs = torch.from_numpy(np.ascontiguousarray(items))
         inputs = inputs if inputs.dtype in (torch.uint8, torch.int64) else inputs.to(network.dtype)
         sample = Sample(inputs, None, list(map(str, range(count))), newest=newest)
-        return raw, predict(network, sample, probabilities=network.kind in PROBABILITIES).columns
+        return raw, predict(network, sample, probabilities=network.kind.has_probabilities).columns
 
     def _rows(self, schema: TableSchema, draw: np.random.Generator, count: int) -> RawItems:
         """Draw rows of a table: values like those trained on, any words, and holes."""

@@ -32,7 +32,7 @@ from partrain.number_format import plural
 from partrain.optim import SINGLE_ITEMS
 from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.system.cores import usable_cores
-from partrain.tasks import COMPATIBLE_TASKS
+from partrain.tasks.kinds import USER, kinds_for
 from partrain.training.faults import Faults
 from partrain.training.section import cpu_has_bfloat16
 
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from partrain.training.stop import Stop
 
 MAX_WORKERS = 1024
-WITH_ACCURACY = ("classification", "language", "multi-label", "segmentation", "user")
-"""Kinds of task that count right answers; a user task may."""
 FEW_ITEMS = 100
 """Partitions below this are too small for a replica to learn much alone."""
 
@@ -457,29 +455,27 @@ def _augmented_items(dataset: AnyDataset, sync: AnyRule, spec: DatasetSpec) -> I
 
 def _task(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
     kind = kind_of_task(task, model, spec.task)
-    if kind not in (*COMPATIBLE_TASKS[spec.task], "user"):
-        place = (
-            ("task", "kind") if task and kind_of_task(task, model, spec.task) == getattr(task, "kind", "") else ("model", "name")
-        )
+    if kind is not USER and spec.task not in kind.fits:
+        place = ("task", "kind") if task and kind.name == getattr(task, "kind", "") else ("model", "name")
         message = f"the data set's items are made for {spec.task}, not for {kind}"
-        yield Finding(place, message, f"fitting: {', '.join(COMPATIBLE_TASKS[spec.task])}")
+        yield Finding(place, message, f"fitting: {', '.join(kinds_for(spec.task))}")
     else:
         vocabulary = spec.outputs or 1 if spec.tokens else None
-        interface = Interface(spec.shape, spec.outputs or 1, kind, vocabulary, spec.categories, spec.parts)
+        interface = Interface(spec.shape, spec.outputs or 1, kind.name, vocabulary, spec.categories, spec.parts)
         if obstacle := model.mismatch(interface):
             yield Finding(("model", "name"), obstacle)
 
 
 def _accuracy(model: AnyModel, task: AnyTask | None, stop: Stop, spec: DatasetSpec) -> Iterator[Finding]:
     kind = kind_of_task(task, model, spec.task)
-    if kind not in WITH_ACCURACY and stop.accuracy is not None:
+    if not kind.accuracy and stop.accuracy is not None:
         yield Finding(("stop", "accuracy"), f"the task `{kind}` has no accuracy", "use `loss`", at="key")
-    if kind not in WITH_ACCURACY and stop.patience_by == "accuracy":
+    if not kind.accuracy and stop.patience_by == "accuracy":
         yield Finding(("stop", "patience_by"), f"the task `{kind}` has no accuracy", 'use "loss"')
 
 
 def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
-    if dataset.stratify and spec.task != "classification":
+    if dataset.stratify and not spec.kind.one_class:
         message = f"`stratify` goes by classes, but the data set's items are made for {spec.task}"
         yield Finding(("dataset", "stratify"), message, "remove it", at="key")
     elif dataset.stratify and partition.order == "given":
@@ -491,9 +487,9 @@ def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> I
 def _sampling(
     partition: Partition, sync: AnyRule, model: AnyModel, spec: DatasetSpec, task: AnyTask | None = None
 ) -> Iterator[Finding]:
-    if partition.sampling == "balanced" and spec.task != "classification":
+    if partition.sampling == "balanced" and not spec.kind.one_class:
         kind = kind_of_task(task, model, spec.task)
-        kind = spec.task if kind == "user" else kind
+        kind = spec.kind if kind is USER else kind
         message = f'sampling = "balanced" goes by classes, one of each item, and the task is {kind}'
         yield Finding(("partition", "sampling"), message, "remove it", at="key")
     elif partition.sampling == "balanced" and sync.full_batch:
@@ -502,9 +498,8 @@ def _sampling(
 
 
 def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
-    if partition.needs_targets and spec.task in ("language", "segmentation"):
-        kind = "tokens" if spec.task == "language" else "label maps"
-        message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are {kind}'
+    if partition.needs_targets and not spec.kind.orders:
+        message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are {spec.kind.targets}'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
 
 

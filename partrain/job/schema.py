@@ -25,7 +25,8 @@ from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.rules import OTHER_NAMES, AnyRule
 from partrain.seeds import derive, seeded
-from partrain.tasks import AnyTask, BuiltinTask, Kind, UserTask, make
+from partrain.tasks import KINDS, AnyTask, BuiltinTask, Kind, UserTask, make
+from partrain.tasks.kinds import USER, TaskKind
 from partrain.training.faults import Faults
 from partrain.training.hooks import HookSection
 from partrain.training.section import Engine
@@ -33,7 +34,7 @@ from partrain.training.stop import Criterion, Stop
 
 if TYPE_CHECKING:
     from partrain.data.base import Training
-    from partrain.tasks.kinds import Task
+    from partrain.tasks.task import Task
 
 
 class Job(Section):
@@ -63,7 +64,7 @@ class Job(Section):
     def _targets_that_are_no_measures(self) -> Self:
         """Leave labels and counts as they are, if the job does not say otherwise."""
         task = self.task
-        counted = isinstance(task, BuiltinTask) and (task.kind == "multi-label" or task.loss == "poisson")
+        counted = isinstance(task, BuiltinTask) and ((task.kind and KINDS[task.kind].zero_one) or task.loss == "poisson")
         default = (
             "standardise_target" in type(self.dataset).model_fields and "standardise_target" not in self.dataset.model_fields_set
         )
@@ -111,7 +112,7 @@ class Job(Section):
         """Steps have sizes of their own: there is no learning rate to scale."""
         return is_rateless(self.sync, self.optimizer)
 
-    def kind_of_task(self, implied: Kind) -> str:
+    def kind_of_task(self, implied: Kind) -> TaskKind:
         """Return the kind of task that the network is trained for; `implied`: the one that the data set is made for."""
         return kind_of_task(self.task, self.model, implied)
 
@@ -133,17 +134,16 @@ def is_rateless(sync: AnyRule, optimizer: AnyOptimizer) -> bool:
     return sync.full_batch or optimizer.rateless
 
 
-def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> str:
+def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> TaskKind:
     """Return the kind of task from `[task]`, else from the model, else `implied` by the data set."""
     if isinstance(task, UserTask):
-        return "user"
-    return (task and task.kind) or model.implied_task or implied
+        return USER
+    return KINDS[(task and task.kind) or model.implied_task or implied]
 
 
 def metrics_of(task: AnyTask | None, model: AnyModel, implied: Kind) -> dict[str, bool]:
     """Return the names of the judged numbers beside loss and accuracy; True if lower is better."""
-    always = {"mean_iou": False} if kind_of_task(task, model, implied) == "segmentation" else {}
-    return always | (task.judged if task else {})
+    return {**kind_of_task(task, model, implied).judged, **(task.judged if task else {})}
 
 
 def tables_of(job: Job) -> dict[str, Any]:

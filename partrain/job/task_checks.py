@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from partrain.config.problems import Finding, did_you_mean
 from partrain.data import DatasetSpec
 from partrain.job.schema import kind_of_task, metrics_of
-from partrain.tasks import KEYS, NUMBER_LOSSES, BuiltinTask
-from partrain.tasks.metric_names import BOUNDS, LOWER, METRICS, name_of
+from partrain.tasks import KINDS, BuiltinTask
+from partrain.tasks.metric_names import BOUNDS, LOWER, name_of
 
 if TYPE_CHECKING:
     from partrain.data import AnyDataset
@@ -29,11 +29,12 @@ def loss_keys(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Itera
     if not isinstance(task, BuiltinTask):
         return
     kind = kind_of_task(task, model, spec.task)
-    for key, kinds in KEYS.items():
-        if getattr(task, key) is not None and kind not in kinds:
+    for key in BuiltinTask.model_fields:
+        kinds = [each.name for each in KINDS.values() if key in each.keys]
+        if kinds and getattr(task, key) is not None and key not in kind.keys:
             yield Finding(("task", key), f"`{key}` is for {', '.join(kinds)}, and the task is {kind}", "remove it", at="key")
-    if task.loss and kind in KEYS["loss"] and kind not in NUMBER_LOSSES[task.loss]:
-        fitting = ", ".join(f'"{loss}"' for loss, kinds in NUMBER_LOSSES.items() if kind in kinds)
+    if task.loss and kind.losses and task.loss not in kind.losses:
+        fitting = ", ".join(f'"{loss}"' for loss in kind.losses)
         yield Finding(("task", "loss"), f'"{task.loss}" is not for the task {kind}', f"fitting: {fitting}")
     if isinstance(task.class_weights, list) and spec.outputs and len(task.class_weights) != spec.outputs:
         message = f"{len(task.class_weights)} weights, but the data set has {spec.outputs} classes"
@@ -51,11 +52,11 @@ def target_numbers(model: AnyModel, dataset: AnyDataset, task: AnyTask | None, s
     unscaled = "set standardise_target = false in [dataset]"
     key = "standardise_target"  # its default is off for these tasks, which a job with errors may not know yet
     standardised = spec.standardised and (key in dataset.model_fields_set or key not in type(dataset).model_fields)
-    if kind_of_task(task, model, spec.task) == "multi-label":
+    if (kind := kind_of_task(task, model, spec.task)).zero_one:
         if standardised:
-            yield Finding(("task", "kind"), '"multi-label" is for 0 and 1, and these are standardised', unscaled)
+            yield Finding(("task", "kind"), f'"{kind}" is for 0 and 1, and these are standardised', unscaled)
         elif spec.numbers and spec.numbers.other is not None:
-            yield Finding(("task", "kind"), f'"multi-label" is for targets 0 and 1, and one is {spec.numbers.other:g}')
+            yield Finding(("task", "kind"), f'"{kind}" is for targets 0 and 1, and one is {spec.numbers.other:g}')
     if isinstance(task, BuiltinTask) and task.loss == "poisson":
         if standardised:
             yield Finding(("task", "loss"), '"poisson" is for counts, and these are standardised', unscaled)
@@ -67,19 +68,19 @@ def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> It
     """Require that metrics are known, fit the kind of task, and can be computed."""
     names = (task and task.metrics) or []
     kind = kind_of_task(task, model, spec.task)
-    known = METRICS.get(kind, LOWER)  # the dry run knows the answers of a user task
+    known = kind.named_metrics
     for index, name in enumerate(names):
         if ":" not in name and name not in known:
             near = did_you_mean(name, known)
             fitting = f"fitting: {', '.join(known)}" if known else 'write your own: "file.py:Metric"'
             what = f"`{name}` is not for the task {kind}" if name in LOWER else f"no metric `{name}`"
-            what = "`mean_iou` is judged anyway" if name == "mean_iou" and kind == "segmentation" else what
+            what = f"`{name}` is judged anyway" if name in kind.judged else what
             yield Finding(("task", "metrics", index), what, f"did you mean `{near}`?" if near else fitting)
-        metric = METRICS.get(kind, {}).get(name)
+        metric = kind.metrics.get(name)
         if metric and spec.outputs and spec.outputs < metric.least:
             what = f"`{name}` needs at least {metric.least} classes, and the data set has {spec.outputs}"
             yield Finding(("task", "metrics", index), what, "remove it")
-    foreign = [name for name in names if name in METRICS.get(kind, {}) and METRICS[kind][name].target]
+    foreign = [name for name in names if name in kind.metrics and kind.metrics[name].target]
     if foreign and find_spec("torchmetrics") is None:
         message = f"`{foreign[0]}` is computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
         yield Finding(("task", "metrics"), message)
@@ -100,7 +101,7 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
             continue
         legal = [*metrics, *["loss", "accuracy"] * (key == "patience_by")]
         near = did_you_mean(number, legal)
-        known = number in METRICS.get(kind_of_task(task, model, spec.task), LOWER)
+        known = number in kind_of_task(task, model, spec.task).named_metrics
         add = f'add it: metrics = ["{number}"] in [task]'
         write = (
             f'write a metric of your own: metrics = ["file.py:{number}"] in [task]; a function of [hooks] asks to stop by itself'

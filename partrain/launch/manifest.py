@@ -40,7 +40,7 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
         network=NetworkRecord(
             input=list(dataset.item_shape),
             outputs=dataset.outputs,
-            task=loaded.job.kind_of_task(dataset.task),
+            task=loaded.job.kind_of_task(dataset.task).name,
             vocabulary=dataset.vocabulary,
             data=dataset.task if isinstance(loaded.job.task, UserTask) else None,
             parts=list(dataset.parts),

@@ -92,7 +92,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, mo
         if content is not None:
             warn_if_newer(manifest, content, context)
             plan, manifest = continued(plan, manifest, content, loaded if moved else None, other_workers)
-        if job.partition.order == "given" and dataset.task not in ("language", "segmentation"):
+        if job.partition.order == "given" and dataset.kind.orders:
             warn_if_skewed(job, plan, dataset, context)
     except BaseException:
         os.close(dataset_fd)

@@ -80,12 +80,7 @@ def counts_before(start: Start, size: int) -> list[WorkerBefore]:
 
 def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
     """Measure the label skew of each worker's partition; empty if a shuffle leaves it to chance."""
-    if (
-        plan.training_items is None
-        or dataset.stream
-        or job.partition.order == "shuffled"
-        or dataset.task in ("language", "segmentation")
-    ):
+    if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
         return [{}] * len(plan.shares)
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
     section, targets = job.partition, dataset.item_targets

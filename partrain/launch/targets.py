@@ -21,22 +21,19 @@ def check_targets(loaded: LoadedJob, dataset: Dataset) -> None:
     """Raise Rejected if the numbers of the targets do not fit a task of labels or counts."""
     job = loaded.job
     counts = isinstance(job.task, BuiltinTask) and job.task.loss == "poisson"
-    if counts or job.kind_of_task(dataset.task) == "multi-label":
+    if counts or job.kind_of_task(dataset.task).zero_one:
         check_against_data(loaded, replace(dataset.spec, numbers=dataset.target_numbers))
 
 
 def remark(job: Job, dataset: Dataset) -> str:
     """Return a remark on targets that are labels by their numbers, but trained as numbers; "" if there is none."""
+    advised = job.kind_of_task(dataset.task).instead
     chosen = job.task is not None and (not isinstance(job.task, BuiltinTask) or job.task.kind)
-    if (
-        chosen
-        or job.kind_of_task(dataset.task) != "regression"
-        or dataset.outputs < 2
-        or not len(dataset.targets)
-        or not np.isin(dataset.targets, (0, 1)).all()
-    ):
+    if chosen or not advised or dataset.outputs < 2 or not len(dataset.targets) or not np.isin(dataset.targets, (0, 1)).all():
         return ""
-    return f'all targets (n, {dataset.outputs}) are 0 or 1, and are trained as numbers: for labels, set kind = "multi-label" in [task]'
+    return (
+        f'all targets (n, {dataset.outputs}) are 0 or 1, and are trained as numbers: for labels, set kind = "{advised}" in [task]'
+    )
 
 
 def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
@@ -49,8 +46,8 @@ def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
         return given if isinstance(given, list) else [given.get(name, 1.0) for name in names]
     training = _training_items(job, dataset)
     labels = dataset.targets[training].ravel()
-    if dataset.task == "segmentation" and isinstance(job.task, BuiltinTask):
-        labels = labels[labels != (255 if job.task.ignore_index is None else job.task.ignore_index)]
+    if dataset.kind.targets == "label maps" and isinstance(job.task, BuiltinTask):
+        labels = labels[labels != job.task.unlabeled]
     counts = np.bincount(labels, minlength=count)[:count]
     if not counts.all():
         lacking = names[int(counts.argmin())]

@@ -35,7 +35,7 @@ def _lenet(section: LeNet, interface: Interface) -> nn.Module:
         nn.Flatten(),
         nn.Linear(16 * height * width, 120), activation(),
         nn.Linear(120, 84), activation(),
-        nn.Linear(84, interface.outputs),
+        nn.Linear(84, interface.answer[-1]),
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def _cnn(section: Cnn, interface: Interface) -> nn.Module:
     for outputs in section.dense:
         layers += [*_dropout(section), nn.Linear(units, outputs), activation()]
         units = outputs
-    return nn.Sequential(*layers, *_dropout(section), nn.Linear(units, interface.outputs))
+    return nn.Sequential(*layers, *_dropout(section), nn.Linear(units, interface.answer[-1]))
 
 
 def _dropout(section: Cnn) -> list[nn.Module]:

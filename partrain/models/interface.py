@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from partrain.byte_layout import InputPart, of_unequal_lengths
+from partrain.tasks.kinds import TaskKind, kind_named
 
 Form = Literal["numbers", "series", "images", "tokens"]
 
@@ -35,6 +36,11 @@ class Interface:
     """The inputs of an item, if there are several, or their lengths differ."""
 
     @property
+    def kind(self) -> TaskKind:
+        """The kind of task."""
+        return kind_named(self.task)
+
+    @property
     def unequal(self) -> bool:
         """True if items are sequences of unequal length: the network is called with them, padded to `item`, and their lengths (b,)."""
         return of_unequal_lengths(self.parts)
@@ -52,11 +58,7 @@ class Interface:
     @property
     def answer(self) -> tuple[int, ...]:
         """Shape of the answer to one item."""
-        if self.task == "autoencoder":
-            return self.item
-        if self.task == "segmentation":
-            return (self.outputs, *self.item[-2:])
-        return (*self.item, self.outputs) if self.task == "language" else (self.outputs,)
+        return self.kind.answer_shape(self.item, self.outputs)
 
     @property
     def description(self) -> str:

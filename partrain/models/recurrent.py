@@ -24,7 +24,7 @@ class RecurrentNetwork(nn.Module):
 
     def __init__(self, section: Rnn | Lstm | Gru, interface: Interface) -> None:
         super().__init__()
-        self.each = interface.task == "language"
+        self.each = interface.kind.head == "tokens"
         """True: answer from each state. False: answer from the last state only."""
         self.embedding: nn.Module = nn.Identity()
         width = interface.item[-1]
@@ -33,7 +33,7 @@ class RecurrentNetwork(nn.Module):
             self.embedding = nn.Embedding(interface.vocabulary, width)
         self.layers = _layers(section, width)
         self.dropout = nn.Dropout(section.dropout)
-        self.answer = nn.Linear(section.hidden * (2 if section.bidirectional else 1), interface.outputs)
+        self.answer = nn.Linear(section.hidden * (2 if section.bidirectional else 1), interface.answer[-1])
 
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Answer items (b, L, ...). `lengths` (b,): steps of each that are no padding; the layers never see the others."""

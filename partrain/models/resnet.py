@@ -44,7 +44,7 @@ def build(section: ResNet, interface: Interface) -> nn.Module:
             stack.append(block(channels, width, stride, norm, projects=not section.cifar))
             channels = width * block.expansion
         layers.append(stack)
-    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, interface.outputs))
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, interface.answer[-1]))
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
 from partrain.models.interface import FORMS, Form, Interface
-from partrain.tasks import Kind
+from partrain.tasks import KINDS, Kind
+from partrain.tasks.kinds import AUTOENCODER, USER, Head
 
 Activation = Literal["relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid"]
 Count = Annotated[int, Field(ge=1)]
@@ -37,8 +38,8 @@ class Network(Section):
     """The network's only task, which replaces the data set's."""
     accepts: ClassVar[tuple[Form | None, ...]] = ()
     """Forms of items it accepts; None stands for numbers of other shapes."""
-    supported_tasks: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast", "multi-label")
-    """Tasks it can answer."""
+    answer_forms: ClassVar[tuple[Head, ...]] = ("outputs",)
+    """Forms of answers it can give."""
     takes_lengths: ClassVar[bool] = False
     """True if it takes sequences of unequal length, padded, with their lengths."""
     convolves: ClassVar[bool] = False
@@ -99,7 +100,7 @@ class Network(Section):
 
     def mismatch(self, interface: Interface) -> str | None:
         """Return why this network does not fit these items and answers; None if it fits."""
-        if interface.parts and interface.task == "autoencoder":
+        if interface.parts and interface.kind.head == "item":
             return "an autoencoder gives back one array of numbers, and the items have several inputs or unequal lengths"
         if interface.unequal and not self.takes_lengths:
             advice = "take rnn, lstm, gru or transformer, a network of your own with forward(items, lengths), or pad the items"
@@ -109,8 +110,9 @@ class Network(Section):
         if interface.form not in self.accepts:
             accepted = " or ".join(FORMS[form] for form in self.accepts if form)
             return f"`{self.name}` takes {accepted}, and the items are {interface.description}"
-        if interface.task not in (*self.supported_tasks, "user"):
-            return f"`{self.name}` has no answers for the task `{interface.task}`, only for {', '.join(self.supported_tasks)}"
+        if interface.kind is not USER and interface.kind.head not in self.answer_forms:
+            fitting = ", ".join(kind.name for kind in KINDS.values() if kind.head in self.answer_forms)
+            return f"`{self.name}` has no answers for the task `{interface.task}`, only for {fitting}"
         if interface.categories and not self.embeds_categories:
             advice = 'list these columns in `one_hot`, or use name = "tabular"'
             return f"`{self.name}` has no embeddings for the codes of `[dataset] categories`: {advice}"
@@ -127,7 +129,7 @@ class UserModel(Network, UserCode):
     table: ClassVar[str] = "model"
 
     def mismatch(self, interface: Interface) -> str | None:
-        if interface.parts and interface.task == "autoencoder":
+        if interface.parts and interface.kind.head == "item":
             return super().mismatch(interface)
         return None
 
@@ -140,7 +142,7 @@ class Linear(Network):
 
     builder = "mlp"
     accepts = ("numbers", "series", "images", None)
-    supported_tasks = ("classification", "regression", "forecast", "multi-label", "autoencoder")
+    answer_forms = ("outputs", "item")
 
     name: Literal["linear"]
 
@@ -150,7 +152,7 @@ class Mlp(Network):
 
     builder = "mlp"
     accepts = ("numbers", "series", "images", None)
-    supported_tasks = ("classification", "regression", "forecast", "multi-label", "autoencoder")
+    answer_forms = ("outputs", "item")
 
     name: Literal["mlp"]
     hidden: list[Count] = [128]
@@ -215,9 +217,9 @@ class Autoencoder(Network):
     """
 
     builder = "autoencoder"
-    implied_task = "autoencoder"
+    implied_task = AUTOENCODER
     accepts = ("numbers", "series", "images", None)
-    supported_tasks = ("autoencoder",)
+    answer_forms = ("item",)
 
     name: Literal["autoencoder"]
     code: int = Field(32, ge=1)

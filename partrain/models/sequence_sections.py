@@ -18,11 +18,11 @@ class Sequences(Network):
 
     accepts = ("tokens", "series")
     takes_lengths = True
-    supported_tasks = ("classification", "regression", "forecast", "multi-label", "language")
+    answer_forms = ("outputs", "tokens")
 
     def _mismatch(self, interface: Interface) -> str | None:
-        if interface.task == "language" and interface.form != "tokens":
-            return f"the task `language` is for {FORMS['tokens']}, and the items are {interface.description}"
+        if interface.kind.head == "tokens" and interface.form != "tokens":
+            return f"the task `{interface.task}` is for {FORMS['tokens']}, and the items are {interface.description}"
         return None
 
 
@@ -46,7 +46,7 @@ class Recurrent(Sequences):
     """Add a second network that reads backwards. The answer uses the last states of both. Not for the task `language`."""
 
     def _mismatch(self, interface: Interface) -> str | None:
-        if self.bidirectional and interface.task == "language":
+        if self.bidirectional and interface.kind.head == "tokens":
             return "`bidirectional` would show each answer the token it has to predict"
         if "embedding" in self.model_fields_set and interface.form != "tokens":
             return f"`embedding` is for {FORMS['tokens']}, and the items are {interface.description}"
@@ -113,6 +113,6 @@ class Transformer(Sequences):
         return self
 
     def _mismatch(self, interface: Interface) -> str | None:
-        if self.tied and interface.task != "language":
+        if self.tied and interface.kind.head != "tokens":
             return "`tied` is for the task `language`: only there are items and answers both tokens"
         return super()._mismatch(interface)

@@ -32,7 +32,7 @@ def build(section: Timm, interface: Interface) -> nn.Module:
     return made(
         f"timm's `{name}`",
         lambda: timm.create_model(
-            name, pretrained=False, num_classes=interface.outputs, in_chans=3 if repeats else channels, **section.arguments
+            name, pretrained=False, num_classes=interface.answer[-1], in_chans=3 if repeats else channels, **section.arguments
         ),
         interface,
         repeats,

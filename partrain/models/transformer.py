@@ -27,7 +27,7 @@ class Gpt(nn.Module):
 
     def __init__(self, section: Transformer, interface: Interface) -> None:
         super().__init__()
-        self.each = interface.task == "language"
+        self.each = interface.kind.head == "tokens"
         """True: answer from each position. False: answer from the last position only."""
         width = section.width
         tokens = interface.vocabulary
@@ -36,7 +36,7 @@ class Gpt(nn.Module):
         self.dropout = nn.Dropout(section.dropout)
         self.blocks = nn.Sequential(*(TransformerBlock(width, section.heads, section.dropout) for _ in range(section.layers)))
         self.norm = nn.LayerNorm(width)
-        self.answer = nn.Linear(width, interface.outputs, bias=False)
+        self.answer = nn.Linear(width, interface.answer[-1], bias=False)
         self.apply(_initialise)
         for name, parameter in self.named_parameters():
             if name.endswith(("mixed.weight", "forward_out.weight")):

@@ -43,7 +43,7 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
     arguments |= section.arguments
     return made(
         f"torchvision's `{name}`",
-        lambda: models.get_model(name, weights=None, num_classes=interface.outputs, **arguments),
+        lambda: models.get_model(name, weights=None, num_classes=interface.answer[-1], **arguments),
         interface,
         repeats=interface.item[0] == 1,
     )

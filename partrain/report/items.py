@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,20 @@ from partrain.report.answer_figures import confusion, scatter, series
 from partrain.report.facts import Table
 from partrain.report.history import RunHistory
 from partrain.report.theme import Spec
+from partrain.tasks.kinds import AutoencoderKind, ClassificationKind, RegressionKind, TaskKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from partrain.inference.network import TrainedNetwork
-    from partrain.tasks.answers import AnswerBatch
+    from partrain.tasks.kinds import AnswerBatch
 
 MOST_ITEMS = 20_000
 """Most items whose answers are looked at."""
 WORST = 12
 """Items shown as the worst-judged ones."""
+WORST_NUMBERS = 8
+"""Rows of the table of worst predicted numbers."""
 MOST_CLASSES = 20
 """Most classes of a drawn confusion matrix."""
 NARROW_CLASSES = 12
@@ -75,7 +79,7 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
 
     from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network
     from partrain.inference.open import load_job, open_checkpoint
-    from partrain.tasks.answers import AnswerBatch
+    from partrain.tasks.kinds import AnswerBatch
 
     path, content = open_checkpoint(run.folder)
     loaded = load_job(content, path, trusted, "items")
@@ -88,23 +92,17 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     items = replace(items, inputs=items.inputs[:MOST_ITEMS], targets=items.targets[:MOST_ITEMS], newest=newest)
     inputs = items.inputs.numpy()
     batches: list[AnswerBatch] = []
-    shown = network.kind in ("classification", "regression", "forecast", "autoencoder")
-    scores = evaluate_items(network, items, network.metrics(observe=batches.append if shown else None))
+    draw = next((draw for kind, draw in _DRAWN.items() if isinstance(network.kind, kind)), None)
+    scores = evaluate_items(network, items, network.metrics(observe=batches.append if draw else None))
     which = f"{scores['items']:,} {split} items, round {content.round:,}"
     answers.note = f"The newest checkpoint on {which}: " + ", ".join(
         f"{name} {number(value)}" for name, value in scores.items() if name != "items"
     )
-    if not shown:
+    if draw is None:
         answers.note += f". Single items are not shown for {network.kind}."
         return
     joined = AnswerBatch(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
-    match network.kind:
-        case "classification":
-            _classes(network, inputs, joined, answers)
-        case "autoencoder":
-            _reconstructions(inputs, joined, answers)
-        case _:
-            _numbers(network, joined, answers)
+    draw(network, inputs, joined, answers)
 
 
 def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
@@ -127,7 +125,7 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
     answers.errors = Table(["true", "answer", "items"], rows, frozenset({2})) if rows else None
     right = batch.answers.gather(1, batch.targets[:, None]).squeeze(1)
     answers.worst_title = "Worst-judged items"
-    for item in right.topk(min(WORST, len(right)), largest=False).indices.tolist():
+    for item in network.kind.worst(batch, WORST):
         true, answer = int(batch.targets[item]), int(batch.decided[item])
         share = f"{names[true]}, answered {names[answer]} ({float(batch.answers[item, answer]):.0%})"
         answers.worst.append(
@@ -137,7 +135,7 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
         )
 
 
-def _numbers(network: TrainedNetwork, batch: AnswerBatch, answers: JudgedAnswers) -> None:
+def _numbers(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
     from partrain.inference.codec import Codec
 
     predicted, true = (numbers.reshape(len(numbers), -1) for numbers in (batch.answers, batch.targets))
@@ -147,26 +145,31 @@ def _numbers(network: TrainedNetwork, batch: AnswerBatch, answers: JudgedAnswers
     answers.figures["scatter"] = scatter(pairs, name)
     several = f" The first of {len(names):,} predicted numbers." if len(names) > 1 else ""
     answers.scatter_caption = f"On the dashed line an answer is right.{several}"
-    if network.kind == "forecast":
+    if network.kind.follows:
         answers.figures["series"] = series(pairs, name)
-    errors = (predicted - true).abs().mean(1)
     answers.table = Table(
         ["item", f"true {name}", f"predicted {name}"],
         [
             [f"{item:,}", number(float(true[item, 0])), number(float(predicted[item, 0]))]
-            for item in errors.topk(min(8, len(errors))).indices.tolist()
+            for item in network.kind.worst(batch, WORST_NUMBERS)
         ],
         frozenset({1, 2}),
     )
 
 
-def _reconstructions(inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
-    from partrain.tasks.answers import reconstruction_errors
-
-    errors = reconstruction_errors(batch.answers, batch.targets)
+def _reconstructions(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
+    errors = network.kind.faults(batch)
     answers.worst_title = "Worst-judged items: largest reconstruction errors"
-    for item in errors.topk(min(WORST, len(errors))).indices.tolist():
+    for item in network.kind.worst(batch, WORST):
         answers.worst.append(WorstItem(item, f"error {number(float(errors[item]))}", picture(inputs[item])))
+
+
+_DRAWN: dict[type[TaskKind], Callable[[TrainedNetwork, NDArray[Any], AnswerBatch, JudgedAnswers], None]] = {
+    ClassificationKind: _classes,
+    AutoencoderKind: _reconstructions,
+    RegressionKind: _numbers,
+}
+"""What is drawn of the answers, by kind of task and the kinds that derive from it."""
 
 
 def picture(item: NDArray[Any]) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partrain.tasks.section import COMPATIBLE_TASKS, KEYS, NUMBER_LOSSES, AnyTask, BuiltinTask, Kind, UserTask
+from partrain.tasks.kinds import KINDS, Kind
+from partrain.tasks.section import AnyTask, BuiltinTask, UserTask
 
 if TYPE_CHECKING:
-    from partrain.tasks.kinds import Task
+    from partrain.tasks.task import Task
 
-__all__ = ["COMPATIBLE_TASKS", "KEYS", "NUMBER_LOSSES", "AnyTask", "BuiltinTask", "Kind", "UserTask", "make"]
+__all__ = ["KINDS", "AnyTask", "BuiltinTask", "Kind", "UserTask", "make"]
 
 
 def make(section: BuiltinTask | UserTask | None, implied: Kind, folder: Path, weights: Sequence[float] | None = None) -> Task:
@@ -19,11 +20,12 @@ def make(section: BuiltinTask | UserTask | None, implied: Kind, folder: Path, we
 
     `folder` holds the job; `weights`: the resolved `class_weights`, in the order of the classes.
     """
-    from partrain.tasks import kinds
+    from partrain.tasks import task
 
     if isinstance(section, UserTask):
         from partrain.config import usercode
 
-        return usercode.make("task", section, folder, kinds.Task, "partrain.Task")
+        return usercode.make("task", section, folder, task.Task, "partrain.Task")
     section = section or BuiltinTask()
-    return kinds.KINDS[section.kind or implied].of(section, weights)
+    made: Task = getattr(task, KINDS[section.kind or implied].loss_class).of(section, weights)
+    return made

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,12 +19,15 @@ from torch import Tensor
 from partrain.config.problems import Finding, WrongValue
 from partrain.config.usercode import frames
 from partrain.errors import Failure, UserCodeFailed
-from partrain.tasks.answers import AnswerBatch, Restore, batch_of
-from partrain.tasks.kinds import Task
+from partrain.tasks.kinds import AnswerBatch, TaskKind
 from partrain.tasks.known_metrics import known_metric, silent
 from partrain.tasks.measures import Gather, Measure, measure_of
-from partrain.tasks.metric_names import METRICS, OF_PROBABILITIES, name_of
+from partrain.tasks.metric_names import OF_PROBABILITIES, name_of
 from partrain.tasks.own_metrics import own_metric, own_number
+from partrain.tasks.task import Task
+
+if TYPE_CHECKING:
+    from partrain.tasks.kinds import Restore
 
 Observe = Callable[[AnswerBatch], None]
 """Function that gets each batch."""
@@ -116,7 +119,7 @@ def judged_metrics(
     names: Sequence[str],
     lower: Sequence[str],
     task: Task,
-    kind: str,
+    kind: TaskKind,
     outputs: int,
     folder: Path,
     restore: Restore = lambda numbers, _: numbers,
@@ -129,14 +132,14 @@ def judged_metrics(
         names: `[task] metrics`.
         lower: Names of own metrics of which lower is better.
         task: The task, which converts answers.
-        kind: Kind of task; for a user task that of its answers, or "user".
+        kind: Kind of task; for a user task that of its answers.
         outputs: Number of classes, labels or numbers.
         folder: Folder of the job, for own metrics.
         restore: Function that converts numbers (n, k) to the units of the data set's files.
         reports: Make the measure of the kind of task even if no name needs it.
         observe: Gets each batch.
     """
-    ignore = getattr(task, "ignore", None)
+    ignore = kind.ignored(task)
     known_answers = type(task).score is Task.score
     made: dict[str, JudgedMetric] = {}
     if names and not known_answers:
@@ -146,22 +149,22 @@ def judged_metrics(
         if ":" in name:
             made[name_of(name)] = own_metric(name, name_of(name) in lower, folder)
             continue
-        known = METRICS.get(kind, {}).get(name)
+        known = kind.metrics.get(name)
         if known is None:
-            fitting = ", ".join(METRICS.get(kind, {})) or 'only your own, as "file.py:Metric"'
+            fitting = ", ".join(kind.metrics) or 'only your own, as "file.py:Metric"'
             raise WrongValue(Finding(place, f"`{name}` is not for the task {kind}", f"fitting: {fitting}"))
         if outputs < known.least:
             what = f"`{name}` needs at least {known.least} classes, and the data set has {outputs}"
             raise WrongValue(Finding(place, what, "remove it"))
         if known.target:
-            made[name] = known_metric(known, kind, outputs, ignore)
+            made[name] = known_metric(known, outputs, ignore)
 
     def convert(answers: Tensor, targets: Tensor, newest: Tensor | None) -> AnswerBatch:
-        if names and kind == "classification" and answers.shape[1] != outputs:
+        if names and kind.one_class and answers.shape[1:] != kind.answer_shape((), outputs):
             raise UserCodeFailed(f"[task] metrics: the network gives {answers.shape[1]} logits for {outputs} classes")
-        return batch_of(task, kind, answers, targets, newest, restore)
+        return kind.batch(task, answers, targets, newest, restore)
 
-    judged = ["mean_iou"] * (kind == "segmentation" and known_answers) + list(map(name_of, names))
+    judged = [*(kind.judged if known_answers else ()), *map(name_of, names)]
     measures = known_answers and (reports or not made.keys() >= set(judged))
     return JudgedMetrics(
         judged,

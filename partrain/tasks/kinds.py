@@ -1,288 +1,331 @@
-"""Tasks: the loss of an answer, its correctness, and the gradient of the loss.
+"""The kinds of task, one object each: what the rest of the program asks of a kind. It imports torch only where it computes.
 
-Symbols: b items of a batch; C classes; k numbers; L tokens of an item, V in the vocabulary.
+Symbols: b items; C classes; k labels or numbers; L tokens of an item, V in the vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, Self
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from partrain.tasks.metric_names import CLASSES, LABELS, LOWER, MAPS, NUMBERS, TOKENS, KnownMetric
 
-from partrain.tasks.losses import binary_cross_entropy, cross_entropy, pinball
-from partrain.tasks.section import BuiltinTask
+if TYPE_CHECKING:
+    from torch import Tensor
 
-PADDING = -100
-"""Target of a token that is padding: no loss, and neither correct nor wrong."""
+    Restore = Callable[[Tensor, Tensor | None], Tensor]
+    """Function that converts numbers (b, k) to the units of the files; its second argument: see `data.units.restore_units`."""
+
+Kind = Literal["classification", "regression", "forecast", "language", "autoencoder", "multi-label", "segmentation"]
+Head = Literal["outputs", "tokens", "pixels", "item"]
+"""Form of a network's answer to an item: (outputs,), (L, outputs), (outputs, h, w), or as the item."""
+CLASSIFICATION: Final = "classification"
+REGRESSION: Final = "regression"
+FORECAST: Final = "forecast"
+LANGUAGE: Final = "language"
+AUTOENCODER: Final = "autoencoder"
+MULTI_LABEL: Final = "multi-label"
+SEGMENTATION: Final = "segmentation"
 
 
-class Task:
-    """Base class of tasks. A user task defines `loss` at least and may override the rest.
+class AnswerBatch(NamedTuple):
+    """A batch as metrics take it."""
 
-        class Within(partrain.Task):                       # a regression: the share of answers within a tolerance counts
-            accuracy = True                                # `correct` is defined
+    answers: Tensor
+    """Probabilities, label maps, numbers in the units of the files, or the network's answers: by kind of task."""
+    targets: Tensor
+    """Right answers, in the same units."""
+    decided: Tensor
+    """(b,) classes, (b, k) labels 0 or 1, or (b, h, w) label maps; the answers if the task has no labels."""
 
-            def __init__(self, tolerance=0.1):             # keys of [task] beside `name`
-                self.tolerance = tolerance
 
-            def loss(self, answers, targets):              # -> a tensor (), the mean over the b items
-                return torch.nn.functional.smooth_l1_loss(answers, targets)
+class TaskKind:
+    """A kind of task. The base class is the kind of user tasks whose answers have no known meaning."""
 
-            def correct(self, answers, targets):           # -> one number from 0 to b: a count, not one answer per item
-                return float(((answers - targets).abs() < self.tolerance).all(1).sum())
+    name: str = "user"
+    loss_class = "Task"
+    """Class in `partrain.tasks.task` of the tasks of this kind."""
+    measure_class = ""
+    """Class in `partrain.tasks.measures` of the numbers that are made of its answers; "": none are."""
+    fits: tuple[Kind, ...] = ()
+    """Kinds of data sets whose items it is possible with."""
+    targets: Literal["labels", "numbers", "tokens", "label maps", ""] = "numbers"
+    """Form of the targets (b,), (b, k), (b, L) or (b, h, w); "": the items are their own."""
+    zero_one = False
+    """Targets are 0 or 1: k labels that are each right or wrong."""
+    instead: Kind | None = None
+    """The kind to advise if all targets are 0 or 1."""
+    follows = False
+    """Answers are numbers of the moments that follow the item."""
+    accuracy = True
+    """It counts right answers; a user task may."""
+    logits = True
+    """Answers are logits."""
+    more_logits = False
+    """There may be more logits than classes."""
+    head: Head = "outputs"
+    keys: tuple[str, ...] = ()
+    """Keys of `[task]` that concern its loss."""
+    losses: tuple[str, ...] = ()
+    """Values of the key `loss`."""
+    metrics: Mapping[str, KnownMetric] = MappingProxyType({})
+    """Metrics of `[task] metrics` by name."""
+    judged: Mapping[str, bool] = MappingProxyType({})
+    """Metrics that are judged without being named; True if lower is better."""
+    has_probabilities = False
+    """`predict` gives labels and, if asked, probabilities."""
 
-    In the job: `[task]` with `name = "task.py:Within"` and `tolerance = 0.05`. What a task gives:
+    def __str__(self) -> str:
+        return self.name
 
-    loss           required: the mean loss of a batch, one number in a tensor (), which autograd differentiates
-    accuracy       True if `correct` is defined; then the run judges by accuracy, and `[stop] accuracy` may be set
-    correct        the number of right answers in a batch: a sum over items, such as `float((answers.argmax(1) == targets).sum())`
-    targets        the tensor to compare the answers with, if it is not the data set's targets
-    score          instead of `loss` and `correct` where a network is judged: sum of losses, count of right answers
-    differentiate  instead of `loss` where a network is trained: mean loss, and a gradient for each parameter
+    @property
+    def one_class(self) -> bool:
+        """True if each item has one class."""
+        return self.targets == "labels"
 
-    Shapes, for a batch of b items: `answers` are what the network returns, (b, C) logits of C classes or (b, k) numbers; `targets` are
-    the data set's, (b,) labels as int64 or (b, k) numbers. All are on the worker's device. A run tries a task on one batch before
-    any worker starts, and checks every value that it returns.
-    """
+    @property
+    def named_metrics(self) -> Mapping[str, Any]:
+        """Metrics that a job may name; the dry run knows the answers of a user task."""
+        return LOWER if self is USER else self.metrics
 
-    accuracy = False
-    """True if answers are correct or wrong, so that the task counts correct ones."""
-    padded = False
-    """True if items are sequences of unequal length: inputs are a tuple of padded items and their lengths, targets may be PADDING."""
-    plain = False
-    """True if the loss is the mean cross-entropy against labels (b,) or the mean squared error against numbers (b, k)."""
-    answers: Literal["logits", "numbers", ""] = ""
-    """Meaning of the answers of a user task, for `evaluate` and `predict`: logits of classes, or numbers; "": logits if targets are labels."""
+    @property
+    def orders(self) -> bool:
+        """True if items can be ordered and counted by their targets."""
+        return self.targets in ("labels", "numbers")
 
-    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss () over the items of a batch."""
-        raise NotImplementedError(f"{type(self).__name__} has no `loss(answers, targets)`; or give `differentiate` and `score`")
+    def answer_shape(self, item: tuple[int, ...], outputs: int) -> tuple[int, ...]:
+        """Return the shape of the answer to one item."""
+        shapes = {"outputs": (outputs,), "tokens": (*item, outputs), "pixels": (outputs, *item[-2:]), "item": item}
+        return shapes[self.head]
 
-    def correct(self, answers: Tensor, targets: Tensor) -> float:
-        """Return the number of items with a correct answer, from 0 to b, as in `(answers.argmax(1) == targets).sum()`. An item may
-        count as a fraction."""
-        raise NotImplementedError(f"{type(self).__name__} has `accuracy = True`, but no `correct(answers, targets)`")
+    def ignored(self, task: Any) -> int | None:
+        """Return the label of the pixels that do not count."""
+        return None
 
-    def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the tensor to compare the answers with; by default the data set's targets."""
-        return targets
+    def labels(self, task: Any, answers: Tensor) -> Tensor:
+        """Return the classes (b, ...) of logits."""
+        return answers.argmax(1)
 
-    def predicted(self, answers: Tensor) -> Tensor:
-        """Convert answers to the quantity that targets have, as counts; by default the answers themselves."""
-        return answers
+    def probabilities(self, answers: Tensor) -> Tensor:
+        """Return the probabilities of logits: of each label, or of the classes along the second axis."""
+        return answers.softmax(1)
 
-    def differentiate(
-        self, module: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
-    ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Run the backward pass: return the mean loss () of a batch and its gradient by each parameter (None: no update).
+    def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
+        """Convert the answers of a network and the targets of the task, as metrics take them.
 
         Args:
-            module: The network, in training mode.
-            parameters: The parameters to train.
-            inputs: (b, *shape); a tuple or dict of such tensors where items have several inputs. `module(inputs)` takes all of them.
-            targets: Targets of the data set.
-            iteration: Local iterations of this worker before this one.
+            task: The task.
+            answers: The network's answers (b, ...).
+            targets: What the task compares them with.
+            newest: The values (b, number, targets) that differences of a series continue, where `restore` needs them.
+            restore: Converts numbers to the units of the files.
         """
-        loss = self.loss(module(inputs), self.targets(inputs, targets))
-        return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
+        return AnswerBatch(answers, targets, answers)
 
-    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        """Return the sum of the loss over the items of a batch and the count of correct answers. The network is in evaluation mode."""
-        answers, targets = module(inputs), self.targets(inputs, targets)
-        return float(self.loss(answers, targets)) * len(targets), self.correct(answers, targets) if self.accuracy else 0.0
+    def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
+        """Return what `columns` needs of the answers to a part of the items."""
+        return answers
 
+    def columns(
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+    ) -> dict[str, Tensor]:
+        """Return answers as `predict` and exported graphs give them, by name. `newest` and `restore`: see `batch`."""
+        return {"answer": restore(task.predicted(reduced).flatten(1), newest)}
 
-class Classification(Task):
-    """Cross-entropy: answers (b, C) are logits, targets (b,) labels."""
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        """Return a number for each item (b,), the largest for the worst-judged one."""
+        raise NotImplementedError
 
-    accuracy = plain = True
-    weights: Tensor | None = None
-    """(C,): factors of the items' losses by class."""
-    smoothing = focal = 0.0
-
-    @classmethod
-    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
-        """Make the task of a `[task]` table."""
-        task = cls()
-        task.weights = None if weights is None else torch.tensor(weights, dtype=torch.float64)
-        task.smoothing, task.focal = section.label_smoothing or 0.0, section.focal or 0.0
-        task.plain = cls.plain and weights is None and not task.smoothing and not task.focal
-        return task
-
-    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if self.plain:
-            return functional.cross_entropy(answers, targets)
-        return cross_entropy(answers, targets, self.weights, self.smoothing, self.focal).mean()
-
-    def correct(self, answers: Tensor, targets: Tensor) -> float:
-        return float((answers.argmax(1) == targets).sum())
+    def worst(self, batch: AnswerBatch, count: int) -> list[int]:
+        """Return the indices of the worst-judged items, the worst first."""
+        faults = self.faults(batch)
+        return list(faults.topk(min(count, len(faults))).indices.tolist())
 
 
-class Regression(Task):
-    """Answers and targets (b, k), squared error by default. A forecast is a regression on future numbers."""
+class _OfLogits(TaskKind):
+    """Answers are logits (b, C, ...) of which probabilities and labels are made."""
 
-    plain = True
-    error: Callable[[Tensor, Tensor], Tensor] = staticmethod(functional.mse_loss)
-    """Gives the mean loss () of answers against numbers."""
-    counts = False
-    """True if answers are logarithms of expected counts."""
+    has_probabilities = True
 
-    @classmethod
-    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
-        """Make the task of a `[task]` table."""
-        task = cls()
-        match section.loss:
-            case "absolute":
-                task.error = functional.l1_loss
-            case "huber":
-                delta = section.delta or 1.0
-                task.error = lambda answers, numbers: functional.huber_loss(answers, numbers, delta=delta)
-            case "quantile":
-                quantile = section.quantile or 0.5
-                task.error = lambda answers, numbers: pinball(answers, numbers, quantile).mean()
-            case "poisson":
-                task.error, task.counts = functional.poisson_nll_loss, True
-        task.plain = section.loss in (None, "squared")
-        return task
+    def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
+        return AnswerBatch(self.probabilities(_full(answers)), targets.long(), self.labels(task, answers).long())
 
-    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if answers.shape != targets.shape:
-            raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-        numbers = targets.to(
-            torch.promote_types(answers.dtype, targets.dtype)
-        )  # the backward pass of torch 2.11 needs equal types
-        return self.error(answers, numbers)
-
-    def predicted(self, answers: Tensor) -> Tensor:
-        return answers.exp() if self.counts else answers
+    def columns(
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+    ) -> dict[str, Tensor]:
+        shares = {"probability": self.probabilities(reduced)} if probabilities else {}
+        return {"label": self.labels(task, reduced).long(), **shares}
 
 
-class Language(Task):
-    """Cross-entropy per token: answers (b, L, V) are logits for the next token of each token, targets (b, L).
+class ClassificationKind(_OfLogits):
+    """Answers (b, C) are logits, targets (b,) labels."""
 
-    Targets of padding are PADDING. The loss of an item is the mean over its other tokens: items count alike, whatever their length.
-    """
+    name = CLASSIFICATION
+    loss_class = "Classification"
+    measure_class = "OfClasses"
+    fits = (CLASSIFICATION,)
+    targets = "labels"
+    more_logits = True
+    keys = ("class_weights", "label_smoothing", "focal")
+    metrics = CLASSES
 
-    accuracy = True
-    smoothing = 0.0
-
-    @classmethod
-    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
-        """Make the task of a `[task]` table."""
-        task = cls()
-        task.smoothing = section.label_smoothing or 0.0
-        return task
-
-    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if answers.dim() != 3 or answers.shape[:2] != targets.shape:
-            raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-        if self.padded:
-            losses = functional.cross_entropy(
-                answers.transpose(1, 2), targets, ignore_index=PADDING, reduction="none", label_smoothing=self.smoothing
-            )
-            return (losses.sum(1) / (targets != PADDING).sum(1)).mean()
-        return functional.cross_entropy(answers.flatten(0, 1), targets.flatten(), label_smoothing=self.smoothing)
-
-    def correct(self, answers: Tensor, targets: Tensor) -> float:
-        right = (answers.argmax(-1) == targets).double()
-        if self.padded:
-            return float((right.sum(1) / (targets != PADDING).sum(1)).sum())
-        return float(right.mean(1).sum())
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        return -batch.answers.gather(1, batch.targets[:, None]).squeeze(1)
 
 
-class Reconstruction(Regression):
-    """Error between answers and inputs, which have the same shape; squared by default."""
+class RegressionKind(TaskKind):
+    """Answers and targets are numbers (b, k)."""
 
-    def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return inputs
+    name = REGRESSION
+    loss_class = "Regression"
+    measure_class = "OfNumbers"
+    fits = (REGRESSION, FORECAST)
+    instead: Kind | None = MULTI_LABEL
+    accuracy = logits = False
+    keys = ("loss",)
+    losses = ("squared", "absolute", "huber", "quantile", "poisson")
+    metrics = NUMBERS
+
+    def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
+        predicted = self.columns(task, _full(answers), newest, restore, False)["answer"]
+        pair = (x.double() for x in (predicted, restore(targets.flatten(1), newest)))
+        predicted, numbers = (x.squeeze(1) if x.shape[1] == 1 else x for x in pair)
+        return AnswerBatch(predicted, numbers, predicted)
+
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        return (batch.answers - batch.targets).abs().reshape(len(batch.answers), -1).mean(1)
 
 
-class MultiLabel(Task):
-    """Binary cross-entropy: answers (b, k) are logits, targets (b, k) are 0 or 1. Accuracy is the share of labels that are right."""
+class ForecastKind(RegressionKind):
+    """Answers are numbers of the moments that follow the item."""
 
-    accuracy = True
-    focal, threshold = 0.0, 0.5
+    name = FORECAST
+    instead = None
+    follows = True
 
-    @classmethod
-    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
-        """Make the task of a `[task]` table."""
-        task = cls()
-        task.focal, task.threshold = section.focal or 0.0, section.threshold or 0.5
-        return task
 
-    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if answers.shape != targets.shape:
-            raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-        return binary_cross_entropy(answers, targets.to(answers.dtype), self.focal).mean()
+class MultiLabelKind(_OfLogits):
+    """Answers (b, k) are logits, targets (b, k) are 0 or 1."""
 
-    def correct(self, answers: Tensor, targets: Tensor) -> float:
-        return float((self.labels(answers) == targets).double().mean(1).sum())
+    name = MULTI_LABEL
+    loss_class = "MultiLabel"
+    measure_class = "OfLabels"
+    fits = (REGRESSION,)
+    zero_one = True
+    keys = ("focal", "threshold")
+    metrics = LABELS
 
-    def labels(self, answers: Tensor) -> Tensor:
-        """Return the labels (b, k), True where the probability is at or above the threshold."""
-        return answers.sigmoid() >= self.threshold
+    def labels(self, task: Any, answers: Tensor) -> Tensor:
+        labels: Tensor = task.labels(answers)
+        return labels
 
-    def predicted(self, answers: Tensor) -> Tensor:
+    def probabilities(self, answers: Tensor) -> Tensor:
         return answers.sigmoid()
 
 
-class Segmentation(Classification):
-    """Cross-entropy per pixel: answers (b, C, h, w) are logits, targets (b, h, w) labels.
+class AutoencoderKind(TaskKind):
+    """Answers (b, ...) are the items."""
 
-    The loss of an image is the mean over its pixels, without those of the label `ignore`; its accuracy their share of right ones.
-    """
+    name = AUTOENCODER
+    loss_class = "Reconstruction"
+    measure_class = "OfReconstructions"
+    fits = (CLASSIFICATION, REGRESSION, FORECAST, SEGMENTATION)
+    targets = ""
+    accuracy = logits = False
+    head = "item"
+    keys = ("loss",)
+    losses = ("squared", "absolute", "huber")
 
-    plain = False
-    ignore = 255
+    def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
+        return reconstruction_errors(answers, items)
 
-    @classmethod
-    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
-        task = super().of(section, weights)
-        task.ignore = 255 if section.ignore_index is None else section.ignore_index
-        return task
+    def columns(
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+    ) -> dict[str, Tensor]:
+        return {"error": reduced}
 
-    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if answers.dim() != 4 or (len(answers), *answers.shape[2:]) != tuple(targets.shape):
-            raise ValueError(f"the network gives answers {tuple(answers.shape)} to label maps {tuple(targets.shape)}")
-        losses = cross_entropy(answers, targets.long(), self.weights, self.smoothing, self.focal, self.ignore)
-        return (losses.flatten(1).sum(1) / self._pixels(targets)).mean()
-
-    def correct(self, answers: Tensor, targets: Tensor) -> float:
-        hits = (answers.argmax(1) == targets) & (targets != self.ignore)
-        return float((hits.flatten(1).double().sum(1) / self._pixels(targets)).sum())
-
-    def _pixels(self, targets: Tensor) -> Tensor:
-        """Count the pixels (b,) with a label; 1 if an image has none."""
-        return (targets != self.ignore).flatten(1).sum(1).clamp(min=1)
+    def faults(self, batch: AnswerBatch) -> Tensor:
+        return reconstruction_errors(batch.answers, batch.targets)
 
 
-KINDS: dict[str, type[Classification | Regression | Language | MultiLabel]] = {
-    "classification": Classification,
-    "regression": Regression,
-    "forecast": Regression,
-    "language": Language,
-    "autoencoder": Reconstruction,
-    "multi-label": MultiLabel,
-    "segmentation": Segmentation,
+class SegmentationKind(_OfLogits):
+    """Answers (b, C, h, w) are logits, targets (b, h, w) labels."""
+
+    name = SEGMENTATION
+    loss_class = "Segmentation"
+    measure_class = "OfPixels"
+    fits = (SEGMENTATION,)
+    targets = "label maps"
+    head = "pixels"
+    keys = ("class_weights", "label_smoothing", "focal", "ignore_index")
+    metrics = MAPS
+    judged = MappingProxyType({"mean_iou": False})
+
+    def ignored(self, task: Any) -> int | None:
+        ignore: int | None = getattr(task, "ignore", None)
+        return ignore
+
+    def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
+        maps = self.labels(task, answers)
+        return AnswerBatch(maps, targets.long(), maps)
+
+    def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
+        """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
+        return answers if probabilities else self.labels(task, answers).byte()
+
+    def columns(
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+    ) -> dict[str, Tensor]:
+        return super().columns(task, reduced, newest, restore, True) if probabilities else {"label": reduced}
+
+
+class LanguageKind(TaskKind):
+    """Answers (b, L, V) are logits for the next token of each token, targets (b, L)."""
+
+    name = LANGUAGE
+    loss_class = "Language"
+    measure_class = "OfTokens"
+    fits = (LANGUAGE,)
+    targets = "tokens"
+    more_logits = True
+    head = "tokens"
+    keys = ("label_smoothing",)
+    metrics = TOKENS
+
+
+KINDS: dict[str, TaskKind] = {
+    kind.name: kind
+    for kind in (
+        ClassificationKind(),
+        RegressionKind(),
+        ForecastKind(),
+        MultiLabelKind(),
+        AutoencoderKind(),
+        SegmentationKind(),
+        LanguageKind(),
+    )
 }
+"""The built-in kinds of task by name."""
+USER = TaskKind()
+assert KINDS.keys() == set(get_args(Kind))
 
 
-def kind_of_answers(task: Task, kind: str, data: str | None) -> str:
-    """Return the kind of a task by its answers, also of a user task; "user" if they are unknown.
+def kind_named(name: str) -> TaskKind:
+    """Return the kind of a name; of no built-in one, that of user tasks."""
+    return KINDS.get(name, USER)
 
-    `kind`: kind of the task, which may be "user". `data`: kind of the data set's items, if it is known.
-    """
-    if kind != "user":
-        return kind
-    kinds: dict[type[Task], str] = {
-        Reconstruction: "autoencoder", Segmentation: "segmentation", Classification: "classification", Language: "language",
-        Regression: "regression", MultiLabel: "multi-label",
-    }  # fmt: skip
-    known = next((name for each, name in kinds.items() if isinstance(task, each)), "")
-    if known or type(task).score is not Task.score:
-        return known or "user"
-    logits = task.answers == "logits" or (not task.answers and data == "classification")
-    return "classification" if logits else "regression" if task.answers == "numbers" else "user"
+
+def kinds_for(data: Kind) -> list[str]:
+    """Return the kinds of task that are possible with the items of a kind of data set, the data set's own first."""
+    return sorted((kind.name for kind in KINDS.values() if data in kind.fits), key=lambda name: name != data)
+
+
+def reconstruction_errors(answers: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean squared difference of each item (b,)."""
+    return (answers.double() - targets.double()).square().flatten(1).mean(1)
+
+
+def _full(answers: Tensor) -> Tensor:
+    """Return numbers in single precision at least."""
+    return answers if answers.is_floating_point() and answers.element_size() >= 4 else answers.float()

@@ -16,23 +16,15 @@ from partrain.system.torchvision import import_torchvision
 from partrain.tasks.metric_names import KnownMetric
 
 
-def known_metric(known: KnownMetric, kind: str, outputs: int, ignore: int | None) -> Any:
-    """Make a metric of torchmetrics for a kind of task and a number of classes, labels or numbers; `ignore`: label of pixels left out."""
+def known_metric(known: KnownMetric, outputs: int, ignore: int | None) -> Any:
+    """Make a metric of torchmetrics for a number of classes, labels or numbers; `ignore`: label of pixels left out."""
     module, _, name = known.target.partition(":")
     import_torchmetrics()
     metric = getattr(import_module(f"torchmetrics.{module}"), name)
-    if kind in ("regression", "forecast"):
-        counted: dict[str, Any] = {"num_outputs": outputs} if name in _COUNTED_OUTPUTS else {}
-    else:
-        counted = {"num_labels" if kind == "multi-label" else "num_classes": outputs}
-        counted |= {"ignore_index": ignore} if kind == "segmentation" else {}
+    counted: dict[str, Any] = {known.counted: outputs} if known.counted else {}
     with silent():
-        made: Any = metric(**counted, **known.arguments)
-    return made.set_dtype(torch.float64) if kind in ("regression", "forecast") else made
-
-
-_COUNTED_OUTPUTS = ("SpearmanCorrCoef",)
-"""Metrics of numbers that take the number of outputs."""
+        made: Any = metric(**counted, **({} if ignore is None else {"ignore_index": ignore}), **known.arguments)
+    return made.set_dtype(torch.float64) if known.target.startswith("regression:") else made
 
 
 @contextmanager

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from partrain.tasks.answers import reconstruction_errors
-from partrain.tasks.kinds import PADDING
+from partrain.tasks.kinds import TaskKind, reconstruction_errors
+from partrain.tasks.task import PADDING
 
 Gather = Callable[[Tensor], list[Tensor]]
 """Function that returns this tensor of every worker, by rank."""
@@ -109,7 +109,7 @@ class OfLabels(Measure):
     The means are over all labels, as average = "macro" in torchmetrics and scikit-learn: 0 counts where a denominator is 0.
     """
 
-    def __init__(self, labels: int) -> None:
+    def __init__(self, labels: int, ignore: int | None = None) -> None:
         self.sums = torch.zeros(5, labels, dtype=torch.int64)
         """Rows: right answers 1, targets 1, answers 1; of all labels: items with every label right, and items."""
 
@@ -138,7 +138,7 @@ class OfNumbers(Measure):
     numbers each metric is the mean of theirs, as in scikit-learn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
         self.sums = torch.zeros(7, 0, dtype=torch.float64)
         """(7, k): items, mean of the targets, sum of their squared deviations from it, least and largest target, sum of the
         absolute and of the squared errors. (7, 0) before the first item."""
@@ -192,7 +192,7 @@ class OfTokens(Measure):
     Padding does not count; each other token counts once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
         self.sums = torch.zeros(2, dtype=torch.float64)
         """Tokens, and sum of their cross-entropy."""
 
@@ -213,7 +213,7 @@ class OfTokens(Measure):
 class OfReconstructions(Measure):
     """The reconstruction error of each item: mean squared difference between an input and its reconstruction."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
         self.sums = torch.zeros(0, dtype=torch.float64)
         """(n,): the errors."""
 
@@ -231,25 +231,13 @@ class OfReconstructions(Measure):
         return {"error": {"mean": float(errors.mean())} | named | {"max": float(errors[-1])}}
 
 
-def measure_of(kind: str, outputs: int, ignore: int | None) -> Measure | None:
+def measure_of(kind: TaskKind, outputs: int, ignore: int | None) -> Measure | None:
     """Make the measure of a kind of task; None if the meaning of its answers is unknown.
 
     `outputs`: number of classes or labels; `ignore`: label of pixels that do not count.
     """
-    match kind:
-        case "classification":
-            return OfClasses(outputs)
-        case "segmentation":
-            return OfPixels(outputs, ignore)
-        case "multi-label":
-            return OfLabels(outputs)
-        case "regression" | "forecast":
-            return OfNumbers()
-        case "language":
-            return OfTokens()
-        case "autoencoder":
-            return OfReconstructions()
-    return None
+    made: Measure | None = globals()[kind.measure_class](outputs, ignore) if kind.measure_class else None
+    return made
 
 
 def _means(hits: Tensor, counts: Tensor, answered: Tensor, items: int) -> dict[str, float]:

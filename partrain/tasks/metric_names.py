@@ -24,6 +24,8 @@ class KnownMetric(NamedTuple):
     """Least number of classes that it is defined for."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest number that it can give."""
+    counted: str = ""
+    """Name of the argument that takes the number of classes, labels or numbers; empty: it takes none."""
 
 
 OF_PROBABILITIES = ("auroc", "average_precision", "top5_accuracy", "calibration_error")
@@ -31,16 +33,19 @@ OF_PROBABILITIES = ("auroc", "average_precision", "top5_accuracy", "calibration_
 _SIGNED = ("mcc", "cohen_kappa")
 """Metrics of classes that are negative for answers worse than guessing."""
 _ERROR = (0.0, math.inf)
+_COUNTED = {"Multiclass": "num_classes", "Multilabel": "num_labels"}
 
 
 def _of(prefix: str, **classes: str) -> dict[str, KnownMetric]:
     return {
-        name: KnownMetric(f"classification:{prefix}{each}", bounds=(-1.0 if name in _SIGNED else 0.0, 1.0))
+        name: KnownMetric(
+            f"classification:{prefix}{each}", bounds=(-1.0 if name in _SIGNED else 0.0, 1.0), counted=_COUNTED[prefix]
+        )
         for name, each in classes.items()
     }
 
 
-_NUMBERS = {
+NUMBERS = {
     "mae": KnownMetric(lower=True, bounds=_ERROR),
     "mse": KnownMetric(lower=True, bounds=_ERROR),
     "rmse": KnownMetric(lower=True, bounds=_ERROR),
@@ -49,33 +54,31 @@ _NUMBERS = {
     "msle": KnownMetric("regression:MeanSquaredLogError", True, bounds=_ERROR),
     "r2": KnownMetric(bounds=(-math.inf, 1.0)),
     "explained_variance": KnownMetric("regression:ExplainedVariance", bounds=(-math.inf, 1.0)),
-    "spearman": KnownMetric("regression:SpearmanCorrCoef", bounds=(-1.0, 1.0)),
+    "spearman": KnownMetric("regression:SpearmanCorrCoef", bounds=(-1.0, 1.0), counted="num_outputs"),
 }
 _QUALITY = dict.fromkeys(("f1", "precision", "recall", "specificity"), KnownMetric())
 _RANKING = {"auroc": "AUROC", "average_precision": "AveragePrecision"}
 
-METRICS: dict[str, dict[str, KnownMetric]] = {
-    "classification": _QUALITY
+CLASSES = (
+    _QUALITY
     | _of("Multiclass", **_RANKING, mcc="MatthewsCorrCoef", cohen_kappa="CohenKappa")
     | {
-        "top5_accuracy": KnownMetric("classification:MulticlassAccuracy", False, {"top_k": 5, "average": "micro"}, 5),
-        "calibration_error": KnownMetric("classification:MulticlassCalibrationError", True),
-    },
-    "multi-label": _QUALITY
-    | _of("Multilabel", **_RANKING)
-    | {"exact_match": KnownMetric()}
-    | _of("Multilabel", mcc="MatthewsCorrCoef"),
-    "segmentation": _QUALITY | _of("Multiclass", mcc="MatthewsCorrCoef"),
-    "regression": _NUMBERS,
-    "forecast": _NUMBERS,
-    "language": {"perplexity": KnownMetric(lower=True, bounds=(1.0, math.inf))},
-    "autoencoder": {},
-}
-"""Metrics by kind of task. Those of classes and labels are means over classes or labels (macro)."""
+        "top5_accuracy": KnownMetric(
+            "classification:MulticlassAccuracy", False, {"top_k": 5, "average": "micro"}, 5, counted="num_classes"
+        ),
+        "calibration_error": KnownMetric("classification:MulticlassCalibrationError", True, counted="num_classes"),
+    }
+)
+LABELS = _QUALITY | _of("Multilabel", **_RANKING) | {"exact_match": KnownMetric()} | _of("Multilabel", mcc="MatthewsCorrCoef")
+MAPS = _QUALITY | _of("Multiclass", mcc="MatthewsCorrCoef")
+TOKENS = {"perplexity": KnownMetric(lower=True, bounds=(1.0, math.inf))}
+METRICS = CLASSES | LABELS | MAPS | NUMBERS | TOKENS
+"""Metrics of classes, of labels that are right or wrong, of label maps, of numbers, and of tokens. Those of classes and labels are
+means over classes or labels (macro)."""
 
-LOWER = {name: metric.lower for known in METRICS.values() for name, metric in known.items()}
+LOWER = {name: metric.lower for name, metric in METRICS.items()}
 """All names; True if lower is better."""
-BOUNDS = {"mean_iou": (0.0, 1.0)} | {name: metric.bounds for known in METRICS.values() for name, metric in known.items()}
+BOUNDS = {"mean_iou": (0.0, 1.0)} | {name: metric.bounds for name, metric in METRICS.items()}
 """The smallest and the largest number of each metric, by name."""
 
 

@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
+from partrain.tasks.kinds import Kind
 from partrain.tasks.metric_names import JUDGED, LOWER, name_of
-
-Kind = Literal["classification", "regression", "forecast", "language", "autoencoder", "multi-label", "segmentation"]
-
-COMPATIBLE_TASKS: dict[str, tuple[Kind, ...]] = {
-    "classification": ("classification", "autoencoder"),
-    "regression": ("regression", "forecast", "multi-label", "autoencoder"),
-    "forecast": ("forecast", "regression", "autoencoder"),
-    "language": ("language",),
-    "segmentation": ("segmentation", "autoencoder"),
-}
-"""Kinds of task that are possible with the items of each kind of data set; the data set's own kind first."""
-
-NUMBER_LOSSES: dict[str, tuple[Kind, ...]] = {
-    "squared": ("regression", "forecast", "autoencoder"),
-    "absolute": ("regression", "forecast", "autoencoder"),
-    "huber": ("regression", "forecast", "autoencoder"),
-    "quantile": ("regression", "forecast"),
-    "poisson": ("regression", "forecast"),
-}
-"""Kinds of task that each value of `loss` is for."""
-
-KEYS: dict[str, tuple[Kind, ...]] = {
-    "class_weights": ("classification", "segmentation"),
-    "label_smoothing": ("classification", "segmentation", "language"),
-    "focal": ("classification", "multi-label", "segmentation"),
-    "loss": ("regression", "forecast", "autoencoder"),
-    "threshold": ("multi-label",),
-    "ignore_index": ("segmentation",),
-}
-"""Kinds of task that each key of the loss is for."""
 
 
 class TaskMetrics(Section):
@@ -103,6 +74,11 @@ class BuiltinTask(TaskMetrics):
     ignore_index: int | None = Field(None, ge=0, le=255)
     """Segmentation: label of the pixels that do not count; default: 255."""
 
+    @property
+    def unlabeled(self) -> int:
+        """Label of the pixels that do not count."""
+        return 255 if self.ignore_index is None else self.ignore_index
+
     @field_validator("class_weights", mode="before")
     @classmethod
     def _positive(cls, given: Any) -> Any:
@@ -142,5 +118,3 @@ AnyTask = Annotated[
     Annotated[BuiltinTask, Tag("known")] | Annotated[UserTask, Tag("user")],
     Discriminator(_tag),
 ]
-
-assert set(get_args(Kind)) == {kind for fitting in COMPATIBLE_TASKS.values() for kind in fitting}

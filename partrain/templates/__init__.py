@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Final
+
+from partrain.tasks.kinds import CLASSIFICATION
 
 
 def names() -> dict[str, str]:
@@ -26,5 +29,5 @@ SCHEMA = "job.schema.json"
 """The file of the schema, here and beside the jobs that `partrain init` writes."""
 SCHEMA_LINE = f"#:schema {SCHEMA}\n"
 """The first line of such a job: editors complete and check it by that file."""
-DEFAULT = "classification"
+DEFAULT: Final = CLASSIFICATION
 """Name of the template of `partrain init`. It draws its items, so it needs no file and no network."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from partrain.errors import UserCodeFailed
 from partrain.tasks.judged import JudgedMetrics
-from partrain.tasks.kinds import Task
+from partrain.tasks.task import Task
 from partrain.training.batches import Samples
 from partrain.training.gradient import computing
 from partrain.training.section import Precision

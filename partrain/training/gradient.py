@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from partrain.tasks.kinds import KINDS, Task
+from partrain.tasks.task import BUILT_IN, Task
 from partrain.training.batches import split
 from partrain.training.fast_mlp import MlpGradient
 from partrain.training.replica import Replica
@@ -61,7 +61,7 @@ class MlpEngine:
 
 def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -> GradientEngine:
     """Choose the fastest engine that gives autograd's bits. A function of network, task and settings, never of a clock."""
-    known = type(task) in KINDS.values() and task.plain  # user code may do anything in a task
+    known = type(task) in BUILT_IN and task.plain  # user code may do anything in a task
     mlp = MlpGradient.of(replica.module, replica.gradient_views) if known and parts == 1 and precision == "float32" else None
     return MlpEngine(replica, task, mlp) if mlp else AutogradEngine(replica, task, parts, precision)
 

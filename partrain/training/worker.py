@@ -17,7 +17,7 @@ from partrain.data.transforms import Augment
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
 from partrain.tasks.judged import JudgedMetrics
-from partrain.tasks.kinds import Task
+from partrain.tasks.task import Task
 from partrain.training.average import NetworkAverage
 from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate

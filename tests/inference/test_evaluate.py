@@ -19,8 +19,8 @@ from partrain.data import load
 from partrain.inference.evaluate import scores
 from partrain.inference.network import TrainedNetwork
 from partrain.record.round_record import without_nan
-from partrain.tasks.kinds import Classification
 from partrain.tasks.measures import OfClasses, OfNumbers, OfReconstructions
+from partrain.tasks.task import Classification
 from partrain.training.batches import Samples
 
 Runs = Callable[[str], Path]

@@ -49,7 +49,7 @@ def predicted(network: TrainedNetwork, folder: Path, rows: list[dict[str, Any]])
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    return dict(predict(network, read(network, path), probabilities=network.kind == "classification").columns)
+    return dict(predict(network, read(network, path), probabilities=network.kind.one_class).columns)
 
 
 def computed(recipe: Preprocessing, **raw: Any) -> dict[str, torch.Tensor]:

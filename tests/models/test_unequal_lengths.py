@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from partrain.byte_layout import LENGTHS, lay_out_parts
 from partrain.models import Interface, build
-from partrain.tasks.kinds import PADDING, Language
+from partrain.tasks.task import PADDING, Language
 from partrain.training.batches import Samples, split, unpack
 
 LENGTH_OF = [5, 1, 9, 3, 9, 2]

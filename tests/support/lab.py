@@ -27,7 +27,7 @@ from partrain.protocols import Rule
 from partrain.record.round_record import RoundRecord
 from partrain.rules.average import Average
 from partrain.seeds import derive, generator
-from partrain.tasks.kinds import Classification, Regression, Task
+from partrain.tasks.task import Classification, Regression, Task
 from partrain.training.batches import Batches, Samples
 from partrain.training.faults import Faults
 from partrain.training.loop import Ending, LoopConfig, Signal, run

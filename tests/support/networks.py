@@ -13,7 +13,7 @@ from support.lab import Trial
 from torch import nn
 
 from partrain.models import AnyModel, Interface, build
-from partrain.tasks.kinds import KINDS
+from partrain.tasks import make
 from partrain.training.batches import Samples
 
 SECTIONS: TypeAdapter[Any] = TypeAdapter(AnyModel)
@@ -94,7 +94,7 @@ CASES = {
 def lesson(case: Case, count: int = 24, **more: Any) -> Trial:
     """Return a trial of two workers that train the network of a case."""
     parts = range(count // 2 - 1), range(count // 2 - 1, count)
-    task = KINDS[case.interface.task]()
+    task = make(None, case.interface.task, Path())
     return Trial(**{"network": case.build, "items": case.items(count), "partitions": parts, "task": task} | more)
 
 

@@ -19,7 +19,7 @@ from partrain.inference.inputs.read import Sample, read
 from partrain.inference.network import TrainedNetwork, load_dataset, load_network, split_items
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict
-from partrain.tasks.kinds import PADDING
+from partrain.tasks.task import PADDING
 
 pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -161,7 +161,9 @@ def test_judged_equals_evaluated_equals_computed_from_predictions(tmp_path: Path
         same = {name: evaluated[split][name] for name in judged}
         assert judged == pytest.approx(same, rel=1e-6, abs=rounding), split
         counted = {name: value for name, value in judged.items() if name not in ("loss", "perplexity", "auroc", "mape")}
-        assert counted == pytest.approx({name: same[name] for name in counted}, rel=1e-6 if network.kind in NUMBERS else 1e-9)
+        assert counted == pytest.approx(
+            {name: same[name] for name in counted}, rel=1e-6 if network.kind.name in NUMBERS else 1e-9
+        )
         wanted = expected(network, data, split, tmp_path)
         assert not judged.keys() - wanted.keys() - {"accuracy", "loss"}, "each metric is computed"
         flat = evaluated[split] | {f"macro {name}": value for name, value in evaluated[split].get("macro", {}).items()}
@@ -176,7 +178,7 @@ NUMBERS = ("regression", "forecast")
 
 def expected(network: TrainedNetwork, data: Dataset, split: str, folder: Path) -> dict[str, float]:
     """Compute all numbers of a split from what `predict` answers and what the files hold."""
-    if network.kind == "language":
+    if network.kind.name == "language":
         return of_tokens(network, data, split)
     if data.codec.get("form") == "series":
         sample = read(network, folder / "series.csv", labeled=True)
@@ -192,15 +194,15 @@ def expected(network: TrainedNetwork, data: Dataset, split: str, folder: Path) -
     inputs, targets = (file[f"{prefix}{name}"][index] for name in ("inputs", "targets"))
     np.savez(folder / "new.npz", inputs=inputs)
     sample = read(network, folder / "new.npz")
-    if network.kind in NUMBERS:
+    if network.kind.name in NUMBERS:
         return of_numbers(targets, answered(network, sample))
-    if network.kind == "autoencoder":
+    if network.kind.name == "autoencoder":
         return {"error": float(np.mean(predict(network, sample).columns["error"]))}
     columns = predict(network, sample, probabilities=True).columns
     labels, probabilities = np.asarray(columns["label"]), np.asarray(columns["probability"])
-    if network.kind == "multi-label":
+    if network.kind.name == "multi-label":
         return of_labels(targets, labels, probabilities)
-    if network.kind == "segmentation":
+    if network.kind.name == "segmentation":
         ignored = vars(network.task).get("ignore", 255)
         known = targets != ignored
         return of_classes(targets[known], labels[known], ignored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,11 @@ from support.runs import JOB, partrain, summary, train, write_job
 from torch import Tensor, nn
 
 from partrain import checkpoint
-from partrain.tasks.kinds import KINDS, Classification, Language, Reconstruction, Regression
+from partrain.models import Interface
+from partrain.tasks import KINDS, make
+from partrain.tasks.kinds import kinds_for
+from partrain.tasks.measures import measure_of
+from partrain.tasks.task import Classification, Language, Reconstruction, Regression, kind_of_answers
 
 OWN = '''
 import torch
@@ -164,7 +169,7 @@ def test_the_gradient_is_autograds(kind: str) -> None:
         targets = torch.tensor([0, 3, 1])
     if kind == "language":
         inputs, targets = torch.randn(3, 2, 4), torch.tensor([[0, 1], [2, 3], [3, 3]])
-    task = KINDS[kind]()
+    task = make(None, kind, Path())
     loss, gradients = task.differentiate(network, list(network.parameters()), inputs, targets, 0)
     task.loss(network(inputs), task.targets(inputs, targets)).backward()
     assert [gradient is None for gradient in gradients] == [False, False, True, True]
@@ -250,3 +255,13 @@ def test_errors_of_user_tasks(folder: Path, sets: list[str], code: int, what: st
     assert said.code == code, said
     assert what in said.err
     assert "partrain: error[internal]" not in said.err
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_agrees_with_its_loss_and_its_network(name: Any) -> None:
+    kind, task = KINDS[name], make(None, name, Path())
+    assert kind.accuracy is task.accuracy
+    assert kind_of_answers(task, "user", None) is (KINDS["regression"] if name == "forecast" else kind)
+    assert measure_of(kind, 3, kind.ignored(task)) is not None
+    assert Interface((2, 4, 4), 3, name).answer == kind.answer_shape((2, 4, 4), 3)
+    assert all(name in kinds_for(data) for data in kind.fits)

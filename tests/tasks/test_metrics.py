@@ -17,8 +17,8 @@ from partrain import checkpoint
 from partrain.launch.worker import dry_run
 from partrain.tasks import BuiltinTask, make
 from partrain.tasks.judged import judged_metrics
+from partrain.tasks.kinds import KINDS
 from partrain.tasks.measures import OfClasses
-from partrain.tasks.metric_names import METRICS
 
 pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -175,13 +175,13 @@ def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None
     (tmp_path / "own.py").write_text(OWN)
     task = make(BuiltinTask(), "classification", tmp_path)
     with pytest.raises(Exception, match=r'add lower_is_better = \["Wrong"\]'):
-        judged_metrics(["own.py:Wrong"], [], task, "classification", 3, tmp_path)
+        judged_metrics(["own.py:Wrong"], [], task, KINDS["classification"], 3, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_metric_that_needs_more_classes_is_refused_after_loading_and_for_own_tasks(tmp_path: Path) -> None:
     job = write(tmp_path)
-    (tmp_path / "task.py").write_text("import partrain.tasks.kinds as k\nclass Own(k.Classification): pass\n")
+    (tmp_path / "task.py").write_text("import partrain.tasks.task as k\nclass Own(k.Classification): pass\n")
     for task in ('{metrics=["top5_accuracy"]}', '{name="task.py:Own", metrics=["top5_accuracy"]}'):
         done = partrain("validate", "--build", job, "--set", f"task={task}", "--set", "stop={rounds=1}")
         assert done.code == 78, done
@@ -202,7 +202,7 @@ def test_each_known_metric_gives_the_same_number_for_one_worker_and_two(kind: An
     task = make(BuiltinTask(kind=kind), kind, tmp_path)
 
     def metrics() -> Any:
-        return judged_metrics(list(METRICS[kind]), [], task, kind, outputs, tmp_path)
+        return judged_metrics(list(KINDS[kind].metrics), [], task, KINDS[kind], outputs, tmp_path)
 
     whole, first, second = metrics(), metrics(), metrics()
     whole.update(answers, targets)
@@ -219,7 +219,7 @@ def test_errors_of_numbers_are_those_of_scikit_learn_in_the_units_of_the_files(t
     torch.manual_seed(0)
     answers, targets = torch.randn(50, 2), torch.randn(50, 2)
     task = make(BuiltinTask(kind="regression"), "regression", tmp_path)
-    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, "regression", 2, tmp_path, lambda numbers, _: 1000 * numbers)
+    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, KINDS["regression"], 2, tmp_path, lambda numbers, _: 1000 * numbers)
     metrics.update(answers, targets)
     true, given = 1000 * targets.double().numpy(), 1000 * answers.double().numpy()
     assert metrics.compute() == pytest.approx(

@@ -17,7 +17,7 @@ from partrain.optim import Sgd
 from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
-from partrain.tasks.kinds import Classification, Regression
+from partrain.tasks.task import Classification, Regression
 from partrain.training.fast_mlp import MlpGradient
 from partrain.training.worker import LocalWorker
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.worker.channel import explain
 from partrain.optim import OPTIMIZERS
-from partrain.tasks.kinds import Classification
+from partrain.tasks.task import Classification
 from partrain.training.evaluate import evaluate
 from partrain.training.worker import LocalWorker
 

@@ -18,7 +18,7 @@ from partrain.optim import Sgd
 from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
-from partrain.tasks.kinds import Classification
+from partrain.tasks.task import Classification
 from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate
 from partrain.training.gradient import backward_of

@@ -16,6 +16,7 @@ from partrain.data.base import ArrayField, DatasetSpec, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.errors import InputMissing
 from partrain.tasks import Kind
+from partrain.tasks.kinds import CLASSIFICATION, KINDS, LANGUAGE, REGRESSION, SEGMENTATION
 
 ROLES = ("inputs", "targets", "test_inputs", "test_targets")
 ArraySources = Mapping[str, ArraySource]
@@ -100,7 +101,9 @@ def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
     """Derive the spec of a data set from its arrays."""
     forms = forms_of(section, found)
     slots, tests = forms.slots, forms.tests
-    width = slots["targets"].shape[1] if forms.task == "regression" else len(section.classes) if section.classes else None
+    width = (
+        slots["targets"].shape[1] if KINDS[forms.task].targets == "numbers" else len(section.classes) if section.classes else None
+    )
     known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
     parts = found["inputs"].parts
     shape = parts[0].shape if of_unequal_lengths(parts) else slots["inputs"].shape[1:]
@@ -132,7 +135,7 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
     if section.standardise is True and slots["inputs"].dtype == "uint8":
         problem = f"`standardise` does not apply to bytes, which are scaled to [0, 1]: {inputs.where}"
         raise WrongSetting("standardise", problem, 'remove it, set standardise = "channel" for images, or write them as float32')
-    if section.standardise_target and "standardise_target" in section.model_fields_set and task != "regression":
+    if section.standardise_target and "standardise_target" in section.model_fields_set and KINDS[task].targets != "numbers":
         problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
         raise WrongSetting("standardise_target", problem, "remove it")
     items = slots["inputs"].shape[0]
@@ -166,15 +169,15 @@ def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayF
         if slots["inputs"].shape[-2:] != targets.shape[1:]:
             what = f"label maps {targets.shape} for images {slots['inputs'].shape}: one label for each pixel"
             raise InputMissing(f"{found['targets'].where}: {what}")
-        return slots, "segmentation"
+        return slots, SEGMENTATION
     if targets.dtype != "int64":
-        return slots, "regression"
+        return slots, REGRESSION
     if len(targets.shape) == 1:
-        return slots, "classification"
+        return slots, CLASSIFICATION
     parts = found["inputs"].parts
     if targets.shape[1:] != (parts[0].shape if parts else slots["inputs"].shape[1:]):
         raise InputMissing(f"{found['targets'].where}: tokens {targets.shape} for inputs {slots['inputs'].shape}: one for each")
-    return slots, "language"
+    return slots, LANGUAGE
 
 
 def _inputs(array: ArraySource, tokens: bool) -> ArrayField:

@@ -76,7 +76,7 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
     parts = _parts(section, folder / section.path)
     data = load_arrays(section, _find_arrays(section, parts), allocate, training)
     names, outputs, codec = parts[""].classes(section.target), data.outputs, dict(data.codec)
-    if data.task == "classification" and "classes" not in codec and names:
+    if data.kind.one_class and "classes" not in codec and names:
         codec["classes"], outputs = names, len(names)
         for prefix, part in parts.items():
             labels = getattr(data, f"{prefix}targets")
@@ -87,7 +87,7 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
     elif section.classes and names:
         codec.pop("renumbered", None)
         codec["classes"] = [names[one] if isinstance(one, int) else one for one in section.classes]
-    elif data.task == "regression" and outputs == 1:
+    elif data.kind.targets == "numbers" and outputs == 1:
         codec["targets"] = [section.target]
     if section.size:
         codec |= {"form": "images", "size": section.size, "channels": data.inputs.shape[1]}

@@ -38,6 +38,7 @@ from partrain.data.parts import known_parts
 from partrain.data.standardize import feature_axis, moments, standardize
 from partrain.data.tables.labels import named_classes, remap_labels
 from partrain.errors import InputMissing
+from partrain.tasks.kinds import KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,9 +85,9 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
         codec |= {"classes": list(section.classes), "renumbered": True}
     parts = _parts(found, arrays)
     outputs, vocabulary = _outputs(section, forms, found, arrays, codec, parts)
-    if parts and forms.task == "language":
+    if parts and KINDS[forms.task].targets == "tokens":
         parts = (replace(parts[0], vocabulary=vocabulary), *parts[1:])
-    labels = arrays["targets"] if forms.task == "classification" else None
+    labels = arrays["targets"] if KINDS[forms.task].one_class else None
     items = len(arrays["inputs"])
     stay, tested = section.split_off(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
     if forms.tests and labels is not None:
@@ -199,11 +200,12 @@ def _outputs(
     vocabulary = max(int(arrays[role].max()) for role in several) + 1 if tokens and several else None
     if tokens and of_unequal_lengths(parts):
         vocabulary = max(vocabulary or 0, parts[0].vocabulary or 0)
-    if forms.task == "regression":
+    form = KINDS[forms.task].targets
+    if form == "numbers":
         return arrays["targets"].shape[-1], vocabulary
-    if forms.task == "language":
+    if form == "tokens":
         return vocabulary or 0, vocabulary
-    if forms.task == "segmentation":
+    if form == "label maps":
         largest = max((_largest_label(arrays[role]), role) for role in found if role.endswith("targets"))
         if largest[0] >= UNLABELED:
             where = found[largest[1]].where

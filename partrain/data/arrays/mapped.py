@@ -119,7 +119,7 @@ def training_hash(dataset: Dataset, training: Training) -> str:
     learnt = {"mean", "target_mean"} & dataset.codec.keys() and dataset.codec.get("learnt", True)
     if dataset.gap is None and not learnt:
         return ""
-    labels = dataset.item_targets if dataset.task == "classification" else None
+    labels = dataset.item_targets if dataset.kind.one_class else None
     return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PADDED_TARGET = -100
-"""Target of padding: `tasks.kinds.PADDING`."""
+"""Target of padding: `tasks.task.PADDING`."""
 
 
 def argument_name(name: str) -> str:

@@ -11,6 +11,7 @@ from partrain.data.base import SelectsClasses
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
 from partrain.tasks import Kind
+from partrain.tasks.kinds import KINDS
 
 
 class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
@@ -37,7 +38,9 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
 
     def standardises(self, role: str, task: Kind) -> bool:
         """Tell if the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
-        return self.standardise_target and task == "regression" if role.endswith("targets") else self.standardise is True
+        return (
+            self.standardise_target and KINDS[task].targets == "numbers" if role.endswith("targets") else self.standardise is True
+        )
 
     @model_validator(mode="after")
     def _numbers_to_standardise(self) -> ArraySection:

@@ -27,7 +27,7 @@ def load(section: Synthetic, folder: Path, allocate: Allocate, training: Trainin
     """Generate the training items, and fresh draws as test items; see `data.load`."""
     known = read_spec(section, folder)
     assert known.outputs is not None
-    stored = ("int64", ()) if known.task == "classification" else ("float32", (known.outputs,))
+    stored = ("int64", ()) if known.kind.one_class else ("float32", (known.outputs,))
     slots = lay_out(
         {
             f"{prefix}{role}": (dtype, (items, *shape))

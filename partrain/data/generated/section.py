@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from partrain.data.base import DataSection, DatasetSpec
+from partrain.tasks.kinds import CLASSIFICATION, FORECAST, REGRESSION
 
 
 class Synthetic(DataSection):
@@ -53,13 +54,13 @@ def read_spec(section: Synthetic, folder: Path) -> DatasetSpec:
     items, tests = section.items, section.test_items
     match section.function:
         case "blobs":
-            return DatasetSpec(items, tests, (section.features,), "classification", section.classes)
+            return DatasetSpec(items, tests, (section.features,), CLASSIFICATION, section.classes)
         case "xor" | "moons" | "checkerboard":
-            return DatasetSpec(items, tests, (2,), "classification", 2)
+            return DatasetSpec(items, tests, (2,), CLASSIFICATION, 2)
         case "spirals":
-            return DatasetSpec(items, tests, (2,), "classification", section.classes)
+            return DatasetSpec(items, tests, (2,), CLASSIFICATION, section.classes)
         case "mnist-1d":
-            return DatasetSpec(items, tests, (40,), "classification", 10)
+            return DatasetSpec(items, tests, (40,), CLASSIFICATION, 10)
         case "waves":
-            return DatasetSpec(items, tests, (section.window, 1), "forecast", section.steps)
-    return DatasetSpec(items, tests, (1,), "regression", 1)
+            return DatasetSpec(items, tests, (section.window, 1), FORECAST, section.steps)
+    return DatasetSpec(items, tests, (1,), REGRESSION, 1)

@@ -21,6 +21,7 @@ from partrain.errors import InputMissing
 from partrain.preprocess.numbers import NumberColumn
 from partrain.preprocess.table import OTHERS, TableSchema, kinds_of
 from partrain.preprocess.words import MISSING, UNSEEN, CategoryColumn
+from partrain.tasks.kinds import CLASSIFICATION, REGRESSION, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +65,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
             answers = _standardized(answers, codec["target_mean"], codec["target_std"])
         store(arrays[f"{prefix}targets"], answers, str(table.path), schema.targets)
     outputs = len(schema.targets) if schema.classes is None else len(schema.classes)
-    task: Any = "regression" if schema.classes is None else "classification"
+    task: Kind = REGRESSION if schema.classes is None else CLASSIFICATION
     return DatasetInfo(slots, task, outputs, 1.0, fingerprint_of(slots, buffer, codec), codec=codec).open(buffer)
 
 

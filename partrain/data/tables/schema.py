@@ -35,6 +35,7 @@ from partrain.preprocess.cells import (
 )
 from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
 from partrain.tasks import Kind
+from partrain.tasks.kinds import CLASSIFICATION, REGRESSION
 
 _KEYS = [kind.key for kind in KINDS]
 """Keys of a section that name columns of a kind."""
@@ -71,7 +72,7 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
     known = scan(section, folder)
     classes = known.schema.classes
     outputs = len(known.schema.targets) if classes is None else len(classes)
-    task: Kind = "regression" if classes is None else "classification"
+    task: Kind = REGRESSION if classes is None else CLASSIFICATION
     schema = known.schema
     return DatasetSpec(
         known.items,

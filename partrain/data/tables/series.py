@@ -25,6 +25,7 @@ from partrain.data.tables.files import TableFile, open_by_name
 from partrain.data.tables.sections import Names, Separator
 from partrain.data.tables.series_rows import Missing, SeriesRows, read_rows
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
+from partrain.tasks.kinds import FORECAST
 
 
 def _few(lags: list[int]) -> list[int]:
@@ -102,7 +103,7 @@ def read_spec(section: Series, folder: Path) -> DatasetSpec:
         _split(section, table, rows).items,
         section.test_items,
         (section.window, len(section.columns or section.target)),
-        "forecast",
+        FORECAST,
         section.steps * len(section.target),
     )
 
@@ -150,7 +151,7 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     codec |= {"missing": section.missing} if section.missing != "error" else {}
     codec |= {"step": [found.step.unit, found.step.size]} if found.step else {}
     mark = fingerprint_of(fields, buffer, codec | {"windows": slots})
-    info = DatasetInfo(slots, "forecast", section.steps * len(section.target), 1.0, mark, gap=parts.gap, codec=codec)
+    info = DatasetInfo(slots, FORECAST, section.steps * len(section.target), 1.0, mark, gap=parts.gap, codec=codec)
     return info.open(buffer)
 
 

@@ -27,6 +27,7 @@ from partrain.data.user.pipe import DataProcess, UnequalLengths
 from partrain.data.user.section import UserData
 from partrain.data.user.work import Reading
 from partrain.errors import InputMissing, UserCodeFailed
+from partrain.tasks.kinds import KINDS
 
 
 def read_spec(section: UserData, folder: Path) -> None:
@@ -57,7 +58,7 @@ def _load(section: UserData, folder: Path, allocate: Allocate, held: bool) -> Da
         return _of_stream(section, told, slots, buffer)
     parts = known_parts(told["parts"], [arrays[role] for role in ("inputs", "test_inputs") if role in arrays])
     outputs, tokens = _outputs(told["task"], arrays, parts)
-    if told["task"] == "language" and parts:
+    if KINDS[told["task"]].targets == "tokens" and parts:
         parts = (replace(parts[0], vocabulary=tokens), *parts[1:])
     scale = 1 / 255 if slots[0].dtype == "uint8" and not parts else 1.0
     codec = {"parts": [asdict(part) for part in parts]} if parts else {}
@@ -72,15 +73,16 @@ def _outputs(task: str, arrays: dict[str, Any], parts: tuple[InputPart, ...]) ->
     tokens = max(int(array.max()) + 1 for array in inputs) if inputs[0].dtype == "int64" else None
     if of_unequal_lengths(parts):
         tokens = parts[0].vocabulary
-    if task == "regression":
+    form = KINDS[task].targets
+    if form == "numbers":
         return targets[0].shape[1], tokens
     most = max(int(array.max()) + 1 for array in targets)
-    if task == "classification":
+    if form == "labels":
         try:
             most = count_classes(targets, "[dataset] name: its targets")
         except InputMissing as missing:
             raise UserCodeFailed(missing.message) from None
-    if task == "language" and tokens is not None:
+    if form == "tokens" and tokens is not None:
         most = tokens = max(most, tokens)
     return most, tokens
 

@@ -19,7 +19,7 @@ from partrain.system.memory import memory_limits
 _BLOCK = 1 << 20
 """Bytes of rows written at a time."""
 _PADDED_TARGET = -100
-"""Target of padding: `tasks.kinds.PADDING`."""
+"""Target of padding: `tasks.task.PADDING`."""
 
 
 class UnequalItems(Exception):

@@ -31,6 +31,7 @@ from partrain.data.user.shard import Batch, Shard, Source, is_stream, seed_gener
 from partrain.data.user.streamed import streamed
 from partrain.data.user.work import Lengths, Share, Work
 from partrain.errors import Failure, UserCodeFailed
+from partrain.tasks.kinds import CLASSIFICATION, LANGUAGE, REGRESSION
 
 if TYPE_CHECKING:
     from partrain.data.user.section import UserData
@@ -39,7 +40,7 @@ _BLOCK = 1 << 20
 """Bytes written at a time."""
 BEAT_S = 1.0
 """Seconds between two signs of life while items take long."""
-_TASKS = {"label": "classification", "numbers": "regression", "tokens": "language"}
+_TASKS = {"label": CLASSIFICATION, "numbers": REGRESSION, "tokens": LANGUAGE}
 """Task for each form of targets."""
 
 

@@ -31,7 +31,7 @@ def read_images(network: TrainedNetwork, path: Path, labeled: bool) -> tuple[NDA
     pixels = np.empty((len(files), *shape), np.uint8)
     if faults := decode(files, pixels, resize=Codec(network.codec).resizes):
         raise InputMissing(faults[0] + (f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""))
-    labels = np.array([_label(network, file, path) for file in files]) if labeled and network.kind == "classification" else None
+    labels = np.array([_label(network, file, path) for file in files]) if labeled and network.kind.one_class else None
     return pixels * np.float32(1 / 255), labels, [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
 
 

@@ -15,6 +15,7 @@ from partrain.data.images import SUFFIXES
 from partrain.data.tables.files import TABLES
 from partrain.errors import InputMissing
 from partrain.inference.inputs.json_lines import SUFFIXES as JSON_LINES
+from partrain.tasks.kinds import TaskKind
 
 _STARTS = {
     MAGIC: "mapped",
@@ -35,10 +36,10 @@ STDIN = "<stdin>"
 """Name of the standard input in messages."""
 
 
-def kind_of(path: Path, task: str) -> str:
+def kind_of(path: Path, task: TaskKind) -> str:
     """Recognize the kind of a file by its first bytes, else by its suffix."""
     if path.is_dir():
-        return "saved" if is_saved(path) else "text" if task == "language" else "images"
+        return "saved" if is_saved(path) else "text" if task.targets == "tokens" else "images"
     if path.suffix.lower() in SUFFIXES:
         return "images"
     try:
@@ -51,7 +52,7 @@ def kind_of(path: Path, task: str) -> str:
     for first, kind in _STARTS.items():
         if start.startswith(first):
             return kind
-    if task == "language":
+    if task.targets == "tokens":
         return "text"
     raise InputMissing(
         f"{path}: is no NPZ, NPY, HDF5, IDX or converted file, and its suffix is none of a table (CSV, Parquet, JSON lines) or an image"
@@ -59,7 +60,7 @@ def kind_of(path: Path, task: str) -> str:
 
 
 @contextmanager
-def stored_stdin(task: str) -> Iterator[Path]:
+def stored_stdin(task: TaskKind) -> Iterator[Path]:
     """Store the standard input in a file for as long as it is read. Its first bytes tell its kind; without a mark it is CSV or text."""
     content = sys.stdin.buffer.read()
     if not content:
@@ -70,10 +71,10 @@ def stored_stdin(task: str) -> Iterator[Path]:
         yield path
 
 
-def _suffix(content: bytes, task: str) -> str:
+def _suffix(content: bytes, task: TaskKind) -> str:
     """Return the suffix of a file of this content; "" where the first bytes are enough."""
-    marks = [mark for mark in _STARTS if mark[:1] != b"\0" or task != "language"]  # a text may begin with that byte
-    if content.startswith(tuple(marks)) or task == "language":
+    marks = [mark for mark in _STARTS if mark[:1] != b"\0" or task.targets != "tokens"]  # a text may begin with that byte
+    if content.startswith(tuple(marks)) or task.targets == "tokens":
         return ""
     if image := _IMAGES.match(content):
         return f".{image.lastgroup}"

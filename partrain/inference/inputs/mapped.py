@@ -27,7 +27,7 @@ def read_converted(network: TrainedNetwork, path: Path) -> Dataset:
     expected = tuple(network.record.input)
     if dataset.item_shape != expected or tuple(dataset.parts) != tuple(network.record.parts):
         raise InputMissing(f"{path}: holds items of shape {dataset.item_shape}, the network takes {expected}")
-    if dataset.outputs != network.record.outputs and network.kind != "autoencoder":
+    if dataset.outputs != network.record.outputs and network.kind.targets:
         raise InputMissing(f"{path}: its targets have {dataset.outputs} classes or numbers, the network {network.record.outputs}")
     return dataset
 

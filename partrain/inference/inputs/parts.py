@@ -75,6 +75,6 @@ def _unequal(
     found = padded(values, offsets, part.vocabulary is not None, part.shape[0])
     if found.parts[0].shape != part.shape:
         raise InputMissing(f"{path}: elements are of shape {found.parts[0].shape[1:]}, the network takes {part.shape[1:]}")
-    if answers is not None and network.kind == "language":
+    if answers is not None and network.kind.targets == "tokens":
         answers = padded_targets(answers, offsets, found)
     return found, answers

@@ -28,6 +28,7 @@ from partrain.inference.inputs.parts import read_rows
 from partrain.inference.inputs.series import read_windows
 from partrain.inference.inputs.tables import open_table, read_table
 from partrain.inference.inputs.text import read_text
+from partrain.tasks.kinds import USER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +96,7 @@ def read(
         raise InputMissing(f"{path}: {option} concerns the rows of a table, and this is {what}")
     if kind == "mapped":
         return _converted(network, path, targets, labeled)
-    wanted = labeled and targets is None and network.kind != "autoencoder"
+    wanted = labeled and targets is None and bool(network.kind.targets)
     names: Sequence[str] = []
     answers: NDArray[Any] | None
     more: dict[str, Any] = {}
@@ -103,7 +104,7 @@ def read(
         inputs, answers, names = read_images(network, path, wanted)
         inputs = codec.standardize(inputs)
     elif kind == "table" and codec.is_series:
-        windows = read_windows(codec, open_table(network, path), wanted, network.kind == "autoencoder")
+        windows = read_windows(codec, open_table(network, path), wanted, not network.kind.targets)
         inputs, answers = windows.inputs, windows.targets
         if windows.newest is not None:
             more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
@@ -140,7 +141,7 @@ def _converted(network: TrainedNetwork, path: Path, targets: Path | None, labele
     inputs = inputs_of(network, dataset)
     newest = None if dataset.newest is None else torch.from_numpy(np.array(dataset.newest))
     answers = None
-    if labeled and (targets is not None or network.kind == "autoencoder"):
+    if labeled and (targets is not None or not network.kind.targets):
         given = None
         if targets is not None:
             given = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
@@ -158,7 +159,7 @@ def _several(network: TrainedNetwork, path: Path, targets: Path | None, labeled:
         return Sample(rows, None, names)
     if targets is not None:
         answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
-    if network.kind == "language" and answers is not None:
+    if network.kind.targets == "tokens" and answers is not None:
         if len(answers) and answers.max() >= network.record.outputs:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {network.record.outputs - 1}")
         return Sample(rows, torch.from_numpy(answers.astype(np.int64)), names)
@@ -221,25 +222,25 @@ def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
     """Convert targets to the form that the task compares answers with."""
     kind, facts = network.kind, network.record
-    if kind == "autoencoder":
+    if not kind.targets:
         return torch.zeros(len(inputs), 1)
     if answers is None:
         raise InputMissing(f"{path}: contains no targets; put an array `targets` into an NPZ file, or give --targets FILE")
     if answers.ndim == 0 or len(answers) != len(inputs):
         raise InputMissing(f"{path}: {len(answers) if answers.ndim else 1} targets for {len(inputs)} items")
-    if kind in ("classification", "language"):
-        if answers.size != (len(inputs) if kind == "classification" else inputs.numel()):
-            wanted = "one label" if kind == "classification" else f"{inputs[0].numel()} tokens"
+    if kind.targets in ("labels", "tokens"):
+        if answers.size != (len(inputs) if kind.one_class else inputs.numel()):
+            wanted = "one label" if kind.one_class else f"{inputs[0].numel()} tokens"
             raise InputMissing(f"{path}: targets are {answers.shape}, expected {wanted} for each of {len(inputs)} items")
         limit = facts.outputs
-        if answers.dtype.kind in "US" and kind == "classification":
+        if answers.dtype.kind in "US" and kind.one_class:
             answers = _labels(network, answers, path)
-        elif answers.dtype.kind in "iu" and kind == "classification" and Codec(network.codec).renumbered:
+        elif answers.dtype.kind in "iu" and kind.one_class and Codec(network.codec).renumbered:
             answers = _labels(network, answers.astype(str), path)
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {limit - 1}")
-        return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind == "language" else ())))
-    if kind == "segmentation":
+        return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind.targets == "tokens" else ())))
+    if kind.targets == "label maps":
         if answers.dtype.kind not in "iu" or answers.shape != (len(inputs), *inputs.shape[-2:]):
             maps = "label maps of whole numbers, one for each pixel"
             raise InputMissing(f"{path}: targets are {answers.dtype} {answers.shape}; expected {maps}")
@@ -248,6 +249,6 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
         raise InputMissing(f"{path}: targets are {answers.dtype}; expected numbers")
     numbers = np.asarray(answers, np.float64).reshape(len(answers), -1)
     check_finite(numbers, str(path))
-    if numbers.shape[1] != facts.outputs and kind != "user":
+    if numbers.shape[1] != facts.outputs and kind is not USER:
         raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
     return torch.from_numpy(Codec(network.codec).standardize_targets(numbers)).to(network.dtype)

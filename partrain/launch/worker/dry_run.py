@@ -28,8 +28,8 @@ from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.models.answers import probe
 from partrain.tasks import UserTask
-from partrain.tasks.kinds import Task
 from partrain.tasks.known_metrics import import_torchmetrics
+from partrain.tasks.task import Task
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
@@ -45,8 +45,6 @@ MOST_JUDGED = 1024
 
 BUILDING = "building"
 
-NUMBER_TASKS = ("regression", "forecast", "autoencoder")
-"""Tasks whose answers are numbers; those of the others are logits."""
 ACTIVATIONS = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
 """Last operations of networks that answer with probabilities, by autograd's names."""
 
@@ -239,7 +237,7 @@ def _check_answers(answers: Any, interface: Interface, name: str) -> None:
         raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected a tensor (items, ...)")
     shape, expected = tuple(answers.shape), (len(answers) if answers.dim() else 1, *interface.answer)
     fits = shape == expected
-    if interface.task in ("classification", "language"):
+    if interface.kind.more_logits:
         fits = len(shape) == len(expected) and shape[:-1] == expected[:-1] and shape[-1] >= expected[-1]
     if not fits:
         words = ", ".join(map(str, ("items", *interface.answer)))
@@ -249,7 +247,7 @@ def _check_answers(answers: Any, interface: Interface, name: str) -> None:
 def _remark(answers: Tensor, interface: Interface, name: str) -> str:
     """Write a remark on answers that are probabilities where a task expects logits; "" otherwise. A log-softmax does no harm."""
     step = answers.grad_fn.name() if answers.grad_fn else ""
-    if interface.task in NUMBER_TASKS or step not in ACTIVATIONS:
+    if not interface.kind.logits or step not in ACTIVATIONS:
         return ""
     what = f"[model] name: `{name}` ends in a {ACTIVATIONS[step]}, but the loss of `{interface.task}` expects logits"
     return f"{what} and applies its own: training is slowed down, and probabilities come out flat; leave it out"

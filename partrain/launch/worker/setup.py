@@ -33,7 +33,7 @@ from partrain.models import Interface, build_drawn
 from partrain.models.start import start_from
 from partrain.tasks import UserTask
 from partrain.tasks.judged import judged_metrics
-from partrain.tasks.kinds import kind_of_answers
+from partrain.tasks.task import kind_of_answers
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.stream_batches import StreamBatches
@@ -209,7 +209,7 @@ class WorkerSetup:
 def interface_of(spec: ProcessSpec, item: tuple[int, ...]) -> Interface:
     """Return the interface of a job's network. `item`: shape of an item of its data set."""
     data = spec.dataset
-    task = spec.job.kind_of_task(data.task)
+    task = spec.job.kind_of_task(data.task).name
     return Interface(item, data.outputs, task, data.vocabulary, categories=data.categories, parts=data.parts)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from partrain.errors import UserCodeFailed
-from partrain.tasks.kinds import Task
+from partrain.tasks.task import Task
 
 
 class InvalidTaskOutput(UserCodeFailed):

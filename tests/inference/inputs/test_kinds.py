@@ -18,6 +18,7 @@ from support.runs import partrain, train
 
 from partrain.inference.inputs.kinds import kind_of, stored_stdin
 from partrain.inference.network import TrainedNetwork
+from partrain.tasks.kinds import KINDS
 
 Runs = Callable[[str], Path]
 PETS = Path(__file__).parents[2] / "data/arrays/pets_by_datasets"
@@ -269,9 +270,9 @@ def test_an_image_from_stdin(tmp_path: Path, type_in: Callable[[bytes], None], f
     pixels = np.random.default_rng(0).integers(256, size=(16, 16, 3), dtype=np.uint8)
     image.fromarray(pixels).save(path, format=form)
     type_in(path.read_bytes())
-    with stored_stdin("classification") as stored:
+    with stored_stdin(KINDS["classification"]) as stored:
         assert stored.suffix == path.suffix
-        assert kind_of(stored, "classification") == "images"
+        assert kind_of(stored, KINDS["classification"]) == "images"
 
 
 def test_a_network_takes_an_image_from_stdin(tmp_path: Path, type_in: Callable[[bytes], None]) -> None:

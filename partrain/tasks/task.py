@@ -1,0 +1,278 @@
+"""Tasks: the loss of an answer, its correctness, and the gradient of the loss.
+
+Symbols: b items of a batch; C classes; k numbers; L tokens of an item, V in the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, USER, TaskKind
+from partrain.tasks.losses import binary_cross_entropy, cross_entropy, pinball
+from partrain.tasks.section import BuiltinTask
+
+PADDING = -100
+"""Target of a token that is padding: no loss, and neither correct nor wrong."""
+
+
+class Task:
+    """Base class of tasks. A user task defines `loss` at least and may override the rest.
+
+        class Within(partrain.Task):                       # a regression: the share of answers within a tolerance counts
+            accuracy = True                                # `correct` is defined
+
+            def __init__(self, tolerance=0.1):             # keys of [task] beside `name`
+                self.tolerance = tolerance
+
+            def loss(self, answers, targets):              # -> a tensor (), the mean over the b items
+                return torch.nn.functional.smooth_l1_loss(answers, targets)
+
+            def correct(self, answers, targets):           # -> one number from 0 to b: a count, not one answer per item
+                return float(((answers - targets).abs() < self.tolerance).all(1).sum())
+
+    In the job: `[task]` with `name = "task.py:Within"` and `tolerance = 0.05`. What a task gives:
+
+    loss           required: the mean loss of a batch, one number in a tensor (), which autograd differentiates
+    accuracy       True if `correct` is defined; then the run judges by accuracy, and `[stop] accuracy` may be set
+    correct        the number of right answers in a batch: a sum over items, such as `float((answers.argmax(1) == targets).sum())`
+    targets        the tensor to compare the answers with, if it is not the data set's targets
+    score          instead of `loss` and `correct` where a network is judged: sum of losses, count of right answers
+    differentiate  instead of `loss` where a network is trained: mean loss, and a gradient for each parameter
+
+    Shapes, for a batch of b items: `answers` are what the network returns, (b, C) logits of C classes or (b, k) numbers; `targets` are
+    the data set's, (b,) labels as int64 or (b, k) numbers. All are on the worker's device. A run tries a task on one batch before
+    any worker starts, and checks every value that it returns.
+    """
+
+    accuracy = False
+    """True if answers are correct or wrong, so that the task counts correct ones."""
+    padded = False
+    """True if items are sequences of unequal length: inputs are a tuple of padded items and their lengths, targets may be PADDING."""
+    plain = False
+    """True if the loss is the mean cross-entropy against labels (b,) or the mean squared error against numbers (b, k)."""
+    answers: Literal["logits", "numbers", ""] = ""
+    """Meaning of the answers of a user task, for `evaluate` and `predict`: logits of classes, or numbers; "": logits if targets are labels."""
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss () over the items of a batch."""
+        raise NotImplementedError(f"{type(self).__name__} has no `loss(answers, targets)`; or give `differentiate` and `score`")
+
+    def correct(self, answers: Tensor, targets: Tensor) -> float:
+        """Return the number of items with a correct answer, from 0 to b, as in `(answers.argmax(1) == targets).sum()`. An item may
+        count as a fraction."""
+        raise NotImplementedError(f"{type(self).__name__} has `accuracy = True`, but no `correct(answers, targets)`")
+
+    def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the tensor to compare the answers with; by default the data set's targets."""
+        return targets
+
+    def predicted(self, answers: Tensor) -> Tensor:
+        """Convert answers to the quantity that targets have, as counts; by default the answers themselves."""
+        return answers
+
+    def differentiate(
+        self, module: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Run the backward pass: return the mean loss () of a batch and its gradient by each parameter (None: no update).
+
+        Args:
+            module: The network, in training mode.
+            parameters: The parameters to train.
+            inputs: (b, *shape); a tuple or dict of such tensors where items have several inputs. `module(inputs)` takes all of them.
+            targets: Targets of the data set.
+            iteration: Local iterations of this worker before this one.
+        """
+        loss = self.loss(module(inputs), self.targets(inputs, targets))
+        return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
+
+    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        """Return the sum of the loss over the items of a batch and the count of correct answers. The network is in evaluation mode."""
+        answers, targets = module(inputs), self.targets(inputs, targets)
+        return float(self.loss(answers, targets)) * len(targets), self.correct(answers, targets) if self.accuracy else 0.0
+
+
+class Classification(Task):
+    """Cross-entropy: answers (b, C) are logits, targets (b,) labels."""
+
+    accuracy = plain = True
+    weights: Tensor | None = None
+    """(C,): factors of the items' losses by class."""
+    smoothing = focal = 0.0
+
+    @classmethod
+    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
+        """Make the task of a `[task]` table."""
+        task = cls()
+        task.weights = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+        task.smoothing, task.focal = section.label_smoothing or 0.0, section.focal or 0.0
+        task.plain = cls.plain and weights is None and not task.smoothing and not task.focal
+        return task
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if self.plain:
+            return functional.cross_entropy(answers, targets)
+        return cross_entropy(answers, targets, self.weights, self.smoothing, self.focal).mean()
+
+    def correct(self, answers: Tensor, targets: Tensor) -> float:
+        return float((answers.argmax(1) == targets).sum())
+
+
+class Regression(Task):
+    """Answers and targets (b, k), squared error by default. A forecast is a regression on future numbers."""
+
+    plain = True
+    error: Callable[[Tensor, Tensor], Tensor] = staticmethod(functional.mse_loss)
+    """Gives the mean loss () of answers against numbers."""
+    counts = False
+    """True if answers are logarithms of expected counts."""
+
+    @classmethod
+    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
+        """Make the task of a `[task]` table."""
+        task = cls()
+        match section.loss:
+            case "absolute":
+                task.error = functional.l1_loss
+            case "huber":
+                delta = section.delta or 1.0
+                task.error = lambda answers, numbers: functional.huber_loss(answers, numbers, delta=delta)
+            case "quantile":
+                quantile = section.quantile or 0.5
+                task.error = lambda answers, numbers: pinball(answers, numbers, quantile).mean()
+            case "poisson":
+                task.error, task.counts = functional.poisson_nll_loss, True
+        task.plain = section.loss in (None, "squared")
+        return task
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if answers.shape != targets.shape:
+            raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
+        numbers = targets.to(
+            torch.promote_types(answers.dtype, targets.dtype)
+        )  # the backward pass of torch 2.11 needs equal types
+        return self.error(answers, numbers)
+
+    def predicted(self, answers: Tensor) -> Tensor:
+        return answers.exp() if self.counts else answers
+
+
+class Language(Task):
+    """Cross-entropy per token: answers (b, L, V) are logits for the next token of each token, targets (b, L).
+
+    Targets of padding are PADDING. The loss of an item is the mean over its other tokens: items count alike, whatever their length.
+    """
+
+    accuracy = True
+    smoothing = 0.0
+
+    @classmethod
+    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
+        """Make the task of a `[task]` table."""
+        task = cls()
+        task.smoothing = section.label_smoothing or 0.0
+        return task
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if answers.dim() != 3 or answers.shape[:2] != targets.shape:
+            raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
+        if self.padded:
+            losses = functional.cross_entropy(
+                answers.transpose(1, 2), targets, ignore_index=PADDING, reduction="none", label_smoothing=self.smoothing
+            )
+            return (losses.sum(1) / (targets != PADDING).sum(1)).mean()
+        return functional.cross_entropy(answers.flatten(0, 1), targets.flatten(), label_smoothing=self.smoothing)
+
+    def correct(self, answers: Tensor, targets: Tensor) -> float:
+        right = (answers.argmax(-1) == targets).double()
+        if self.padded:
+            return float((right.sum(1) / (targets != PADDING).sum(1)).sum())
+        return float(right.mean(1).sum())
+
+
+class Reconstruction(Regression):
+    """Error between answers and inputs, which have the same shape; squared by default."""
+
+    def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return inputs
+
+
+class MultiLabel(Task):
+    """Binary cross-entropy: answers (b, k) are logits, targets (b, k) are 0 or 1. Accuracy is the share of labels that are right."""
+
+    accuracy = True
+    focal, threshold = 0.0, 0.5
+
+    @classmethod
+    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
+        """Make the task of a `[task]` table."""
+        task = cls()
+        task.focal, task.threshold = section.focal or 0.0, section.threshold or 0.5
+        return task
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if answers.shape != targets.shape:
+            raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
+        return binary_cross_entropy(answers, targets.to(answers.dtype), self.focal).mean()
+
+    def correct(self, answers: Tensor, targets: Tensor) -> float:
+        return float((self.labels(answers) == targets).double().mean(1).sum())
+
+    def labels(self, answers: Tensor) -> Tensor:
+        """Return the labels (b, k), True where the probability is at or above the threshold."""
+        return answers.sigmoid() >= self.threshold
+
+    def predicted(self, answers: Tensor) -> Tensor:
+        return answers.sigmoid()
+
+
+class Segmentation(Classification):
+    """Cross-entropy per pixel: answers (b, C, h, w) are logits, targets (b, h, w) labels.
+
+    The loss of an image is the mean over its pixels, without those of the label `ignore`; its accuracy their share of right ones.
+    """
+
+    plain = False
+    ignore = 255
+
+    @classmethod
+    def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
+        task = super().of(section, weights)
+        task.ignore = section.unlabeled
+        return task
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if answers.dim() != 4 or (len(answers), *answers.shape[2:]) != tuple(targets.shape):
+            raise ValueError(f"the network gives answers {tuple(answers.shape)} to label maps {tuple(targets.shape)}")
+        losses = cross_entropy(answers, targets.long(), self.weights, self.smoothing, self.focal, self.ignore)
+        return (losses.flatten(1).sum(1) / self._pixels(targets)).mean()
+
+    def correct(self, answers: Tensor, targets: Tensor) -> float:
+        hits = (answers.argmax(1) == targets) & (targets != self.ignore)
+        return float((hits.flatten(1).double().sum(1) / self._pixels(targets)).sum())
+
+    def _pixels(self, targets: Tensor) -> Tensor:
+        """Count the pixels (b,) with a label; 1 if an image has none."""
+        return (targets != self.ignore).flatten(1).sum(1).clamp(min=1)
+
+
+BUILT_IN: dict[type[Task], TaskKind] = {globals()[kind.loss_class]: kind for kind in reversed(KINDS.values())}
+"""Classes of the built-in tasks, each with the first kind that has it."""
+
+
+def kind_of_answers(task: Task, kind: str, data: str | None) -> TaskKind:
+    """Return the kind of a task by its answers, also of a user task; `USER` if they are unknown.
+
+    `kind`: name of the kind, which may be that of user tasks. `data`: kind of the data set's items, if it is known.
+    """
+    if kind in KINDS:
+        return KINDS[kind]
+    known = next((BUILT_IN[each] for each in type(task).__mro__ if each in BUILT_IN), USER)
+    if known is not USER or type(task).score is not Task.score:
+        return known
+    logits = task.answers == "logits" or (not task.answers and data == CLASSIFICATION)
+    return KINDS[CLASSIFICATION] if logits else KINDS[REGRESSION] if task.answers == "numbers" else USER
