@@ -33,7 +33,7 @@ def check_keys(table: str, thing: Any, keys: Mapping[str, Any], made: bool, whol
     name = getattr(thing, "__qualname__", type(thing).__name__)
     given = {key: value for key, value in keys.items() if key not in own}
     takes = None if made else _parameters(thing)
-    defaults = {} if takes is None else {one.name: one.default for one in takes}
+    defaults = {} if takes is None else {take.name: take.default for take in takes}
     given = {key: value for key, value in given.items() if value is not None or defaults.get(key, ...) is not None}
     faults = (
         _no_arguments(table, name, given, own) if made else unfit_arguments(name, table, given, _described(takes, whole), own)
@@ -65,10 +65,14 @@ def _parameters(thing: Any) -> list[inspect.Parameter] | None:
 def _described(parameters: list[inspect.Parameter] | None, whole: bool) -> Parameters:
     if parameters is None:
         return Parameters((), (), True)
-    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    named = [parameter for parameter in parameters if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
     needed = [
-        one.name for one in parameters if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     return Parameters(
-        [one.name for one in named], needed if whole else (), any(one.kind is one.VAR_KEYWORD for one in parameters)
+        [one.name for one in named],
+        needed if whole else (),
+        any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
     )

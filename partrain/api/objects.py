@@ -128,7 +128,7 @@ def digest(thing: Any) -> str:
         for name, one in thing.state_dict(keep_vars=True).items():
             form = (tuple(one.shape), str(one.dtype)) if hasattr(one, "dtype") and not _is_lazy(one) else ()
             total.update(repr((name, form, getattr(one, "requires_grad", False))).encode())
-        classes = {type(each) for each in thing.modules()}
+        classes = {type(module) for module in thing.modules()}
     else:
         classes = {thing if isinstance(thing, type) else type(thing)}
     if isinstance(thing, FunctionType):
@@ -160,11 +160,11 @@ def _add_code(total: Any, code: CodeType) -> None:
     """Add compiled code: instructions, names and constants, without file names and lines."""
     total.update(code.co_code)
     total.update(repr(code.co_names).encode())
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            _add_code(total, one)
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            _add_code(total, const)
         else:
-            total.update(repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one).encode())
+            total.update(repr(sorted(map(repr, const)) if isinstance(const, frozenset) else const).encode())
 
 
 def _numbers(module: Any) -> str:

@@ -334,7 +334,9 @@ def _permission() -> Iterator[None]:
 def as_trained(content: Content) -> Iterator[None]:
     """Build networks on the CPU and in the trained dtype, whatever the caller has set; leave the caller's random state as it was."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(next(one.dtype for one in networks.network_tensors(content).values() if one.is_floating_point()))
+    torch.set_default_dtype(
+        next(tensor.dtype for tensor in networks.network_tensors(content).values() if tensor.is_floating_point())
+    )
     try:
         with torch.device("cpu"), torch.inference_mode(False), torch.random.fork_rng(devices=[]):
             yield

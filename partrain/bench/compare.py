@@ -62,7 +62,7 @@ class ComparedJob:
         self.numbers.append(numbers_in(summary) | found)
 
     def values(self, key: str) -> list[float]:
-        return [float(one[key]) for one in self.runs if one[key] is not None]  # type: ignore[arg-type]
+        return [float(run[key]) for run in self.runs if run[key] is not None]  # type: ignore[arg-type]
 
 
 class NeverBegan(InputMissing):
@@ -115,10 +115,10 @@ def compare(
     Raises:
         BadSelection: No run recorded a number that a condition or `sort` names. This is checked before the training as far as possible.
     """
-    names = [name for each in conditions for name in each.names] + ([sort.removeprefix("-")] if sort else [])
+    names = [name for condition in conditions for name in condition.names] + ([sort.removeprefix("-")] if sort else [])
     _check(contenders, names)
-    by_label, code = {one.label: one for one in contenders}, OK
-    cases = [case for one in contenders for case in one.cases]
+    by_label, code = {contender.label: contender for contender in contenders}, OK
+    cases = [case for contender in contenders for case in contender.cases]
     planned = len(contenders) + len(cases) * (seeds - 1)
     try:
         with closing(outcomes(cases, range(seeds), note)) as runs:
@@ -126,13 +126,13 @@ def compare(
                 by_label[case.label].add(outcome.folder)
     except Interrupted as interrupted:
         code = interrupted.code
-    present = [one for one in contenders if one.runs]
-    verdicts = [verdict(one.label, each, one.numbers) for one in present for each in conditions]
+    present = [contender for contender in contenders if contender.runs]
+    verdicts = [verdict(one.label, condition, one.numbers) for one in present for condition in conditions]
     if code == OK and not all(each["holds"] for each in verdicts):
         code = NOT_REACHED
     unknown = ""
     try:
-        check_names(names, (name for one in present for each in one.numbers for name in each)) if present else None
+        check_names(names, (name for one in present for number in one.numbers for name in number)) if present else None
         middle = {one.label: medians(one.numbers) for one in present}
         present = ordered(present, sort, lambda one: middle[one.label]) if sort else present
     except BadSelection as error:  # hours of training are not thrown away for a wrong word
@@ -142,7 +142,7 @@ def compare(
         "planned": planned,
         "finished": sum(len(one.runs) for one in present),
         "rows": [_row(one) for one in present],
-        "without": [one.label for one in contenders if not one.runs],
+        "without": [contender.label for contender in contenders if not contender.runs],
         "differ": differences({one.label: one.settings for one in present}),
         **({"asserts": verdicts} if conditions else {}),
         **({"unknown": unknown} if unknown else {}),
@@ -151,8 +151,8 @@ def compare(
 
 def _check(contenders: Sequence[ComparedJob], names: Sequence[str]) -> None:
     """Check names of numbers before anything is trained: existing runs have theirs, of jobs only some are known."""
-    recorded = [name for one in contenders for each in one.numbers for name in each]
-    if any(one.loaded for one in contenders):
+    recorded = [name for contender in contenders for number in contender.numbers for name in number]
+    if any(contender.loaded for contender in contenders):
         check_names_of_jobs(names, FACTS, recorded)
     else:
         check_names(names, recorded)
@@ -226,15 +226,15 @@ def _kept_job(folder: Path) -> dict[str, Any]:
 def _row(contender: ComparedJob) -> dict[str, Any]:
     runs = contender.runs
     numbers = [key for key, value in runs[0].items() if not isinstance(value, str)]
-    reached = sum(one["status"] == "reached" for one in runs)
+    reached = sum(run["status"] == "reached" for run in runs)
     same = {"label": contender.label, "rule": runs[0]["rule"], "runs": len(runs), "reached": reached}
-    metrics = {name: [one[name] for one in contender.numbers if name in one] for name in _metrics(contender)}
-    return same | {key: contender.values(key) for key in numbers} | {"statuses": [one["status"] for one in runs]} | metrics
+    metrics = {name: [number[name] for number in contender.numbers if name in number] for name in _metrics(contender)}
+    return same | {key: contender.values(key) for key in numbers} | {"statuses": [run["status"] for run in runs]} | metrics
 
 
 def _metrics(contender: ComparedJob) -> list[str]:
     """Return the names of the judged metrics in summary.json, as in `metrics.f1`, that are no facts of their own."""
-    names = dict.fromkeys(name for one in contender.numbers for name in one if name.startswith(METRIC))
+    names = dict.fromkeys(name for number in contender.numbers for name in number if name.startswith(METRIC))
     return [name for name in names if name != f"{METRIC}accuracy"]
 
 

@@ -125,10 +125,16 @@ steadier."""
 
 def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Measure both readings, after a signal as far as they came; `cap` limits the item-iterations of each worker."""
-    cases = [Case(f"{reading}: {one.label}", partial(_job, one, reading, cap)) for reading in READINGS for one in SCENARIOS]
+    cases = [
+        Case(f"{reading}: {scenario.label}", partial(_job, scenario, reading, cap))
+        for reading in READINGS
+        for scenario in SCENARIOS
+    ]
     rows, progress = measure(cases, seeds, note, _older_stop)
     measured = iter(rows)
-    tables = {reading: [_numbers(one, next(measured), stops) for one in SCENARIOS] for reading, (_, stops) in READINGS.items()}
+    tables = {
+        reading: [_numbers(scenario, next(measured), stops) for scenario in SCENARIOS] for reading, (_, stops) in READINGS.items()
+    }
     return {"cap": cap, "seeds": seeds, "target": TARGET, **progress, **tables}
 
 

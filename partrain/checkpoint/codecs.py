@@ -267,7 +267,7 @@ def _divides(name: str, count: int, network: NetworkRecord) -> None:
 def _repeated(values: list[Class]) -> list[Class]:
     """Return the values that have stood before."""
     seen: set[Class] = set()
-    return [one for one in values if one in seen or seen.add(one)]  # type: ignore[func-returns-value]
+    return [value for value in values if value in seen or seen.add(value)]  # type: ignore[func-returns-value]
 
 
 def _named_classes(classes: list[Class] | None, network: NetworkRecord) -> None:

@@ -104,9 +104,9 @@ def compare(
     except BadSelection as error:
         raise typer.BadParameter(str(error), param_hint="--assert") from None
     contenders = comparison.enter([_folder_of_run(path) for path in paths], set_ or (), print_note)
-    for one in contenders:
-        if one.loaded:
-            print_warnings(one.loaded)
+    for contender in contenders:
+        if contender.loaded:
+            print_warnings(contender.loaded)
     hint = "--assert" if not sort else "--sort" if not asserts else "--assert, --sort"
     try:
         result = comparison.compare(contenders, seeds, print_note, conditions, sort)

@@ -75,7 +75,7 @@ def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, 
         return
     status = "reached" if reason == "target" else "finished"
     arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
-    further = "".join(f" --until {each}" for each in arguments)
+    further = "".join(f" --until {argument}" for argument in arguments)
     trust = " --trust-code" * bool(foreign(loaded, content.job, path, "run"))
     print(f"to continue: partrain resume {path}{trust}{further}")
 

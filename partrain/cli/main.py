@@ -60,7 +60,9 @@ class LazyCommands(Mapping[str, "Command"]):
         part = _typer_of(COMMANDS[name][0])
         if part.info.name == name:
             return get_group(part)
-        (info,) = (one for one in part.registered_commands if name in (one.name, getattr(one.callback, "__name__", "")))
+        (info,) = (
+            command for command in part.registered_commands if name in (command.name, getattr(command.callback, "__name__", ""))
+        )
         return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
 
     def __iter__(self) -> Iterator[str]:

@@ -98,7 +98,7 @@ def _codes(word: str) -> Explanations:
     kinds = [
         each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Failure) and each is not Failure
     ]
-    found = [(each.code, each.name, (each.__doc__ or "").partition("\n")[0]) for each in kinds if hasattr(each, "code")]
+    found = [(kind.code, kind.name, (kind.__doc__ or "").partition("\n")[0]) for kind in kinds if hasattr(kind, "code")]
     found += [(code, "", text) for code, text in ANSWERS.items()]
     chosen = [row for row in found if word in (str(row[0]), row[1])]
     return [
@@ -122,7 +122,7 @@ def _tables(word: str) -> Explanations:
     """Explain a rule, a network, a data set or an optimizer: its description and its keys."""
     from partrain.job.reference import keys_of, named_tables
 
-    tables = [each for key in TABLES.values() for each in named_tables(key) if each.name == word]
+    tables = [table for key in TABLES.values() for table in named_tables(key) if table.name == word]
     found: Explanations = []
     for each in tables:
         keys = list(keys_of(each.section, f"[{each.table}]"))
@@ -170,7 +170,7 @@ def _near(word: str) -> str:
     from partrain.config.problems import did_you_mean
     from partrain.job.reference import all_keys, named_tables
 
-    names = {each.name for key in TABLES.values() for each in named_tables(key)} | {each.key for each in all_keys()}
+    names = {table.name for key in TABLES.values() for table in named_tables(key)} | {each.key for each in all_keys()}
     near = did_you_mean(word.rpartition(".")[2], sorted(names - {""}))
     return f"; did you mean `{near}`?" if near else "; `partrain ls rules` and the like list names"
 
@@ -183,7 +183,7 @@ def _named(key: str) -> list[tuple[str, str]]:
     def name(each: NamedTable) -> str:
         return each.name or own or "your own"
 
-    return [(name(each), each.text.partition("\n")[0]) for each in named_tables(key)]
+    return [(name(table), table.text.partition("\n")[0]) for table in named_tables(key)]
 
 
 def _devices() -> list[tuple[str, str]]:

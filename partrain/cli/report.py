@@ -93,7 +93,7 @@ def plot(
         raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(FORMATS)}", param_hint="--output")
     check(output, force)
     found = _histories(find([_folder(path) for path in runs], print_note).runs)
-    judged = dict.fromkeys(name for run in found for each in run.judgements for name in each.metrics)
+    judged = dict.fromkeys(name for run in found for judgement in run.judgements for name in judgement.metrics)
     if what not in FIGURES and what not in judged:
         near = did_you_mean(what, [*FIGURES, *judged])
         hint = f"did you mean `{near}`?" if near else f"it is one of {', '.join(dict.fromkeys([*FIGURES, *judged]))}"

@@ -234,7 +234,7 @@ def _job_to_resume(
     from partrain.job.load import parse
     from partrain.launch.moved_job import moved_job, with_advice
 
-    if other := [each for each in workers if each.partition("=")[0].strip().partition(".")[0] != "workers"]:
+    if other := [worker for worker in workers if worker.partition("=")[0].strip().partition(".")[0] != "workers"]:
         raise typer.BadParameter(
             f"`{other[0]}`: a resumed run may change its workers and, by --until, its end", param_hint="--set"
         )

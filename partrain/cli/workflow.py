@@ -76,7 +76,7 @@ def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
 
 def _leaves(hint: Any) -> set[Any]:
     """Return the types in a hint: `list[Path] | None` has list and Path."""
-    inner = set[Any]().union(*(_leaves(each) for each in get_args(hint)))
+    inner = set[Any]().union(*(_leaves(arg) for arg in get_args(hint)))
     return inner | {get_origin(hint) or hint}
 
 
@@ -102,7 +102,7 @@ def run_workflow(
         raise typer.BadParameter(
             "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
         )
-    if removed := [each for each in overrides if each.startswith("~")]:
+    if removed := [override for override in overrides if override.startswith("~")]:
         raise typer.BadParameter(f"{removed[0]} removes a key of a single job without [sweep]", param_hint="--set")
     workflow = load(paths[0], commands(line.commands())) if single else of_jobs(paths, overrides, commands(line.commands()))
     options.selection.check(workflow)
@@ -205,7 +205,8 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bo
     states = list(runner.states.values())
     if as_json:
         steps = [
-            {"step": each.name, "status": each.status, "note": each.note, "seconds": round(each.seconds, 3)} for each in states
+            {"step": state.name, "status": state.status, "note": state.note, "seconds": round(state.seconds, 3)}
+            for state in states
         ]
         print(json.dumps({"folder": str(folder), "code": code, "seconds": round(seconds, 3), "steps": steps}))
         return
@@ -213,15 +214,16 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bo
     from partrain.display.workflow_table import seconds_text
 
     _show_sweeps(runner, folder)
-    ran = [each for each in states if each.started]
+    ran = [state for state in states if state.started]
     if ran and not quiet:
-        rows = [(each.name, each.status, seconds_text(each.seconds or None), each.note) for each in states]
+        rows = [(state.name, state.status, seconds_text(state.seconds or None), state.note) for state in states]
         print("\n" + "\n".join(aligned([("step", "state", "time", "reason"), *rows])))
     counts = [
-        f"{sum(each.status == status for each in states)} {status}" for status in dict.fromkeys(each.status for each in states)
+        f"{sum(state.status == status for state in states)} {status}"
+        for status in dict.fromkeys(state.status for state in states)
     ]
     print(f"{folder}: {', '.join(counts)} in {seconds_text(seconds)}")
-    if not ran and all(each.status == "unchanged" for each in states):
+    if not ran and all(state.status == "unchanged" for state in states):
         print("nothing to do: no step and nothing that a step depends on has changed")
     for each in states:
         if each.status == "failed":

@@ -371,7 +371,8 @@ class Dataset(DatasetInfo):
         found = [each for each in (self.targets, self.test_targets) if each is not None and each.size]
         others = (each[~np.isin(each, (0, 1))] for each in found)
         return TargetNumbers(
-            min((float(each.min()) for each in found), default=0.0), next((float(each[0]) for each in others if len(each)), None)
+            min((float(each.min()) for each in found), default=0.0),
+            next((float(other[0]) for other in others if len(other)), None),
         )
 
     @property

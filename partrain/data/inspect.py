@@ -116,7 +116,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
     columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
     faults = [f"{broken:,} numbers of inputs are not finite, the first in item {where}"] if broken else []
-    faults += [f"`{one['name']}` is the same for all items" for one in columns if one["min"] == one["max"]]
+    faults += [f"`{column['name']}` is the same for all items" for column in columns if column["min"] == column["max"]]
     return columns, faults
 
 

@@ -154,7 +154,7 @@ def fact_lines(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE
     dot, saved = f" {glyphs.dot} ", state.commit
     standing, judged, best = state.standing(), state.judged, state.best
     facts = {
-        "until": [each.show(standing) for each in state.conditions() if each.name != "rounds"],
+        "until": [condition.show(standing) for condition in state.conditions() if condition.name != "rounds"],
         "judged": [f"{name} {number(value)}" for name, value in judged.scores.items()] if judged else ["-"],
         "so far": [
             f"{count(state.item_iterations):>10} item-iterations",

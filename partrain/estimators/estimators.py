@@ -206,7 +206,7 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 def _count(workers: Any) -> int:
     """Return the number of workers, without those that are not given as a number: the job refuses these."""
     groups = workers if isinstance(workers, list) else [workers]
-    counts = [one.get("count", 1) if isinstance(one, dict) else getattr(one, "count", one) for one in groups]
+    counts = [group.get("count", 1) if isinstance(group, dict) else getattr(group, "count", group) for group in groups]
     return sum(count for count in counts if isinstance(count, int))
 
 

@@ -45,7 +45,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
         "network": f"`{_called(job.model)}`, {parameters:,} parameters in {str(network.dtype).removeprefix('torch.')}",
         "inputs and outputs": made.usage.rpartition("; ")[0],
         "rule": f"`{job.sync.rule}` over {len(manifest.workers)} worker{'s' * (len(manifest.workers) > 1)}",
-        "workers": "; ".join(f"{one.rank}: {one.device}, {_items(one.partition)}" for one in manifest.workers),
+        "workers": "; ".join(f"{worker.rank}: {worker.device}, {_items(worker.partition)}" for worker in manifest.workers),
         "optimizer": f"`{job.optimizer.name}`",
         "rounds": f"{content.round:,}",
         "item-iterations": f"{manifest.progress.item_iterations:,}",
@@ -80,7 +80,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
         "## Training data\n\n" + _rows(data),
         "## Quantitative analyses\n\n" + _rows(scores),
         f"## Ethical considerations\n\n{_UNKNOWN}",
-        "## Caveats and recommendations\n\n" + "\n".join(f"- {one}" for one in _caveats(network, made)),
+        "## Caveats and recommendations\n\n" + "\n".join(f"- {caveat}" for caveat in _caveats(network, made)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -89,8 +89,8 @@ def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManif
     job = network.loaded.job
     tags = ["partrain", network.kind.name, _called(job.model), job.sync.rule]
     metrics = ["accuracy", "loss"] if any("accuracy" in name for name in scores) else ["loss"]
-    lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(one)}" for one in tags)]
-    lines += ["metrics:", *(f"- {one}" for one in metrics), f"model_name: {_yaml(manifest.name)}"]
+    lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(tag)}" for tag in tags)]
+    lines += ["metrics:", *(f"- {metric}" for metric in metrics), f"model_name: {_yaml(manifest.name)}"]
     return "\n".join(["---", *lines, "---"])
 
 
@@ -99,7 +99,7 @@ def _items(count: int | None) -> str:
 
 
 def _all_items(manifest: StoredManifest) -> str:
-    counts = [one.partition for one in manifest.workers if one.partition is not None]
+    counts = [worker.partition for worker in manifest.workers if worker.partition is not None]
     return (
         f"{sum(counts):,} in the partitions of all workers"
         if counts

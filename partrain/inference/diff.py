@@ -35,7 +35,7 @@ def networks(a: Content, b: Content) -> dict[str, Any]:
         "tensors": tensors,
         "all": _combined(list(tensors.values())),
     }
-    return {"equal": not found["only_a"] and not found["only_b"] and all(one["equal"] for one in tensors.values())} | found
+    return {"equal": not found["only_a"] and not found["only_b"] and all(tensor["equal"] for tensor in tensors.values())} | found
 
 
 def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
@@ -59,7 +59,11 @@ def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
     ranks = sorted(workers, key=int)
     names = list(workers[ranks[0]]) if ranks else []
     tensors = {name: _spread([workers[rank][name] for rank in ranks]) for name in names}
-    return {"equal": all(one["equal"] for one in tensors.values()), "workers": [int(rank) for rank in ranks], "tensors": tensors}
+    return {
+        "equal": all(tensor["equal"] for tensor in tensors.values()),
+        "workers": [int(rank) for rank in ranks],
+        "tensors": tensors,
+    }
 
 
 def render_networks(result: Mapping[str, Any]) -> list[str]:
@@ -106,7 +110,7 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
 
 def _combined(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the distance of all comparable tensors of floats, as one vector. Integer counters are left out."""
-    known = [one for one in distances if "differs" not in one and one["dtype"].startswith("float")]
+    known = [distance for distance in distances if "differs" not in distance and distance["dtype"].startswith("float")]
     if any(one["l2"] is None or one["norm"] is None for one in known):
         return {"l2": None, "relative": None, "max": None}
     l2, norm = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))

@@ -55,7 +55,7 @@ def average(contents: Sequence[Content]) -> dict[str, Tensor]:
     """Average networks of one structure, tensor by tensor."""
     networks = [network_tensors(content) for content in contents]
     statistics = {name: tensor for name, tensor in networks[0].items() if name.endswith(("running_mean", "running_var"))}
-    return {name: _mean([one[name] for one in networks]) for name in networks[0]} | _pool_statistics(networks, statistics)
+    return {name: _mean([network[name] for network in networks]) for name in networks[0]} | _pool_statistics(networks, statistics)
 
 
 def _mean(copies: Sequence[Tensor]) -> Tensor:
@@ -67,7 +67,7 @@ def _pool_statistics(networks: Sequence[dict[str, Tensor]], statistics: dict[str
     """Pool BatchNorm's means and variances, as if over all items that the members saw."""
     if not statistics:
         return {}
-    rows = torch.stack([torch.cat([one[name].double().flatten() for name in statistics]) for one in networks])
+    rows = torch.stack([torch.cat([network[name].double().flatten() for name in statistics]) for network in networks])
     mixed = pooled(rows, torch.ones(len(rows), 1, dtype=torch.float64), statistics)
     parts = torch.split(mixed, [tensor.numel() for tensor in statistics.values()])
     return {name: part.view(like.shape).to(like.dtype) for (name, like), part in zip(statistics.items(), parts, strict=True)}

@@ -153,8 +153,8 @@ def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> 
     """Run the checks whose tables are all valid."""
     for check in checks:
         parameters = _parameters(check)
-        if all(each.name in tables for each in parameters if each.default is each.empty):
-            yield from check(**{each.name: tables[each.name] for each in parameters if each.name in tables})
+        if all(parameter.name in tables for parameter in parameters if parameter.default is parameter.empty):
+            yield from check(**{parameter.name: tables[parameter.name] for parameter in parameters if parameter.name in tables})
 
 
 @cache
@@ -322,13 +322,13 @@ def _update_norm(sync: AnyRule, faults: Faults) -> Iterator[Finding]:
 
 
 def _limit(stop: Stop) -> Iterator[Finding]:
-    if not any(each.kind == "limit" for each in stop.conditions()):
+    if not any(condition.kind == "limit" for condition in stop.conditions()):
         message = "a target alone may never be reached" if stop.has_target else "[stop] has no limit"
         yield Finding(("stop",), message, "add `rounds`, `item_iterations`, `seconds` or `patience`")
 
 
 def _judged_conditions(stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
-    conditions = [each.name for each in stop.conditions() if each.judged]
+    conditions = [condition.name for condition in stop.conditions() if condition.judged]
     if conditions and not dataset.held_out:
         message = f"`{conditions[0]}` judges the mixed network on held-out items, but `validation` is 0"
         yield Finding(("stop", conditions[0]), message, "hold items out: `validation` in [dataset]", at="key")
@@ -341,7 +341,7 @@ def _hooks(hooks: HookSection, dataset: AnyDataset) -> Iterator[Finding]:
 
 
 def _horizon(optimizer: AnyOptimizer, stop: Stop) -> Iterator[Finding]:
-    implied = any(each.horizon(int) for each in stop.conditions())
+    implied = any(condition.horizon(int) for condition in stop.conditions())
     if optimizer.needs_horizon and not optimizer.horizon and not implied:
         key = "schedule" if optimizer.schedule != "constant" else "warmup"
         message = f"`{key}` needs the length of the run, which [stop] does not imply"
@@ -361,7 +361,7 @@ def _average(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
     if sync.buffers == "local":
         message = f'with buffers = "local" there are no common buffers that `{key}` could average'
         yield Finding(("sync", key), message, 'set buffers = "average" or "recalibrate"', at="key")
-    if sync.swa and not any(each.horizon(int) for each in stop.conditions()):
+    if sync.swa and not any(condition.horizon(int) for condition in stop.conditions()):
         message = "`swa` needs the length of the run, which [stop] does not imply"
         yield Finding(("sync", "swa"), message, "add `rounds` or `item_iterations` to [stop]", at="key")
 

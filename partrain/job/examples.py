@@ -169,7 +169,7 @@ def example_of(table: str, key: str, field: FieldInfo, kind: str = "") -> Any:
 
 def _choices(annotation: Any) -> list[Any]:
     options = [annotation, *get_args(annotation)] if get_origin(annotation) is not Literal else [annotation]
-    return [value for each in options if get_origin(each) is Literal for value in get_args(each) if value is not NoneType]
+    return [value for option in options if get_origin(option) is Literal for value in get_args(option) if value is not NoneType]
 
 
 def _is_list(annotation: Any) -> bool:

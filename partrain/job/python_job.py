@@ -57,13 +57,13 @@ def as_data(value: Any) -> Any:
 
 def _refused(data: dict[str, Any], findings: list[Finding]) -> Rejected:
     """Return the error for tables that are no job. `findings`: their objects that no job can hold."""
-    places = [each.path for each in findings]
+    places = [finding.path for finding in findings]
     plain = _without_objects(data, ())[0]
     try:
         Job.model_validate(plain)
     except ValidationError as remaining:
         others = explain(plain, remaining)[1]
-        findings = findings + [each for each in others if not any(each.path[: len(place)] == place for place in places)]
+        findings = findings + [other for other in others if not any(other.path[: len(place)] == place for place in places)]
     return Rejected.in_python(map(Problem.in_python, findings))
 
 

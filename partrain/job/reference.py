@@ -63,7 +63,9 @@ class NamedTable(NamedTuple):
 def named_tables(key: str) -> list[NamedTable]:
     """Return the alternatives of a top-level table by their names."""
     options = tables_under(Job.model_fields[key])
-    return [NamedTable(key, name, each) for each in options for name in identity(each)[1] or ("",)] if len(options) > 1 else []
+    return (
+        [NamedTable(key, name, option) for option in options for name in identity(option)[1] or ("",)] if len(options) > 1 else []
+    )
 
 
 @cache
@@ -123,15 +125,15 @@ def _described(annotation: Any, metadata: list[Any] | tuple[Any, ...]) -> str:
     if origin is Annotated:
         return _described(parts[0], parts[1:])
     if origin is Literal:
-        return " | ".join(f'"{each}"' if isinstance(each, str) else str(each).lower() for each in parts)
+        return " | ".join(f'"{part}"' if isinstance(part, str) else str(part).lower() for part in parts)
     if (parts and NoneType in parts) or (origin is not None and type(None) in parts):
-        return _with_bounds(" or ".join(_described(each, ()) for each in parts if each is not NoneType), metadata)
+        return _with_bounds(" or ".join(_described(part, ()) for part in parts if part is not NoneType), metadata)
     if origin in (list, tuple) and parts:
         return f"list: {_described(parts[0], ())}"
     if origin is dict:
         return "table"
     if parts:
-        return _with_bounds(" or ".join(dict.fromkeys(_described(each, ()) for each in parts)), metadata)
+        return _with_bounds(" or ".join(dict.fromkeys(_described(part, ()) for part in parts)), metadata)
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return "table"
     return _with_bounds(_WORDS.get(annotation, "value"), metadata)
@@ -187,9 +189,9 @@ def _field_schema(field: FieldInfo) -> dict[str, Any]:
         content = TypeAdapter(annotation).json_schema()
         default = {} if field.is_required() or field.default_factory or field.default is None else {"default": field.default}
         return _without_null(content) | default
-    tables = [_table_schema(each, identity(each)[1] if len(options) > 1 else ()) for each in options]
+    tables = [_table_schema(option, identity(option)[1] if len(options) > 1 else ()) for option in options]
     one = tables[0] if len(tables) == 1 else {"anyOf": tables}
-    is_list = get_origin(field.annotation) is list or any(get_origin(each) is list for each in get_args(field.annotation))
+    is_list = get_origin(field.annotation) is list or any(get_origin(arg) is list for arg in get_args(field.annotation))
     return {"type": "array", "items": one} if is_list else one
 
 

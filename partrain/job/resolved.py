@@ -67,8 +67,8 @@ def full_text(found: Sequence[Setting]) -> str:
         tables.setdefault(each.path[:-1], []).append(each)
     for table, members in tables.items():
         if table:
-            lines += ["", "# " * all(one.is_default for one in members) + _heading(table)]
-        lines += ["# " * one.is_default + f"{one.path[-1]} = {toml_value(one.value)}" for one in members]
+            lines += ["", "# " * all(member.is_default for member in members) + _heading(table)]
+        lines += ["# " * member.is_default + f"{member.path[-1]} = {toml_value(member.value)}" for member in members]
     return "\n".join(lines) + "\n"
 
 

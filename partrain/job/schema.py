@@ -254,7 +254,7 @@ def locate(location: Sequence[str | int]) -> Location:
 def _unlisted(path: KeyPath, name: str) -> list[type[Section]]:
     """Return the unlisted table of this name that a table of the job may be; none for other names."""
     choices = [each for each in Job.model_fields[str(path[0])].metadata if isinstance(each, OneOf)] if len(path) == 1 else []
-    return [each.table(name) for each in choices if name in each.unlisted]
+    return [choice.table(name) for choice in choices if name in choice.unlisted]
 
 
 def tables_under(field: FieldInfo) -> list[type[Section]]:
@@ -266,7 +266,10 @@ def _tables_in(*annotations: Any) -> list[type[Section]]:
     for one in annotations:
         if isinstance(one, OneOf):
             return one.tables
-    tables = [[one] if isinstance(one, type) and issubclass(one, Section) else _tables_in(*get_args(one)) for one in annotations]
+    tables = [
+        [annotation] if isinstance(annotation, type) and issubclass(annotation, Section) else _tables_in(*get_args(annotation))
+        for annotation in annotations
+    ]
     return list(chain.from_iterable(tables))
 
 

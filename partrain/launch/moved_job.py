@@ -47,7 +47,7 @@ def with_advice(missing: Unreadable) -> Unreadable:
     """Add to a checkpoint's job whose files are missing how to name their new place."""
     advice = "if it has moved, name a job with the new path: partrain resume --job FILE"
     gone = os.strerror(errno.ENOENT)
-    return Unreadable(replace(each, suggestion=advice) if gone in each.message else each for each in missing.problems)
+    return Unreadable(replace(problem, suggestion=advice) if gone in problem.message else problem for problem in missing.problems)
 
 
 def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str, str]]:

@@ -79,8 +79,12 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     """
     progress, stop = manifest_of(content).progress, loaded.job.stop
     named = {each.partition("=")[0].strip() for each in until}
-    ends = {each.name.partition(".")[0] for each in stop.conditions() if each.judged and each.holds(progress.standing())}
-    steady, judged = ({each.name for each in CONDITIONS if each.judged is kind} for kind in (False, True))
+    ends = {
+        condition.name.partition(".")[0]
+        for condition in stop.conditions()
+        if condition.judged and condition.holds(progress.standing())
+    }
+    steady, judged = ({condition.name for condition in CONDITIONS if condition.judged is kind} for kind in (False, True))
     moved = named & judged or any("." in key for key in named)
     if not ends or progress.judged_round < progress.round or not named & steady or moved:
         return loaded

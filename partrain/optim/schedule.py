@@ -111,7 +111,7 @@ class Scheduled(Section):
         for key, schedules in _SCHEDULES_OF_KEY.items():
             if key in self.model_fields_set and self.schedule not in schedules:
                 message = f'`{key}` has no effect under schedule = "{self.schedule}"'
-                yield finding(key, message, "remove it, or use " + " or ".join(f'"{one}"' for one in schedules))
+                yield finding(key, message, "remove it, or use " + " or ".join(f'"{schedule}"' for schedule in schedules))
         if {"milestones", "every"} <= self.model_fields_set:
             yield finding("every", "[optimizer] has both `milestones` and `every`", "keep one")
         if "lr_start" in self.model_fields_set and not self.warmup_share:

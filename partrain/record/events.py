@@ -329,7 +329,7 @@ KnownEvent = (
     | EndEvent
 )
 Event = KnownEvent | UnknownEvent
-KINDS: dict[str, type[KnownEvent]] = {each.kind: each for each in get_args(KnownEvent)}
+KINDS: dict[str, type[KnownEvent]] = {arg.kind: arg for arg in get_args(KnownEvent)}
 
 
 def encode(event: KnownEvent) -> bytes:

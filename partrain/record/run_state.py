@@ -200,7 +200,10 @@ class RunState:
     def fraction(self) -> float | None:
         """Return the progress towards the limit that will come first, 0 to 1."""
         at = self.standing()
-        return max((min(1.0, (each.now(at) or 0) / each.goal) for each in self.conditions() if not each.judged), default=None)
+        return max(
+            (min(1.0, (condition.now(at) or 0) / condition.goal) for condition in self.conditions() if not condition.judged),
+            default=None,
+        )
 
     def eta(self, now: float) -> float | None:
         """Return the seconds until the first limit, at this session's pace without its first round; None while unknown."""
@@ -209,7 +212,11 @@ class RunState:
         t, then = self._pace
         at = self.standing()
         elapsed = max((worker.t for worker in self.workers.values()), default=t) - t
-        steady = [(each.goal, each.now(at) or 0, each.now(then) or 0) for each in self.conditions() if not each.judged]
+        steady = [
+            (condition.goal, condition.now(at) or 0, condition.now(then) or 0)
+            for condition in self.conditions()
+            if not condition.judged
+        ]
         left = [(goal - value) * elapsed / (value - before) for goal, value, before in steady if value > before]
         return max(0.0, min(left) - max(0.0, now - t - elapsed)) if left else None
 

@@ -208,6 +208,6 @@ def suggest_until(stop: Mapping[str, Any], status: str, reason: str, at: Standin
     They move all targets if one was reached, else the limit that ended the run, else `rounds`.
     """
     conditions = conditions_of(stop)
-    moved = [each.moved(at) for each in conditions if each.kind == "target" and status == "reached"]
-    moved = moved or [each.moved(at) for each in conditions if each.kind == "limit" and each.name == reason]
+    moved = [condition.moved(at) for condition in conditions if condition.kind == "target" and status == "reached"]
+    moved = moved or [condition.moved(at) for condition in conditions if condition.kind == "limit" and condition.name == reason]
     return moved or [f"rounds={2 * at.rounds}"]

@@ -164,9 +164,15 @@ def faults(runs: Sequence[RunHistory]) -> Table | None:
     several = len(runs) > 1
     head = [*(["run"] * several), "after", "round", "worker", "event"]
     rows = [
-        [*([run.label] * several), f"{one.seconds:,.1f} s", f"{one.round:,}", "" if one.rank is None else f"{one.rank}", one.what]
+        [
+            *([run.label] * several),
+            f"{fault.seconds:,.1f} s",
+            f"{fault.round:,}",
+            "" if fault.rank is None else f"{fault.rank}",
+            fault.what,
+        ]
         for run in runs
-        for one in run.faults[-SHOWN_FAULTS:]
+        for fault in run.faults[-SHOWN_FAULTS:]
     ]
     return Table(head, rows, frozenset({several, several + 1})) if rows else None
 
@@ -182,8 +188,8 @@ def checkpoints(runs: Sequence[RunHistory]) -> tuple[Table | None, str]:
         for one in run.commits[-each:][::-1]:
             rows.append([*([run.label] * several), f"{one.round:,}", one.file, size(one.bytes), f"{one.seconds * 1000:,.0f} ms", one.digest[:16]])  # fmt: skip
     written, lasted = (
-        sum(one.bytes for run in runs for one in run.commits),
-        sum(one.seconds for run in runs for one in run.commits),
+        sum(commit.bytes for run in runs for commit in run.commits),
+        sum(commit.seconds for run in runs for commit in run.commits),
     )
     note = f"{counted(all_, 'commit')}, {size(written)} in {lasted:.2f} s, beside the training" + (f"; the newest {len(rows)} are shown." if all_ > len(rows) else ".")  # fmt: skip
     return (Table(head, rows, frozenset({several, several + 2, several + 3})) if rows else None), note

@@ -95,10 +95,10 @@ def _training(run: RunHistory, by: str, value: Callable[[Any], float | None]) ->
 def _judged(run: RunHistory, by: str, metric: str) -> list[tuple[float, float]]:
     at = {"seconds": "seconds", "items": "item_iterations", "rounds": "round"}[by]
     found = []
-    for each in run.judgements:
-        value = each.loss if metric == "loss" else each.metrics.get(metric)
+    for judgement in run.judgements:
+        value = judgement.loss if metric == "loss" else judgement.metrics.get(metric)
         if value is not None:
-            found.append((float(getattr(each, at)), value))
+            found.append((float(getattr(judgement, at)), value))
     step = -(-len(found) // MOST_POINTS) if found else 1
     return [*found[:-1:step], *found[-1:]]
 
@@ -183,10 +183,10 @@ def _spikes(runs: Sequence[RunHistory], by: str) -> list[Spec]:
     """Draw an upright line where a loss leapt."""
     at = [{each.round: each.x(by) for each in run.rounds} for run in runs]
     marks = [
-        {"x": places[one.round], "run": run.label, "text": one.describe()}
+        {"x": places[spike.round], "run": run.label, "text": spike.describe()}
         for run, places in zip(runs, at, strict=True)
-        for one in run.spikes[-MOST_DOTS:]
-        if one.round in places
+        for spike in run.spikes[-MOST_DOTS:]
+        if spike.round in places
     ]
     if not marks:
         return []

@@ -214,7 +214,7 @@ def _settings(runs: Sequence[RunHistory], differing: Mapping[str, Mapping[str, A
 
 def _policy(*scripts: str) -> str:
     """Return a content security policy: these scripts and no others, no network."""
-    digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts)
+    digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )

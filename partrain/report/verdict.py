@@ -90,10 +90,10 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
         named = " and ".join(f"{name} {value:g}" for name, value in goals[0].items() if value is not None)
         seconds = [float(one.summary["seconds"]["train"]) for one in (run, alone)]
         return Comparison(run, seconds[0], seconds[1], f"the target, {named}") if min(seconds) > 0 else None
-    losses = [[each.loss for each in one.judgements if each.loss is not None] for one in (run, alone)]
+    losses = [[judgement.loss for judgement in one.judgements if judgement.loss is not None] for one in (run, alone)]
     if not all(losses):
         return None
-    level = max(min(each) for each in losses)
+    level = max(min(loss) for loss in losses)
     times = [time_to(one.judgements, level) for one in (run, alone)]
     if times[0] is None or times[1] is None or min(times[0], times[1]) <= 0:
         return None
@@ -110,7 +110,7 @@ def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
 
     None if it never did, or if it had before the first judgement: then only a bound is known.
     """
-    known = [(each.seconds, each.loss) for each in judgements if each.loss is not None]
+    known = [(judgement.seconds, judgement.loss) for judgement in judgements if judgement.loss is not None]
     for (before, high), (after, low) in pairwise(known):
         if low <= level < high:
             return before + (after - before) * (high - level) / (high - low)

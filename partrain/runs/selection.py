@@ -59,7 +59,7 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 def ordered(rows: Sequence[T], key: str, numbers: Callable[[T], Mapping[str, Any]]) -> list[T]:
     """Sort rows by a number or word; `-KEY` puts the largest first. Rows without it come last. Raises `BadSelection`."""
     name = key.removeprefix("-")
-    check_names([name], (each for row in rows for each in numbers(row)) if rows else [name])
+    check_names([name], (number for row in rows for number in numbers(row)) if rows else [name])
     known = [row for row in rows if numbers(row).get(name) is not None]
     known.sort(key=lambda row: _sortable(numbers(row)[name]), reverse=key.startswith("-"))
     return [*known, *(row for row in rows if numbers(row).get(name) is None)]

@@ -157,7 +157,9 @@ def _hooked(module: nn.Module) -> bool:
     """Tell if a hook watches the network, or a `forward` was replaced."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
     if any(
-        getattr(one, name, None) for one in module.parameters() for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
+        getattr(parameter, name, None)
+        for parameter in module.parameters()
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
     ):
         return True
     return any("forward" in vars(part) or any(getattr(part, name, None) for name in watched) for part in module.modules())

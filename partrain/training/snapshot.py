@@ -160,7 +160,7 @@ def _fields(state: Any, common: bool) -> list[tuple[str, Any]]:
     """List the fields of a rule's state: the replicated ones (`common`), or those of this worker."""
     if state is None:
         return []
-    return [(one.name, getattr(state, one.name)) for one in fields(state) if one.metadata.get("same", False) == common]
+    return [(field.name, getattr(state, field.name)) for field in fields(state) if field.metadata.get("same", False) == common]
 
 
 def _plain(value: Any) -> Any:

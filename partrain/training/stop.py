@@ -49,17 +49,19 @@ class Stop(Section):
     @property
     def has_target(self) -> bool:
         """True if the table has a target: then the run can succeed or fail."""
-        return any(each.kind == "target" for each in self.conditions())
+        return any(condition.kind == "target" for condition in self.conditions())
 
     def reached(self, progress: Progress) -> bool:
         """Return whether the last judgement meets a target."""
         at = progress.standing()
-        return any(each.holds(at) for each in self.conditions() if each.kind == "target")
+        return any(condition.holds(at) for condition in self.conditions() if condition.kind == "target")
 
     def limit(self, progress: Progress, out_of_time: bool) -> str | None:
         """Return the limit that ends the run now, if any. Only `out_of_time` depends on a clock; all else repeats exactly."""
         at = progress.standing(math.inf if out_of_time else 0.0)
-        return next((each.name for each in self.conditions() if each.kind == "limit" and each.holds(at)), None)
+        return next(
+            (condition.name for condition in self.conditions() if condition.kind == "limit" and condition.holds(at)), None
+        )
 
 
 class Criterion(NamedTuple):

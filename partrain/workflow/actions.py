@@ -102,7 +102,7 @@ class Action(ABC):
             case "checkpoint":
                 path = folder / CHECKPOINT
                 if not path.exists():
-                    path = next((each for each in self.outputs(folder, resolve) if each.suffix == ".h5"), path)
+                    path = next((output for output in self.outputs(folder, resolve) if output.suffix == ".h5"), path)
             case "best":
                 path = _best(folder)
             case _:
@@ -142,8 +142,8 @@ class JobAction(Action):
     def resources(self) -> Resources:
         """The workers' threads, and a core for each CUDA worker."""
         workers = expand(self.job.workers, None, None)
-        cores = sum(each.threads if each.device == "cpu" else 1 for each in workers)
-        return Resources(cores, frozenset(each.device for each in workers if each.device != "cpu"))
+        cores = sum(worker.threads if worker.device == "cpu" else 1 for worker in workers)
+        return Resources(cores, frozenset(worker.device for worker in workers if worker.device != "cpu"))
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in the overrides."""
@@ -224,7 +224,7 @@ class CommandAction(Action):
         """Return the files that the options name as input; of a job also its data."""
         named = self.spec.paths(substitute(dict(self.options), resolve), "input", self.base)
         jobs = [path for path in named if path.suffix == ".toml" and path.is_file()]
-        data = [each for path in jobs for each in data_files(TomlSource.read(path).data.get("dataset"), path.parent)]
+        data = [file for path in jobs for file in data_files(TomlSource.read(path).data.get("dataset"), path.parent)]
         return [*named, *data, *self.more_inputs]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
@@ -262,7 +262,9 @@ class ProgramAction(Action):
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in words, inputs and outputs to other steps."""
-        return (each for each in references([*self.words, *self.named_inputs, *self.writes]) if each.step != self.name)
+        return (
+            reference for reference in references([*self.words, *self.named_inputs, *self.writes]) if reference.step != self.name
+        )
 
     def reads(self) -> list[Path]:
         """Return its `inputs`."""

@@ -60,7 +60,7 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands)
             problems += rejected.problems
     if any(problem.severity == "error" for problem in problems):
         raise Rejected(problems)
-    values = {key: _parsed(text) for key, _, text in (each.partition("=") for each in overrides)}
+    values = {key: _parsed(text) for key, _, text in (override.partition("=") for override in overrides)}
     steps = [{"name": name, "job": str(file.absolute()), "set": values} for name, file in named.items()]
     text = as_toml({"name": "batch", "steps": steps})  # no error can remain that its lines would have to show
     workflow = _Loader(TomlSource.parse(text, "the command line"), Path.cwd(), commands).workflow()
@@ -131,7 +131,7 @@ class _Loader:
         named = {each.step for each in [*action.references(), *references(texts), *references(section.inputs)]}
         makers = {self._makers.get(file.resolve(), "") for file in action.reads()}
         needs = frozenset((named | makers | set(section.needs)) - {section.name, ""})
-        kept = tuple(each for each in assertions if each)
+        kept = tuple(assertion for assertion in assertions if assertion)
         sweep = (section.sweep or action.job.sweep) if isinstance(action, JobAction) else None
         if sweep is None or sweep.is_empty or not isinstance(action, JobAction):
             return [Step(section.name, action, needs, when, kept)]

@@ -105,9 +105,9 @@ class Runner:
             if self.signals.count or (self.code != OK and not self._options.keep_going):
                 continue
             others = [self.states[name] for name in sorted(step.needs)]
-            if bad := [each for each in others if each.status in ("failed", "skipped", "blocked", "stopped")]:
+            if bad := [other for other in others if other.status in ("failed", "skipped", "blocked", "stopped")]:
                 self._settle(state, "skipped" if bad[0].status == "skipped" else "blocked", f"needs {bad[0].name}")
-            elif not all(each.settled for each in others) or not self._begin(step, state):
+            elif not all(other.settled for other in others) or not self._begin(step, state):
                 continue
             moved = True
         return moved

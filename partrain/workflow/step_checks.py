@@ -89,7 +89,7 @@ class StepChecks:
         unknown = [key for key in section.actions if key not in ("job", "command", *self._groups)]
         for key in unknown:
             near = did_you_mean(key, [*StepSection.model_fields, "assert", *self._groups])
-            others = ", ".join(each for each in StepSection.model_fields if each != "assertions")
+            others = ", ".join(field for field in StepSection.model_fields if field != "assertions")
             self._findings.find(
                 (*path, key), f"unknown key `{key}` in [[steps]]",
                 f"did you mean `{near}`?" if near else f"legal: {others}, assert, or a command of partrain", at_key=True,

@@ -120,11 +120,12 @@ def continue_stamps(last: Any, step: TimeStep, count: int, ends: bool = False) -
         return [str(int(number)) if whole else f"{number:.10g}" for number in numbers]
     moments = [_later(stamp, step, number, ends) for number in range(1, count + 1)]
     if _MONTH.fullmatch(text):
-        return [f"{one.year:04}{text[4]}{one.month:02}" for one in moments]
+        return [f"{moment.year:04}{text[4]}{moment.month:02}" for moment in moments]
     if isinstance(last, date) and not isinstance(last, datetime):
-        return [one.date().isoformat() for one in moments]
+        return [moment.date().isoformat() for moment in moments]
     dates = [
-        f"{one:%Y/%m/%d}" if "/" in text else f"{one:%Y%m%d}" if _DIGITS.fullmatch(text) else f"{one:%Y-%m-%d}" for one in moments
+        f"{moment:%Y/%m/%d}" if "/" in text else f"{moment:%Y%m%d}" if _DIGITS.fullmatch(text) else f"{moment:%Y-%m-%d}"
+        for moment in moments
     ]
     if not any(one.hour or one.minute or one.second or one.microsecond for one in [stamp, *moments]) and ":" not in text:
         return dates
@@ -134,14 +135,14 @@ def continue_stamps(last: Any, step: TimeStep, count: int, ends: bool = False) -
 
 def are_month_ends(stamps: Sequence[Stamp]) -> bool:
     """Tell if all stamps are last days of their months."""
-    return all(isinstance(one, datetime) and one.day == calendar.monthrange(one.year, one.month)[1] for one in stamps)
+    return all(isinstance(stamp, datetime) and stamp.day == calendar.monthrange(stamp.year, stamp.month)[1] for stamp in stamps)
 
 
 def _coordinates(stamps: Sequence[Stamp]) -> tuple[Unit, list[float]]:
     """Return the position of each stamp on a line, and its unit."""
     if not stamps or isinstance(stamps[0], float):
-        return "numbers", [float(one) for one in stamps if isinstance(one, float)]
-    dates = [one for one in stamps if isinstance(one, datetime)]
+        return "numbers", [float(stamp) for stamp in stamps if isinstance(stamp, float)]
+    dates = [stamp for stamp in stamps if isinstance(stamp, datetime)]
     months = [float(one.year * 12 + one.month) for one in dates]
     if len(set(months)) == len(months) and len(months) > 1:
         return "months", months

@@ -153,7 +153,7 @@ def _write(parts: Mapping[str, UserItems | PackedItems], out: Connection, **more
     first = parts[""]
     rows = first.parts() if isinstance(first, PackedItems) else []
     single = first.inputs[0] if isinstance(first, PackedItems) else first.input
-    width = lay_out_parts([(one["name"], one["dtype"], one["shape"]) for one in rows])[1]
+    width = lay_out_parts([(row["name"], row["dtype"], row["shape"]) for row in rows])[1]
     kinds = {
         "inputs": ("uint8", (width,)) if rows else (single.dtype, single.stored),
         "targets": (first.target.dtype, first.target.stored),

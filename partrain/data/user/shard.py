@@ -59,7 +59,7 @@ class Source:
         self.skips = "skip" in parameters
         """The method can leave out items at the beginning."""
         known = {"rank", "size", "seed", "pass_number"}
-        flexible = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        flexible = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         needed = {key for key, one in parameters.items() if one.default is one.empty and one.kind < one.VAR_KEYWORD}
         if (not flexible and not known <= parameters.keys()) or needed - known - {"skip"} - {"args"}:
             raise UserCodeFailed(
