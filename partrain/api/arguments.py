@@ -16,7 +16,7 @@ from partrain.tasks import UserTask
 _TABLES: dict[str, type[Section]] = {"model": UserModel, "task": UserTask, "dataset": UserData}
 
 
-def check_keys(table: str, thing: Any, keys: Mapping[str, Any], made: bool, whole: bool = True) -> dict[str, Any]:
+def check_keys(table: str, thing: Any, keys: Mapping[str, Any], *, made: bool, whole: bool = True) -> dict[str, Any]:
     """Return the keys that a table holds, without those that are None as their defaults are.
 
     Args:
@@ -36,7 +36,9 @@ def check_keys(table: str, thing: Any, keys: Mapping[str, Any], made: bool, whol
     defaults = {} if takes is None else {take.name: take.default for take in takes}
     given = {key: value for key, value in given.items() if value is not None or defaults.get(key, ...) is not None}
     faults = (
-        _no_arguments(table, name, given, own) if made else unfit_arguments(name, table, given, _described(takes, whole), own)
+        _no_arguments(table, name, given, own)
+        if made
+        else unfit_arguments(name, table, given, _described(takes, whole=whole), own)
     )
     findings = [Finding((table, key), message, advice) for key, message, advice in faults]
     for key in (key for key, value in given.items() if value is None and not findings):
@@ -62,9 +64,9 @@ def _parameters(thing: Any) -> list[inspect.Parameter] | None:
         return None
 
 
-def _described(parameters: list[inspect.Parameter] | None, whole: bool) -> Parameters:
+def _described(parameters: list[inspect.Parameter] | None, *, whole: bool) -> Parameters:
     if parameters is None:
-        return Parameters((), (), True)
+        return Parameters((), (), any=True)
     named = [parameter for parameter in parameters if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
     needed = [
         parameter.name

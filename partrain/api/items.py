@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def as_file(network: TrainedNetwork, items: Any, targets: Any = None, labeled: bool = False) -> Iterator[Path]:
+def as_file(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Iterator[Path]:
     """Write items to a private temporary file, which the readers of the command line take; a path stays as it is.
 
     Messages name `X` instead of the file.
@@ -54,7 +54,7 @@ def as_file(network: TrainedNetwork, items: Any, targets: Any = None, labeled: b
         path = Path(name) / NAME
         if not path.exists():
             path = Path(name) / "X.npz"
-            np.savez(path, allow_pickle=False, **_arrays(network, items, targets, labeled))
+            np.savez(path, allow_pickle=False, **_arrays(network, items, targets, labeled=labeled))
         try:
             yield path
         except Failure as failure:
@@ -86,7 +86,7 @@ def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[An
     return inputs if packed.names else columns[0], answers if unequal(answers) else np.stack(answers)
 
 
-def _arrays(network: TrainedNetwork, items: Any, targets: Any, labeled: bool) -> dict[str, NDArray[Any]]:
+def _arrays(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) -> dict[str, NDArray[Any]]:
     """Return the arrays of an NPZ file. Class labels of other kinds than 0, 1, ... are written as texts."""
     arrays = _several_arrays(network, items) if network.record.parts else {"inputs": to_array(items, "X")}
     if labeled and targets is not None:

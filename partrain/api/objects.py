@@ -38,7 +38,7 @@ class Given(NamedTuple):
     """Number of items; 0: it is known when they were read; None: objects do not tell it."""
 
 
-def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any = None, whole: bool = True) -> Given:
+def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any = None, *, whole: bool = True) -> Given:
     """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them.
 
     `whole`: the arguments of classes are all given; else a checkpoint has the others.
@@ -48,7 +48,7 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
     data, items = None, None
     for name, value in (("model", model), ("task", task)):
         if value is not None:
-            tables[name], code = _code_table(name, value, whole)
+            tables[name], code = _code_table(name, value, whole=whole)
             pickled |= {name: code} if code else {}
     if hooks is not None:
         tables["hooks"], code = _hooks_table(hooks)
@@ -72,7 +72,7 @@ def _takes_numbers(task: Any) -> bool:
     return name in KINDS and KINDS[name].targets == "numbers"
 
 
-def _code_table(name: str, value: Any, whole: bool) -> tuple[Any, bytes]:
+def _code_table(name: str, value: Any, *, whole: bool) -> tuple[Any, bytes]:
     """Return the table of `[model]` or `[task]`, and the pickle of the object that it stands for, if any."""
     if isinstance(value, str):
         return {"kind" if name == "task" and ":" not in value else "name": value}, b""
@@ -96,7 +96,7 @@ def _code_table(name: str, value: Any, whole: bool) -> tuple[Any, bytes]:
     if is_module:
         about["initial"] = _numbers(thing)
     made = is_module or (name == "task" and not isinstance(thing, type | FunctionType))
-    return {"name": PYTHON, **check_keys(name, thing, keys, made, whole), ABOUT: about}, dumps(name, thing)
+    return {"name": PYTHON, **check_keys(name, thing, keys, made=made, whole=whole), ABOUT: about}, dumps(name, thing)
 
 
 def _hooks_table(value: Any) -> tuple[Any, bytes]:

@@ -75,7 +75,7 @@ def perform(work: Callable[[HookProcess], Outcome], log: Sequence[str], objects:
     return outcome, outcome.checkpoint
 
 
-def context(folder: Path, started: float, show: bool, hooks: HookProcess, made: Path | None, warn: Warn = warn) -> RunContext:
+def context(folder: Path, started: float, *, show: bool, hooks: HookProcess, made: Path | None, warn: Warn = warn) -> RunContext:
     """Make the context of a run. `started`: the moment from which start-up counts, by `boot_seconds`; `made`: see `RunContext`."""
     display: Any = NotebookDisplay(RunState()) if show and runs_in_kernel() else make_display(sys.stdout, quiet=not show)
     return RunContext(folder, display, warn, started, note=warn, hooks=hooks, made=made)

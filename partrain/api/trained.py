@@ -148,7 +148,7 @@ class Trained:
     def export(
         self,
         path: str | os.PathLike[str],
-        format: Format | None = None,
+        format: Format | None = None,  # noqa: A002
         *,
         with_preprocessing: bool = False,
         input_type: InputType | None = None,
@@ -181,13 +181,13 @@ class Trained:
             raise BadJob(f"export: {path}: the model card takes this name; choose another suffix, and give format=")
         try:
             for file in (path, beside) if card else (path,):
-                check(file, force)
-            made = deliver(self.network, chosen, path, with_preprocessing, input_type)
+                check(file, force=force)
+            made = deliver(self.network, chosen, path, with_preprocessing=with_preprocessing, dtype=input_type)
         except CannotCreate as refused:
             raise CannotCreate(reduce(lambda text, pair: text.replace(*pair), _ARGUMENTS.items(), refused.message)) from None
-        create(path, made.data, force)
+        create(path, made.data, force=force)
         if card:
-            create(beside, describe(self.network, self._content, self.checkpoint, made).encode(), force)
+            create(beside, describe(self.network, self._content, self.checkpoint, made).encode(), force=force)
         return path
 
     def plot(self, what: str = "loss", by: str | None = None, path: str | os.PathLike[str] | None = None) -> RunFigure | Path:
@@ -229,17 +229,17 @@ class Trained:
             check_table("stop", stop or {})
             until = [f"{key}={toml_value(value)}" for key, value in as_data(stop or {}).items()]
             with _permission():
-                loaded = load_job(content, self.checkpoint, self._trusted, "run", until)
+                loaded = load_job(content, self.checkpoint, trusted=self._trusted, use="run", until=until)
             _check_objects(loaded, self._objects)
             loaded = drop_met_targets(loaded, content, until)
             if already_finished(loaded, content, self.folder) is not None:
                 return self
 
             def work(hooks: HookProcess) -> Outcome:
-                return resume(loaded, content, session.context(self.folder, started, show, hooks, None))
+                return resume(loaded, content, session.context(self.folder, started, show=show, hooks=hooks, made=None))
 
             outcome, path = session.perform(work, (), self._objects)
-            return trained(loaded, outcome.summary, outcome.folder, path, self._objects, self._trusted)
+            return trained(loaded, outcome.summary, outcome.folder, path, self._objects, trusted=self._trusted)
 
     def __repr__(self) -> str:
         return f"Trained({summary_text(self.summary, self.folder)})" if self.summary else f"Trained({self.checkpoint})"
@@ -263,14 +263,14 @@ class Trained:
         with standing_for_tables(self._objects), as_trained(self._content):
             return networks.load_network(self._loaded, self._content)
 
-    def _answers(self, items: Any, probabilities: bool = False) -> dict[str, Any]:
+    def _answers(self, items: Any, *, probabilities: bool = False) -> dict[str, Any]:
         from partrain.inference.inputs.read import read
         from partrain.inference.predict import predict
 
         if self.network.kind.targets == "tokens":
             raise BadJob("predict: a language network continues a text: partrain predict RUN --prompt TEXT")
         with as_file(self.network, items) as path:
-            return predict(self.network, read(self.network, path), probabilities).columns
+            return predict(self.network, read(self.network, path), probabilities=probabilities).columns
 
 
 def load(
@@ -302,14 +302,14 @@ def load(
     given = told.objects
     with standing_for_tables(given):
         with _permission():
-            loaded = load_job(content, path, trust_code)
+            loaded = load_job(content, path, trusted=trust_code)
         _check_keys(loaded, told.tables)
         folder = run_folder_of(path) or path.parent
-        return trained(loaded, RunFolder(folder).summary, folder, path, given, trust_code)
+        return trained(loaded, RunFolder(folder).summary, folder, path, given, trusted=trust_code)
 
 
 def trained(
-    loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path, given: PythonObjects, trusted: bool = True
+    loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path, given: PythonObjects, *, trusted: bool = True
 ) -> Trained:
     """Read the result of a training from its checkpoint. Objects of the script stand for their tables meanwhile."""
     content = checkpoint.read(path)
@@ -338,7 +338,7 @@ def as_trained(content: Content) -> Iterator[None]:
         next(tensor.dtype for tensor in networks.network_tensors(content).values() if tensor.is_floating_point())
     )
     try:
-        with torch.device("cpu"), torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        with torch.device("cpu"), torch.inference_mode(mode=False), torch.random.fork_rng(devices=[]):
             yield
     finally:
         torch.set_default_dtype(before)

@@ -115,13 +115,14 @@ def train(
             raise BadJob(f"train: `{lacking[0]}` is missing: give a job, or model=... and dataset=...")
         given = objects.given(model, dataset, task, hooks)
         tables |= given.tables | {"name": name, "seed": seed, "workers": workers}
-    return train_given(tables if job is None else job, given, out, show, log)
+    return train_given(tables if job is None else job, given, out, show=show, log=log)
 
 
 def train_given(
     job: schema.Job | dict[str, Any] | str | os.PathLike[str],
     given: objects.Given,
     out: str | os.PathLike[str] | None,
+    *,
     show: bool,
     log: Sequence[str] = (),
     warn: session.Warn = session.warn,
@@ -136,7 +137,7 @@ def train_given(
             folder, made = new_folder(Path(out) if out else None, loaded.job.name)
             for problem in loaded.warnings:
                 warn(problem.render())
-            return run(loaded, session.context(folder, started, show, hooks, made, warn))
+            return run(loaded, session.context(folder, started, show=show, hooks=hooks, made=made, warn=warn))
 
         outcome, path = session.perform(work, log, given.objects)
         return trained(loaded, outcome.summary, outcome.folder, path, given.objects)

@@ -16,7 +16,9 @@ HEAD = ("job", "rule", "workers", "reached", "seconds to target", "items to targ
         "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
 
 
-def render(result: dict[str, Any], width: int | None = None, only_changed: bool = False, as_markdown: bool = False) -> list[str]:
+def render(
+    result: dict[str, Any], width: int | None = None, *, only_changed: bool = False, as_markdown: bool = False
+) -> list[str]:
     """Render the table, and the settings that differ.
 
     Args:

@@ -32,7 +32,7 @@ def encode(content: Content) -> bytes:
     return writer.encode(content)
 
 
-def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False) -> Content:
+def decode(data: bytes, name: str = "checkpoint", *, allow_nonfinite: bool = False) -> Content:
     """Decode the bytes of a checkpoint. Raises BadCheckpoint (65), whose message begins with `name`, if any byte is wrong.
 
     Floats under `model/` and `workers/` must be finite unless `allow_nonfinite`. The arrays own their memory.
@@ -40,20 +40,20 @@ def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False)
     from partrain.checkpoint import reader
 
     try:
-        return reader.decode(data, allow_nonfinite)[1]
+        return reader.decode(data, allow_nonfinite=allow_nonfinite)[1]
     except ContentRefused as problem:
         raise _bad(name, problem) from None
 
 
-def read(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Content:
+def read(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Content:
     """Read a checkpoint file. Raises InputMissing (66) if it cannot be read, BadCheckpoint (65) if its content is damaged.
 
     A file of more than `max_bytes` is refused before it is read.
     """
-    return decode(_bytes(path, max_bytes), str(path), allow_nonfinite)
+    return decode(_bytes(path, max_bytes), str(path), allow_nonfinite=allow_nonfinite)
 
 
-def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def verify(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Check a file as `read` does, and every field of its manifest. Returns {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
     import hashlib
 
@@ -61,7 +61,7 @@ def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
     from partrain.checkpoint.manifest import manifest_of
 
     data = _bytes(path, max_bytes)
-    content = decode(data, str(path), allow_nonfinite)
+    content = decode(data, str(path), allow_nonfinite=allow_nonfinite)
     manifest_of(content, str(path))
     return {
         "file": str(path),

@@ -77,7 +77,7 @@ def link_latest(run_folder: Path, path: Path) -> Path:
     return _link(run_folder, CHECKPOINT, path)
 
 
-def link_best(run_folder: Path, best_round: int | None, renew: bool = False) -> None:
+def link_best(run_folder: Path, best_round: int | None, *, renew: bool = False) -> None:
     """Make `best.h5` of a run the checkpoint of its best round, as `link_latest` does; remove it if that file is not there.
 
     `best_round`: None if no round was judged. An existing `best.h5` stays unless `renew`: the caller knows that it may be another's.

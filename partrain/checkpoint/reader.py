@@ -50,7 +50,7 @@ class Extent:
     """SHA-256 of its bytes, in hex."""
 
 
-def decode(data: bytes, allow_nonfinite: bool = False) -> tuple[Header, Content]:
+def decode(data: bytes, *, allow_nonfinite: bool = False) -> tuple[Header, Content]:
     """Decode a whole file. ContentRefused if any byte is wrong. The arrays are copies and may be written to."""
     header = parse(data[:SIZE])
     header.check(memoryview(data)[SIZE:])

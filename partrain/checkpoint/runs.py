@@ -62,7 +62,7 @@ def runs_below(folder: Path) -> list[Path]:
     return sorted(path.parent for depth in range(1, _DEPTH + 1) for path in folder.glob(f"{'*/' * depth}{EVENTS}"))
 
 
-def checkpoint_of(path: Path, note: Callable[[str], None] = silent, best: bool = False) -> Path:
+def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, best: bool = False) -> Path:
     """Return the checkpoint that a path stands for: a file, or the newest (or `best`) checkpoint of the run that a folder stands for."""
     if path.is_dir():
         run = run_of(path, note)

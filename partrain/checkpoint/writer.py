@@ -129,7 +129,7 @@ def _creation() -> h5p.PropFCID:
 
 def _in_memory() -> h5p.PropFAID:
     access = h5p.create(h5p.FILE_ACCESS)
-    access.set_fapl_core(INCREMENT, False)
+    access.set_fapl_core(INCREMENT, backing_store=False)
     access.set_libver_bounds(h5f.LIBVER_V18, h5f.LIBVER_V18)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_alignment(ALIGNED_FROM, ALIGNMENT)

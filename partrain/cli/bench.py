@@ -37,6 +37,7 @@ def bench(
         int | None, typer.Option("--items", min=1000, help="With --suite: most items of each worker; default: 30000.")
     ] = None,
     set_: Overrides = None,
+    *,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -86,6 +87,7 @@ def compare(
         ),
     ] = None,
     sort: Sort = None,
+    *,
     only_changed: OnlyChanged = False,
     set_: Overrides = None,
     markdown: Markdown = False,
@@ -98,7 +100,7 @@ def compare(
     from partrain.bench import compare_table
     from partrain.runs.selection import BadSelection, parse_condition
 
-    check_one_format(markdown, csv, as_json)
+    check_one_format(markdown=markdown, csv=csv, as_json=as_json)
     try:
         conditions = [parse_condition(text) for text in asserts or ()]
     except BadSelection as error:
@@ -117,7 +119,7 @@ def compare(
     elif csv:
         lines = compare_table.as_csv(result)
     else:
-        lines = compare_table.render(result, terminal_width(), only_changed, markdown)
+        lines = compare_table.render(result, terminal_width(), only_changed=only_changed, as_markdown=markdown)
     print("\n".join(lines), flush=True)
     for verdict in result.get("asserts", ()):
         if not verdict["holds"]:

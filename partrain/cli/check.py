@@ -32,6 +32,7 @@ def validate(
     context: typer.Context,
     jobs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files and workflows.")],
     set_: Overrides = None,
+    *,
     build: Annotated[
         bool,
         typer.Option("--build", help="Then read the data, import your code, build the network, and try one batch, for each job."),
@@ -94,10 +95,10 @@ def validate(
     if errors:
         raise typer.Exit(BadJob.code if len(errors) > len(missing) + unreadable else InputMissing.code)
     if build:
-        _build(loaded, problems, as_json)
+        _build(loaded, problems, as_json=as_json)
 
 
-def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], as_json: bool) -> None:
+def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], *, as_json: bool) -> None:
     """Try jobs that hold no errors, one after another; exit as the first failure does."""
     from partrain.launch.trial import try_job
 
@@ -125,7 +126,7 @@ def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], 
 
 
 @app.command(epilog=examples("partrain verify runs/mnist"))
-def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
+def verify(checkpoint: Checkpoint, *, as_json: Json = False, debug: Debug = False) -> None:
     """Check header, digests and manifest of a checkpoint; exit 65 if any is wrong."""
     from partrain import checkpoint as checkpoints
 

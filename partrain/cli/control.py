@@ -27,6 +27,7 @@ POLL_S = 0.05
 @app.command(epilog=examples("partrain stop runs/mnist", "partrain stop runs/mnist/2026-11-23T10-00-00 --now"))
 def stop(
     run: Run = Path("runs"),
+    *,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for the end of the round.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -57,7 +58,7 @@ def stop(
 
 
 @app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))
-def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = False) -> None:
+def checkpoint(run: Run = Path("runs"), *, as_json: Json = False, debug: Debug = False) -> None:
     """Make a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
     from partrain.launch.control import NotTraining, ask_to_commit
 

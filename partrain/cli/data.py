@@ -26,7 +26,7 @@ Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, fo
 
 
 @app.command(epilog=examples("partrain data inspect houses.csv", "partrain data inspect jobs/wine.toml"))
-def inspect(source: Source, set_: Overrides = None, as_json: Json = False, debug: Debug = False) -> None:
+def inspect(source: Source, set_: Overrides = None, *, as_json: Json = False, debug: Debug = False) -> None:
     """Show shapes, classes, ranges, faults, and items that training shares with validation and test."""
     found = _inspected(source, set_ or ())
     print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
@@ -36,6 +36,7 @@ def inspect(source: Source, set_: Overrides = None, as_json: Json = False, debug
 def convert(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="X.items", help="The file to write.")],
+    *,
     force: Force = False,
     set_: Overrides = None,
     as_json: Json = False,
@@ -48,7 +49,7 @@ def convert(
     from partrain.data.arrays import mapped
     from partrain.data.base import check_finite
 
-    check(output, force)
+    check(output, force=force)
     buffers: list[memoryview] = []
 
     def allocate(size: int) -> memoryview:
@@ -77,6 +78,7 @@ def convert(
 def fetch(
     jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
     set_: Overrides = None,
+    *,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -17,6 +17,7 @@ app = typer.Typer()
 
 @app.command(epilog=examples("partrain doctor", "partrain doctor --test"))
 def doctor(
+    *,
     test: Annotated[bool, typer.Option("--test", help="Train a tiny network on each device, twice, and resume it.")] = False,
     as_json: Json = False,
     debug: Debug = False,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from partrain.launch.outcome import Outcome
 
 
-def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
+def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequence[str] = ()) -> None:
     """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
     from partrain.display.closing_lines import closing_lines
 
@@ -38,7 +38,16 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
         uses: tuple[Use, Use] = "items", "run"
         trust = [bool(outcome.checkpoint and foreign(loaded, loaded.text, outcome.checkpoint, use)) for use in uses]
         lines = closing_lines(
-            outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, trust[0], trust[1], remedy
+            outcome.summary,
+            outcome.folder,
+            outcome.checkpoint,
+            stop,
+            own_code=code,
+            spent=spent,
+            until=until,
+            trust_to_evaluate=trust[0],
+            trust_to_resume=trust[1],
+            remedy=remedy,
         )
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
@@ -58,7 +67,7 @@ def remedy_of(job: Job) -> str:
     return own if job.sync.uncapped_reason else f"{own}, or set [faults] round_seconds"
 
 
-def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
+def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, *, as_json: bool) -> None:
     """Print that a run is at its end, and how it can continue."""
     from partrain.checkpoint.manifest import manifest_of
     from partrain.record.stop_conditions import suggest_until

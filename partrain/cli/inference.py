@@ -42,6 +42,7 @@ DIFFERENT = 1
 @app.command(epilog=examples("partrain inspect runs/mnist"))
 def inspect(
     checkpoint: Checkpoint,
+    *,
     tensors: Annotated[
         bool,
         typer.Option(
@@ -56,13 +57,13 @@ def inspect(
     from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
-    path, content = open_checkpoint(checkpoint, print_note, best)
+    path, content = open_checkpoint(checkpoint, print_note, best=best)
     if tensors:
-        _show(found := tree.tree(content), tree.render(found), as_json)
+        _show(found := tree.tree(content), tree.render(found), as_json=as_json)
     else:
         found = {"file": str(path), "file_bytes": path.stat().st_size, **describe(content)}
         sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
-        _show(found, tree.render_outline(found | sizes), as_json)
+        _show(found, tree.render_outline(found | sizes), as_json=as_json)
 
 
 @app.command(epilog=examples("partrain evaluate runs/mnist --best", "partrain evaluate runs/wine --input new.csv"))
@@ -71,10 +72,11 @@ def evaluate(
     split: Annotated[
         Split | None, typer.Option("--split", help="Items of the job's data set; default: validation and test.")
     ] = None,
-    input: Input = None,
+    source: Input = None,
     targets: Annotated[
         Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX file of the targets.")
     ] = None,
+    *,
     best: Best = False,
     skip_bad: SkipBad = False,
     trust_code: TrustCode = False,
@@ -83,22 +85,24 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Evaluate a checkpoint's network on its data set or on a file: loss, and metrics by class, number, token or item."""
-    if split and input:
+    if split and source:
         raise typer.BadParameter("--split selects items of the checkpoint's data set; omit it with --input", param_hint="--split")
-    if targets and not input:
+    if targets and not source:
         raise typer.BadParameter("only with --input", param_hint="--targets")
-    if skip_bad and (targets or not input):
+    if skip_bad and (targets or not source):
         raise typer.BadParameter("only with --input, and without --targets: both would no longer match", param_hint="--skip-bad")
-    path, content, network = _restored(checkpoint, best, trust_code, job, "items" if input is None else "network")
+    path, content, network = _restored(
+        checkpoint, best=best, trusted=trust_code, own=job, use="items" if source is None else "network"
+    )
     from partrain.inference import evaluate as judging
 
     left_out: dict[str, Any] = {}
-    if input is None:
+    if source is None:
         results = judging.evaluate(network, content, split)
     else:
-        results, skipped = judging.evaluate_file(network, input, targets, skip_bad)
+        results, skipped = judging.evaluate_file(network, source, targets, skip_bad=skip_bad)
         left_out = _report_skipped(skipped)
-    _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json)
+    _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json=as_json)
 
 
 @app.command(
@@ -110,10 +114,11 @@ def evaluate(
 )
 def predict(
     checkpoint: Checkpoint,
-    input: Input = None,
+    source: Input = None,
     output: Output = None,
+    *,
     force: Force = False,
-    id: Annotated[
+    id_column: Annotated[
         str | None, typer.Option("--id", metavar="COLUMN", help="Write this column of the table instead of item numbers.")
     ] = None,
     with_input: Annotated[bool, typer.Option("--with-input", help="Write all columns of the table before the answers.")] = False,
@@ -139,27 +144,27 @@ def predict(
     debug: Debug = False,
 ) -> None:
     """Predict the items of a file, or continue a text. Answers go to stdout, or to a CSV, NPZ or JSON file."""
-    if (input is None) == (prompt is None):
+    if (source is None) == (prompt is None):
         raise typer.BadParameter("give either --input F, or --prompt TEXT", param_hint="--input")
     if prompt is None and (tokens, temperature, seed) != (None, None, None):
         raise typer.BadParameter("--tokens, --temperature and --seed belong to --prompt", param_hint="--input")
-    for option, given in {"--id": id, "--with-input": with_input, "--skip-bad": skip_bad, "--top": top,
+    for option, given in {"--id": id_column, "--with-input": with_input, "--skip-bad": skip_bad, "--top": top,
                           "--probabilities": probabilities, "--encode": encode}.items():  # fmt: skip
         if prompt is not None and given:
             raise typer.BadParameter("it belongs to --input", param_hint=option)
-    if id is not None and with_input:
+    if id_column is not None and with_input:
         raise typer.BadParameter("--with-input carries every column: leave --id out", param_hint="--id")
     from partrain.inference.output import ANSWERS, TEXT, check, create
 
     if output is not None:
-        formats = TEXT if input is None else ANSWERS
+        formats = TEXT if source is None else ANSWERS
         if output.suffix.lower() not in formats:
             raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
-        check(output, force)
-    path, content, network = _restored(checkpoint, best, trust_code, job)
+        check(output, force=force)
+    path, content, network = _restored(checkpoint, best=best, trusted=trust_code, own=job)
     answers: GeneratedText | Answers
     left_out: dict[str, Any] = {}
-    if input is None:
+    if source is None:
         from partrain.inference.generate import generate
 
         temperature = 1.0 if temperature is None else temperature
@@ -168,12 +173,12 @@ def predict(
         from partrain.inference.inputs.read import read
         from partrain.inference.predict import predict as answer
 
-        sample = read(network, input, id=id, with_input=with_input, skip_bad=skip_bad)
-        answers = answer(network, sample, probabilities, encode, top)
+        sample = read(network, source, id_column=id_column, with_input=with_input, skip_bad=skip_bad)
+        answers = answer(network, sample, probabilities=probabilities, encode=encode, top=top)
         left_out = _report_skipped(sample.skipped)
     if output is not None:
-        create(output, answers.encode(output.suffix.lower()), force)
-        _show({"output": str(output), **left_out}, [f"{output}: {answers.summary}"], as_json)
+        create(output, answers.encode(output.suffix.lower()), force=force)
+        _show({"output": str(output), **left_out}, [f"{output}: {answers.summary}"], as_json=as_json)
     elif as_json:
         print(document({"checkpoint": str(path), "round": content.round, **answers.document(), **left_out}))
     else:
@@ -188,8 +193,9 @@ def predict(
 )
 def export(
     checkpoint: Checkpoint,
-    format: Annotated[Format, typer.Option("--format", "-f", help="Format: safetensors, state-dict, torch-export or onnx.")],
+    file_format: Annotated[Format, typer.Option("--format", "-f", help="Format: safetensors, state-dict, torch-export or onnx.")],
     output: RequiredOutput,
+    *,
     with_preprocessing: Annotated[
         bool,
         typer.Option(
@@ -214,33 +220,34 @@ def export(
     """Export a checkpoint's network to a format of other programs, and compare the answers of both."""
     from partrain.inference.output import check, create
 
-    check(output, force)
+    check(output, force=force)
     beside = output.with_suffix(".md")
     if card and beside == output:
         raise typer.BadParameter(f"{output}: the model card takes this name; choose another suffix", param_hint="--output")
     if card:
-        check(beside, force)
+        check(beside, force=force)
     if input_type and not with_preprocessing:
         raise typer.BadParameter("only with --with-preprocessing", param_hint="--input-type")
-    path, content, network = _restored(checkpoint, best, trust_code, job)
+    path, content, network = _restored(checkpoint, best=best, trusted=trust_code, own=job)
     from partrain.inference.deliver import deliver
 
-    made = deliver(network, format, output, with_preprocessing, input_type)
-    create(output, made.data, force)
+    made = deliver(network, file_format, output, with_preprocessing=with_preprocessing, dtype=input_type)
+    create(output, made.data, force=force)
     if card:
         from partrain.inference.card import card as describe
 
-        create(beside, describe(network, content, path, made).encode(), force)
-    told = {"output": str(output), "format": format, "bytes": len(made.data), **made.verified, "facts": made.facts}
+        create(beside, describe(network, content, path, made).encode(), force=force)
+    told = {"output": str(output), "format": file_format, "bytes": len(made.data), **made.verified, "facts": made.facts}
     told |= {"card": str(beside)} if card else {}
     lines = [made.compared, made.usage, *([f"{beside}: the model card"] if card else [])]
-    _show(told, lines, as_json)
+    _show(told, lines, as_json=as_json)
 
 
 @app.command(epilog=examples("partrain diff runs/one runs/other", "partrain diff runs/mnist --workers"))
 def diff(
     checkpoint: Checkpoint,
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="The checkpoint to compare with.")] = None,
+    *,
     workers: Annotated[bool, typer.Option("--workers", help="Compare the workers of the one checkpoint instead.")] = False,
     best: Best = False,
     trust_code: TrustCode = False,
@@ -253,13 +260,13 @@ def diff(
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances
 
-    path, content = open_checkpoint(checkpoint, print_note, best)
+    path, content = open_checkpoint(checkpoint, print_note, best=best)
     if other is not None:
-        result = distances.networks(content, open_checkpoint(other, print_note, best)[1])
-        _show(result, distances.render_networks(result), as_json)
+        result = distances.networks(content, open_checkpoint(other, print_note, best=best)[1])
+        _show(result, distances.render_networks(result), as_json=as_json)
     else:
-        result = distances.replicas(content, _layout(path, content, trust_code, job))
-        _show(result, distances.render_replicas(result), as_json)
+        result = distances.replicas(content, _layout(path, content, trusted=trust_code, own=job))
+        _show(result, distances.render_replicas(result), as_json=as_json)
     if not result["equal"]:
         raise typer.Exit(DIFFERENT)
 
@@ -268,6 +275,7 @@ def diff(
 def soup(
     checkpoints: Annotated[list[Path], typer.Argument(metavar="CKPT.h5...", help="Checkpoints of the same network.")],
     output: RequiredOutput,
+    *,
     force: Force = False,
     best: Best = False,
     trust_code: TrustCode = False,
@@ -280,18 +288,18 @@ def soup(
 
     if output.suffix.lower() != ".h5":
         raise typer.BadParameter(f"{output}: a soup is a checkpoint, *.h5; `export` converts it", param_hint="--output")
-    check(output, force)
-    files = [open_checkpoint(path, print_note, best) for path in checkpoints]
-    jobs = [load_job(content, path, trust_code, "items", job_file=job) for path, content in files]
+    check(output, force=force)
+    files = [open_checkpoint(path, print_note, best=best) for path in checkpoints]
+    jobs = [load_job(content, path, trusted=trust_code, use="items", job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
 
     members = [kitchen.Member(*file, loaded) for file, loaded in zip(files, jobs, strict=True)]
     mixed = kitchen.checkpoint_of(kitchen.mix(members), members[0].content)
     rows = kitchen.scores(mixed, members)
-    create(output, encode(mixed), force)
+    create(output, encode(mixed), force=force)
     lines = [*kitchen.render(rows), "", f"{output}: the average of {len(members)} networks, for evaluate, predict and export"]
-    _show({"output": str(output), "networks": rows}, lines, as_json)
+    _show({"output": str(output), "networks": rows}, lines, as_json=as_json)
 
 
 def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
@@ -303,19 +311,19 @@ def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
 
 
 def _restored(
-    checkpoint: Path, best: bool, trusted: bool, own: Path | None, use: Use = "network"
+    checkpoint: Path, *, best: bool, trusted: bool, own: Path | None, use: Use = "network"
 ) -> tuple[Path, Content, TrainedNetwork]:
-    path, content = open_checkpoint(checkpoint, print_note, best)
-    loaded = load_job(content, path, trusted, use, job_file=own)
+    path, content = open_checkpoint(checkpoint, print_note, best=best)
+    loaded = load_job(content, path, trusted=trusted, use=use, job_file=own)
     from partrain.inference.network import load_network
 
     return path, content, load_network(loaded, content)
 
 
-def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
+def _layout(path: Path, content: Content, *, trusted: bool, own: Path | None) -> Layout | None:
     """Return the layout of a worker's row, if the network is built in or trusted."""
     try:
-        loaded = load_job(content, path, trusted, job_file=own)
+        loaded = load_job(content, path, trusted=trusted, job_file=own)
     except NotTrusted:
         print(
             f"partrain: {path} names user code: without --trust-code, a worker's parameters are compared as one vector",
@@ -329,6 +337,6 @@ def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> La
     return Layout.of(parameters, parameters[0][1].dtype)
 
 
-def _show(content: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
+def _show(content: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
     """Print one JSON document, or lines for people."""
     print(document(content) if as_json else "\n".join(lines))

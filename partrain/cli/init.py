@@ -34,6 +34,7 @@ def init(
     target: Annotated[
         str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column or array to predict.")
     ] = None,
+    *,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
     no_schema: Annotated[
         bool, typer.Option("--no-schema", help="Do not write the JSON Schema for editors beside the job.")
@@ -74,7 +75,7 @@ def init(
         text = job_for(source, target, job.absolute().parent)
     from partrain.job.load import parse
 
-    check(job, force)
+    check(job, force=force)
     print_warnings(parse(text, job.absolute().parent, str(job), here=True))
     schema = job.with_name(templates.SCHEMA)
     if no_schema:

@@ -105,7 +105,7 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
+def _version(*, asked: bool) -> None:
     if asked:
         print(f"partrain {__version__}")
         raise typer.Exit
@@ -114,6 +114,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def root(
     context: typer.Context,
+    *,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,

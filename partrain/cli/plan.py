@@ -18,6 +18,7 @@ app = typer.Typer()
 def plan(
     job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
     set_: Overrides = None,
+    *,
     probe: Annotated[
         bool, typer.Option("--probe", help="Train for some seconds to measure speed, bytes per round and waiting.")
     ] = False,

@@ -47,6 +47,7 @@ def explain(
             autocompletion=complete_word,
         ),
     ],
+    *,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -62,6 +63,7 @@ def list_names(
     kind: Annotated[
         Literal["models", "rules", "datasets", "optimizers", "devices", "jobs"], typer.Argument(help="The kind of names.")
     ],
+    *,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -77,6 +79,7 @@ def list_names(
 
 @app.command(epilog=examples("partrain schema > job.schema.json"))
 def schema(
+    *,
     workflow: Annotated[bool, typer.Option("--workflow", help="Print the schema of workflow files instead.")] = False,
     debug: Debug = False,
 ) -> None:

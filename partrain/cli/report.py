@@ -30,6 +30,7 @@ Runs = Annotated[
 def report(
     runs: Runs,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="F.html", help="The file to write.")] = Path("report.html"),
+    *,
     items: Annotated[
         bool, typer.Option("--items", help="Evaluate the networks, too: confusion matrix, worst items, answers.")
     ] = False,
@@ -45,16 +46,16 @@ def report(
     from partrain.report.verdict import verdict
 
     force = force or _is_report(output)
-    check(output, force)
+    check(output, force=force)
     sources = find([_folder(path) for path in runs], print_note)
     found = _histories(sources.runs)
     answers = []
     if items:
         from partrain.report.items import answers_of
 
-        answers = [answers_of(run, trust_code, len(found) > 1) for run in found]
+        answers = [answers_of(run, trusted=trust_code, several=len(found) > 1) for run in found]
     data = pages.page(found, sources, answers).encode("utf-8", "replace")
-    create(output, data, force)
+    create(output, data, force=force)
     said = verdict(found, sources.sweeps)
     if as_json:
         print(
@@ -76,6 +77,7 @@ def plot(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="F.svg|F.png", help="The file to write; default: WHAT.svg.")
     ] = None,
+    *,
     force: Force = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -91,7 +93,7 @@ def plot(
     output = output or Path(f"{what}.svg")
     if output.suffix.lower() not in FORMATS:
         raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(FORMATS)}", param_hint="--output")
-    check(output, force)
+    check(output, force=force)
     found = _histories(find([_folder(path) for path in runs], print_note).runs)
     judged = dict.fromkeys(name for run in found for judgement in run.judgements for name in judgement.metrics)
     if what not in FIGURES and what not in judged:
@@ -99,7 +101,7 @@ def plot(
         hint = f"did you mean `{near}`?" if near else f"it is one of {', '.join(dict.fromkeys([*FIGURES, *judged]))}"
         raise typer.BadParameter(f"no run judged `{what}`: {hint}", param_hint="--what")
     data = draw(what, found, by, output.suffix.lower())
-    create(output, data, force)
+    create(output, data, force=force)
     if as_json:
         print(json.dumps({"output": str(output), "bytes": len(data), "what": what, "runs": [str(run.folder) for run in found]}))
     else:

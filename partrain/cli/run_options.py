@@ -97,7 +97,7 @@ class RunOptions(NamedTuple):
         from partrain.display.display import make_display
         from partrain.launch.context import RunContext
 
-        display = make_display(sys.stdout, self.as_json, self.quiet, verbose=self.verbose, folder=folder)
+        display = make_display(sys.stdout, json=self.as_json, quiet=self.quiet, verbose=self.verbose, folder=folder)
         several = machine if machine and not machine.alone else None
         return RunContext(
             folder, display, print_warning, machine=several, torchrun=machine, note=print_note, hooks=hooks, made=made

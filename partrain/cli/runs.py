@@ -63,6 +63,7 @@ Folder = Annotated[Path | None, typer.Argument(metavar="FOLDER", help="The folde
 def list_runs(
     folder: Folder = None,
     sort: Sort = None,
+    *,
     only_changed: OnlyChanged = False,
     filters: Annotated[
         list[str] | None, typer.Option("--filter", metavar="CONDITION", help="Only runs for which this holds: 'accuracy > 0.9'.")
@@ -82,7 +83,7 @@ def list_runs(
     from partrain.display import text_table
     from partrain.runs import table
 
-    check_one_format(markdown, csv, as_json)
+    check_one_format(markdown=markdown, csv=csv, as_json=as_json)
     runs = _selected(_runs_in(folder), filters or (), status or (), tag or (), sort)[:limit]
     settings = table.changed_settings(runs) if only_changed else {}
     if as_json:
@@ -97,14 +98,14 @@ def list_runs(
     if not runs:
         print(f"no runs in {folder or RUNS}" if not (filters or status or tag) else f"no such runs in {folder or RUNS}")
         return
-    columns = table.columns_of(runs, only_changed)
+    columns = table.columns_of(runs, only_changed=only_changed)
     head, rows = [*columns, *settings], table.cells(runs, columns, settings)
     lines = text_table.markdown(head, rows) if markdown else text_table.table(head, rows, text_table.terminal_width())
     print("\n".join(lines))
 
 
 @app.command(epilog=examples("partrain runs show runs/mnist", "partrain runs show runs/mnist/2026-11-21T10-00-00 --json"))
-def show(run: Run, as_json: Json = False, debug: Debug = False) -> None:
+def show(run: Run, *, as_json: Json = False, debug: Debug = False) -> None:
     """Show all facts of one run."""
     from partrain.record.run_folder import KILLED, RunFolder
     from partrain.runs import removal, table
@@ -124,6 +125,7 @@ def show(run: Run, as_json: Json = False, debug: Debug = False) -> None:
 def tag(
     run: Run,
     words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Tags: one word each.")],
+    *,
     remove: Annotated[bool, typer.Option("--remove", help="Remove these tags.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -133,7 +135,7 @@ def tag(
 
     found = _run_at(run)
     try:
-        tags = change_tags(found.folder, words, remove)
+        tags = change_tags(found.folder, words, remove=remove)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="WORD") from None
     if as_json:
@@ -145,6 +147,7 @@ def tag(
 @app.command(epilog=examples("partrain runs remove runs/mnist/2026-11-21T10-00-00", "partrain runs remove runs/mnist/* --yes"))
 def remove(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    *,
     yes: Yes = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -159,8 +162,8 @@ def remove(
             removal.check_removable(folder)
         except removal.OwnedByWorkflow as owned:
             raise typer.BadParameter(str(owned), param_hint="RUN") from None
-    _confirm([(str(folder), "") for folder in folders], sum(map(size_of, folders)), yes, as_json)
-    _remove(folders, as_json)
+    _confirm([(str(folder), "") for folder in folders], sum(map(size_of, folders)), yes=yes, as_json=as_json)
+    _remove(folders, as_json=as_json)
 
 
 @app.command(
@@ -168,6 +171,7 @@ def remove(
 )
 def gc(
     folder: Folder = None,
+    *,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")] = False,
     keep: Annotated[
         int | None, typer.Option("--keep", min=0, metavar="N", help="Also remove all but the newest N runs of each job.")
@@ -200,8 +204,8 @@ def gc(
         else:
             print("\n".join([*(f"{run.name}: {reason}" for run, reason in found), _total(found, total, "would free")]))
         return
-    _confirm([(run.name, reason) for run, reason in found], total, yes, as_json)
-    _remove([run.folder for run, _ in found], as_json)
+    _confirm([(run.name, reason) for run, reason in found], total, yes=yes, as_json=as_json)
+    _remove([run.folder for run, _ in found], as_json=as_json)
 
 
 def _runs_in(folder: Path | None) -> list[ListedRun]:
@@ -243,7 +247,7 @@ def _selected(
         raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
-def _confirm(listed: Sequence[tuple[str, str]], size: int, yes: bool, as_json: bool) -> None:
+def _confirm(listed: Sequence[tuple[str, str]], size: int, *, yes: bool, as_json: bool) -> None:
     """Print what will be removed and ask, on a terminal; without one `--yes` is needed."""
     if yes:
         return
@@ -260,7 +264,7 @@ def _confirm(listed: Sequence[tuple[str, str]], size: int, yes: bool, as_json: b
         raise typer.Exit(1)
 
 
-def _remove(folders: Sequence[Path], as_json: bool) -> None:
+def _remove(folders: Sequence[Path], *, as_json: bool) -> None:
     from partrain.runs.removal import remove as remove_run
 
     removed, total = [], 0

@@ -67,6 +67,7 @@ def run(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A job, a workflow, several jobs, or a folder of jobs.")],
     out: Out = None,
     set_: Overrides = None,
+    *,
     dry_run: DryRun = False,
     jobs: AtOnce = None,
     rerun: Steps = None,
@@ -102,7 +103,9 @@ def run(
             raise BadJob(message)
         os.environ.pop("TORCHELASTIC_RUN_ID", None)  # a step's job is a run of its own, not the one that torchrun started
         options = Options(Selection(frozenset(only or ()), start_at, frozenset(rerun or ())), jobs, keep_going, retries, cluster)
-        raise typer.Exit(run_workflow(files, out, set_ or (), options, dry_run, quiet, as_json, context.obj))
+        raise typer.Exit(
+            run_workflow(files, out, set_ or (), options, dry_run=dry_run, quiet=quiet, as_json=as_json, line=context.obj)
+        )
     if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
                                               "--start-at": start_at, "--keep-going": keep_going, "--retries": retries,
                                               "--cluster": cluster}.items() if value]:  # fmt: skip
@@ -124,7 +127,7 @@ def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOpti
             _follow(machine, loaded)
         folder, made = _former_run(machine), None
         if folder and RunFolder(folder).newest_checkpoint:
-            _resume_with(machine, folder, (), None, None, (), True, options)
+            _resume_with(machine, folder, (), None, None, (), trust_code=True, options=options)
             return
         from partrain.launch.run import run as train
         from partrain.launch.run_folder import new_folder
@@ -132,7 +135,7 @@ def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOpti
         hooks = options.hooks.open()
         if folder is None:
             folder, made = new_folder(out, loaded.job.name)
-        finish(train(loaded, options.context(folder, hooks, machine, made)), loaded, options.as_json)
+        finish(train(loaded, options.context(folder, hooks, machine, made)), loaded, as_json=options.as_json)
 
 
 @app.command(
@@ -142,6 +145,7 @@ def resume(
     checkpoint: Annotated[
         Path | None, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")
     ] = None,
+    *,
     latest: Annotated[bool, typer.Option("--latest", help="Continue the newest run in runs/.")] = False,
     until: Annotated[
         list[str] | None, typer.Option("--until", metavar="KEY=VALUE", help="Move a condition of [stop], as in rounds=500.")
@@ -179,7 +183,7 @@ def resume(
         path = checkpoint or Path("runs")
         if (former := _former_run(machine)) and RunFolder(former).newest_checkpoint:
             path, out = former, None
-        _resume_with(machine, path, until or (), out, job, set_ or (), trust_code, options)
+        _resume_with(machine, path, until or (), out, job, set_ or (), trust_code=trust_code, options=options)
 
 
 def _resume_with(
@@ -189,13 +193,14 @@ def _resume_with(
     out: Path | None,
     job: Path | None,
     workers: Sequence[str],
+    *,
     trust_code: bool,
     options: RunOptions,
 ) -> None:
     path, content = open_checkpoint(checkpoint, print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
-    loaded = _job_to_resume(content, path, job, trust_code, until, workers)
+    loaded = _job_to_resume(content, path, job, trust_code=trust_code, until=until, workers=workers)
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
     from partrain.launch.run_folder import new_folder
@@ -215,7 +220,7 @@ def _resume_with(
             from partrain.launch.rendezvous import Rendezvous
 
             Rendezvous(machine).withdraw("")
-        nothing_to_do(path, content, reason, loaded, options.as_json)
+        nothing_to_do(path, content, reason, loaded, as_json=options.as_json)
         return
     hooks, made = options.hooks.open(), None
     if folder is None or out is not None:
@@ -223,11 +228,11 @@ def _resume_with(
     context = options.context(folder, hooks, machine, made)
     outcome = proceed(loaded, content, context, moved=job is not None, other_workers=bool(workers or machine))
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
-    finish(outcome, loaded, options.as_json, () if made_progress(context, content) else until)
+    finish(outcome, loaded, as_json=options.as_json, until=() if made_progress(context, content) else until)
 
 
 def _job_to_resume(
-    content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str], workers: Sequence[str]
+    content: Content, path: Path, job: Path | None, *, trust_code: bool, until: Sequence[str], workers: Sequence[str]
 ) -> LoadedJob:
     """Load the job of a checkpoint, or the user's, which names the new place of its data; `workers`: overrides of `[[workers]]`."""
     from partrain.config.problems import Unreadable
@@ -240,9 +245,11 @@ def _job_to_resume(
         )
     if job is not None:
         loaded = moved_job(job, content, until, print_note)
-        return parse(loaded.text, loaded.folder, f"{path}:/job", True, workers, resuming=True) if workers else loaded
+        return (
+            parse(loaded.text, loaded.folder, f"{path}:/job", here=True, overrides=workers, resuming=True) if workers else loaded
+        )
     try:
-        return load_job(content, path, trust_code, "run", until, workers)
+        return load_job(content, path, trusted=trust_code, use="run", until=until, workers=workers)
     except Unreadable as missing:
         raise with_advice(missing) from None
 

@@ -24,6 +24,7 @@ def watch(
             help="A run folder, or a folder of runs, a sweep or a workflow; `latest`: the newest run.",
         ),
     ] = "runs",
+    *,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit. This needs no Textual.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -43,7 +44,7 @@ def watch(
             return
         width, height = shutil.get_terminal_size()
         unicode = "utf" in (sys.stdout.encoding or "").lower()
-        print("\n".join(once_lines(found, time.time(), width, height, unicode)))
+        print("\n".join(once_lines(found, time.time(), width, height, unicode=unicode)))
         return
     from partrain.watch.start import show
 

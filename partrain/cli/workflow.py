@@ -85,6 +85,7 @@ def run_workflow(
     out: Path | None,
     overrides: Sequence[str],
     options: Options,
+    *,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -128,7 +129,7 @@ def run_workflow(
             print("\n".join(aligned([("step", "would", "because"), *rows])))
         return OK
     base = paths[0].absolute().parent if single else Path.cwd()
-    return _run(workflow, results, options, base, quiet, as_json, single, line.main)
+    return _run(workflow, results, options, base, quiet=quiet, as_json=as_json, single=single, invoke=line.main)
 
 
 def _run(
@@ -136,6 +137,7 @@ def _run(
     results: Results,
     options: Options,
     base: Path,
+    *,
     quiet: bool,
     as_json: bool,
     single: bool,
@@ -164,7 +166,7 @@ def _run(
         finally:
             display.close()
             results.save()
-    _report(runner, results.folder, time.monotonic() - started, code, as_json, quiet)
+    _report(runner, results.folder, time.monotonic() - started, code, as_json=as_json, quiet=quiet)
     return code
 
 
@@ -200,7 +202,7 @@ def _device(state: StepState) -> str:
     return " ".join([cores, *sorted(state.resources.devices), *([state.where] if state.where else [])])
 
 
-def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bool, quiet: bool) -> None:
+def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json: bool, quiet: bool) -> None:
     """Print the summary of a workflow's run."""
     states = list(runner.states.values())
     if as_json:
@@ -256,6 +258,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The folder of the workflow; default: runs/<name>.")
     ] = None,
+    *,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid diagram.")] = False,
     as_json: Json = False,
     debug: Debug = False,

@@ -29,7 +29,7 @@ class NonFinite(Exception):
     `offset` and `index` are its position in the worker's row.
     """
 
-    def __init__(self, offset: int, index: int, mixed: bool = False) -> None:
+    def __init__(self, offset: int, index: int, *, mixed: bool = False) -> None:
         super().__init__(f"non-finite number at {index}")
         self.offset, self.index, self.mixed = offset, index, mixed
 
@@ -93,6 +93,7 @@ class ArenaGroup:
         transport: Transport,
         commons: CenterClient | None = None,
         members: range | None = None,
+        *,
         exact: bool = True,
     ) -> None:
         """Join the group.
@@ -125,7 +126,7 @@ class ArenaGroup:
         staged = row.is_cuda and self.size > 1
         self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if staged else None
 
-    def begin(self, measure: bool) -> None:
+    def begin(self, *, measure: bool) -> None:
         """Begin a round."""
         self.measure, self.distance, self.bytes = measure, math.nan, 0
         self.center_client.begin()
@@ -217,7 +218,7 @@ class ArenaGroup:
         return self._rows[self.rank][span].to(self._row.device, copy=True)
 
     def _messages(
-        self, message: Tensor, peers: Sequence[int], weight: float = 1.0, exclusive: bool = False
+        self, message: Tensor, peers: Sequence[int], weight: float = 1.0, *, exclusive: bool = False
     ) -> tuple[list[Tensor], list[float]]:
         """Return the messages of some workers, and the weights of all. `exclusive`: see `_read`."""
         headers = self.scores(message.numel(), weight)
@@ -225,7 +226,7 @@ class ArenaGroup:
         self.bytes += message.numel() * (self.size > 1)
         padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # a multiple of every itemsize; a message has at least 1 byte
         padded[: message.numel()] = message
-        got = [one[: lengths[peer]] for peer, one in zip(peers, self._read(padded, peers, exclusive), strict=True)]
+        got = [one[: lengths[peer]] for peer, one in zip(peers, self._read(padded, peers, exclusive=exclusive), strict=True)]
         return got, [each for _, each in headers]
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
@@ -289,7 +290,7 @@ class ArenaGroup:
         if bad is not None:
             raise NonFinite(offset, bad)
 
-    def _read(self, x: Tensor, peers: Sequence[int], exclusive: bool = False) -> list[Tensor]:
+    def _read(self, x: Tensor, peers: Sequence[int], *, exclusive: bool = False) -> list[Tensor]:
         """Copy the x of some workers. `exclusive`: no other worker of this machine reads theirs, so there is no barrier afterwards."""
         if self.size == 1:
             return [x.clone() for _ in peers]

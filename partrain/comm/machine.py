@@ -70,7 +70,7 @@ class Machine:
         """Return the name of a center process for messages."""
         return f"the center's process {number} (of machine {number % self.count})"
 
-    def store(self, of_all_attempts: bool = False) -> Store:
+    def store(self, *, of_all_attempts: bool = False) -> Store:
         """Connect to the store of all machines. By default its keys belong to this attempt only."""
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 

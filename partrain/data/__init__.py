@@ -131,6 +131,7 @@ def load(
     allocate: Allocate | None = None,
     training: Training | None = None,
     report: fetch.TransferReport | None = None,
+    *,
     in_memory: bool = True,
 ) -> Dataset:
     """Fetch, read or generate a data set, with all its arrays in one buffer.

@@ -145,7 +145,7 @@ def _folders(base: Path) -> list[Path]:
         return [entry for entry in base.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
 
 
-def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool = True) -> list[str]:
+def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], *, resize: bool = True) -> list[str]:
     """Decode images into `pixels` (n, channels, height, width), on all cores.
 
     Images of another size are resized, or else count as faults.

@@ -292,9 +292,10 @@ def assign(
     chosen: HeldOut,
     sizes: Sequence[int | None],
     seed: int,
-    round: int | None = None,
+    round_number: int | None = None,
     gap: int | None = None,
     targets: NDArray[Any] | None = None,
+    *,
     stratify: bool = False,
     rows: Indices | None = None,
 ) -> Assignment:
@@ -317,7 +318,7 @@ def assign(
     """
     if rows is not None:
         kept = None if targets is None else targets[rows]
-        found = assign(section, n, chosen, sizes, seed, round, gap, kept, stratify)
+        found = assign(section, n, chosen, sizes, seed, round_number, gap, kept, stratify=stratify)
         return Assignment(tuple(rows[part] for part in found.partitions), rows[found.held_out])
     training, held_out = hold_out(n, chosen, section.order, seed, gap, targets if stratify else None)
     cut = windows(len(training), sizes, section.overlap)
@@ -327,7 +328,7 @@ def assign(
             f"no worker has {missed} of the {len(training)} training items: the partition_size of all add up to too little;"
             ' raise them, leave one out, or set [partition] uncovered = "allow"'
         )
-    which = ("round", round) if section.redraw == "round" and round is not None else ()
+    which = ("round", round_number) if section.redraw == "round" and round_number is not None else ()
     if which:
         training = training[generator(seed, "redraw", *which[1:]).permutation(len(training))]
     if section.needs_targets:

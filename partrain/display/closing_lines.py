@@ -22,6 +22,7 @@ def closing_lines(
     folder: Path,
     checkpoint: Path | None,
     stop: Mapping[str, Any] | None = None,
+    *,
     own_code: bool = False,
     spent: bool = False,
     until: Sequence[str] = (),

@@ -75,6 +75,7 @@ class Display:
 
 def make_display(
     stream: TextIO | None,
+    *,
     json: bool = False,
     quiet: bool = False,
     state: RunState | None = None,
@@ -88,7 +89,7 @@ def make_display(
     state = RunState() if state is None else state
     if json or quiet or stream is None:
         return Display(state)
-    return LiveDisplay(stream, state, str(folder or "")) if _animates(stream) else PlainDisplay(stream, state, verbose)
+    return LiveDisplay(stream, state, str(folder or "")) if _animates(stream) else PlainDisplay(stream, state, verbose=verbose)
 
 
 def _animates(stream: TextIO) -> bool:
@@ -100,7 +101,7 @@ def _animates(stream: TextIO) -> bool:
 class PlainDisplay(Display):
     """A line that says what trains, then at most one a second or per judgement; with `verbose` one per round."""
 
-    def __init__(self, stream: TextIO, state: RunState, verbose: bool = False) -> None:
+    def __init__(self, stream: TextIO, state: RunState, *, verbose: bool = False) -> None:
         super().__init__(state)
         self._stream: TextIO | None = stream
         """None once the reader has gone."""
@@ -244,7 +245,7 @@ class LiveDisplay(Display):
         self._draw(last=True)
         finish(self._output)
 
-    def _draw(self, last: bool = False) -> None:
+    def _draw(self, *, last: bool = False) -> None:
         if self._live is None:
             return
         try:

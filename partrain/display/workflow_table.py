@@ -130,7 +130,7 @@ class WorkflowTable:
         return table
 
 
-def workflow_display(stream: TextIO | None = None, quiet: bool = False) -> WorkflowLines | WorkflowTable:
+def workflow_display(stream: TextIO | None = None, *, quiet: bool = False) -> WorkflowLines | WorkflowTable:
     """Make the display for a stream, stdout by default."""
     import io
 

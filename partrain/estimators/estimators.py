@@ -91,7 +91,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], stratify: bool) -> None:
+    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], *, stratify: bool) -> None:
         """Train in a temporary run folder, and keep the network."""
         items = len(inputs)
         share = as_data(self.validation)
@@ -113,7 +113,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         }
         with tempfile.TemporaryDirectory(prefix="partrain-") as folder:
             warn = session.warn if self.verbose else _ignore
-            trained = train_given(tables, given, Path(folder) / "run", self.verbose, warn=warn)
+            trained = train_given(tables, given, Path(folder) / "run", show=self.verbose, warn=warn)
             self.network_ = trained.network
         self.network_.module.double()  # answers then do not depend on how many items are asked for at once
         self.summary_, self.history_, self.n_iter_ = trained.summary, trained.history, int(trained.summary["rounds"])
@@ -134,12 +134,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             batch = max(1, min(batch, items // max(_count(as_data(self.workers)), 1)))
         return {"name": self.optimizer, "lr": self.lr, "batch_size": batch, **decay}
 
-    def _answers(self, items: Any, probabilities: bool = False) -> dict[str, Any]:
+    def _answers(self, items: Any, *, probabilities: bool = False) -> dict[str, Any]:
         check_is_fitted(self, "network_")
         inputs = validate_data(self, items, reset=False, dtype=np.float64)
         codec = Codec(self.network_.codec)
         numbers = np.array(codec.standardize(inputs), np.float64).reshape(len(inputs), *self.network_.record.input)
-        return predict(self.network_, Sample(torch.from_numpy(numbers), None, range(len(numbers))), probabilities).columns  # type: ignore[arg-type]
+        sample = Sample(torch.from_numpy(numbers), None, range(len(numbers)))  # type: ignore[arg-type]
+        return predict(self.network_, sample, probabilities=probabilities).columns
 
 
 class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]

@@ -159,9 +159,9 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
     return {name: f"{value:.6g}" for name, value in found.items()}
 
 
-def _numbers_of(told: Any, key: str, round: int) -> dict[str, float]:
+def _numbers_of(told: Any, key: str, round_number: int) -> dict[str, float]:
     """Return loss and metrics of a judgement as a summary tells them; none unless it is of this round."""
-    if not isinstance(told, Mapping) or told.get(key) != round:
+    if not isinstance(told, Mapping) or told.get(key) != round_number:
         return {}
     metrics = told.get("metrics")
     numbers = {"loss": told.get("loss"), **(metrics if isinstance(metrics, Mapping) else {})}

@@ -37,7 +37,12 @@ class Delivery:
 
 
 def deliver(
-    network: TrainedNetwork, format: Format, output: Path, with_preprocessing: bool = False, type: InputType | None = None
+    network: TrainedNetwork,
+    file_format: Format,
+    output: Path,
+    *,
+    with_preprocessing: bool = False,
+    dtype: InputType | None = None,
 ) -> Delivery:
     """Export a network, with its preprocessing if asked for.
 
@@ -52,9 +57,9 @@ def deliver(
         CannotCreate: the format or the network does not allow it.
     """
     if with_preprocessing:
-        recipe = Preprocessing.of(network, type)
-        data, verified = export_preprocessed(recipe, format)
-        facts, words = preprocessed_metadata(recipe, format), preprocessed_usage(recipe, format)
-        return Delivery(format, output, data, verified, facts, words)
-    data, verified = export(network, format)
-    return Delivery(format, output, data, verified, metadata(network), usage(network, format))
+        recipe = Preprocessing.of(network, dtype)
+        data, verified = export_preprocessed(recipe, file_format)
+        facts, words = preprocessed_metadata(recipe, file_format), preprocessed_usage(recipe, file_format)
+        return Delivery(file_format, output, data, verified, facts, words)
+    data, verified = export(network, file_format)
+    return Delivery(file_format, output, data, verified, metadata(network), usage(network, file_format))

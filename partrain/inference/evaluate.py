@@ -41,7 +41,7 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
 
 
 def evaluate_file(
-    network: TrainedNetwork, path: Path, targets: Path | None, skip_bad: bool = False
+    network: TrainedNetwork, path: Path, targets: Path | None, *, skip_bad: bool = False
 ) -> tuple[dict[str, Any], Sequence[str]]:
     """Evaluate on the items of a file; returns the fault of each row that was left out, too.
 

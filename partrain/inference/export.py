@@ -57,7 +57,7 @@ METADATA_PLACE: dict[Format, str] = {
 ENDLESS = "the network answers with NaN or infinities, so an export cannot be compared with it; its weights may be too large"
 
 
-def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
+def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
     samples = [_random_inputs(network, count) for count in COMPARED]
     with torch.no_grad(), blame_user_code(network.loaded):
@@ -70,23 +70,21 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
     with silent(), blame_user_code(network.loaded):
-        data, run = _EXPORTERS[format](network)
+        data, run = _EXPORTERS[file_format](network)
         with torch.no_grad():
             found = [run(deepcopy(inputs)) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
-    return data, verify(network, format, largest, scale)
+    return data, verify(network, file_format, largest, scale)
 
 
-def verify(network: TrainedNetwork, format: Format, largest: float, scale: float) -> dict[str, Any]:
+def verify(network: TrainedNetwork, file_format: Format, largest: float, scale: float) -> dict[str, Any]:
     """Return how an export was verified; refuse one that gives other answers."""
-    tolerance = TOLERANCES[format] * scale
+    tolerance = TOLERANCES[file_format] * scale
     if isnan(largest) or not isfinite(tolerance):
         raise BadCheckpoint(ENDLESS)
     if not largest <= tolerance:
-        what = (
-            f"the {format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
-        )
+        what = f"the {file_format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
         raise UserCodeFailed(f"{what}; nothing was written") if network.loaded.job.user_code else Internal(what)
     return {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
@@ -98,7 +96,7 @@ def metadata(network: TrainedNetwork) -> dict[str, Any]:
     return facts | {"model": model, "codec": network.codec}
 
 
-def usage(network: TrainedNetwork, format: Format) -> str:
+def usage(network: TrainedNetwork, file_format: Format) -> str:
     """Describe in words the network's inputs, and where to find the details."""
     codec = Codec(network.codec)
     kind, how = (
@@ -118,11 +116,11 @@ def usage(network: TrainedNetwork, format: Format) -> str:
             f"{name} {part.dtype} {('items', *part.shape)}"
             for name, part in zip(input_names([part.name for part in network.record.parts]), network.record.parts, strict=True)
         ]
-        return f"inputs: {', '.join(each).replace(chr(39), '')}; {METADATA_PLACE[format]}"
+        return f"inputs: {', '.join(each).replace(chr(39), '')}; {METADATA_PLACE[file_format]}"
     answers = "" if codec.target_scale is None or not network.kind.targets else "; its answers are standardized, too"
     if answers and codec.lags:
         answers = "; its answers are standardized differences, too: add them to the values before"
-    return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
+    return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[file_format]}"
 
 
 def _random_inputs(network: TrainedNetwork, count: int) -> Any:
@@ -256,26 +254,26 @@ def _arguments(network: TrainedNetwork, inputs: Any) -> tuple[tuple[Any, ...], d
     return inputs, {}, (axis,) * len(inputs)
 
 
-def _refuse_names(network: TrainedNetwork, format: Format) -> None:
+def _refuse_names(network: TrainedNetwork, file_format: Format) -> None:
     """Raise CannotCreate where inputs have no names of their own, or those of layers, which torch's graphs mix up with them."""
     if network.record.parts and not network.module._forward_pre_hooks:
-        what = f"`forward` takes all inputs as one dict or tuple, and {format} gives each a name"
+        what = f"`forward` takes all inputs as one dict or tuple, and {file_format} gives each a name"
         raise CannotCreate(f"{what}; let it have an argument for each input, or export safetensors or a state-dict")
     layers = network.module._modules
     if clash := [part.name for part in network.record.parts if part.name in layers]:
-        what = f"the input `{clash[0]}` and the layer `self.{clash[0]}` have one name, which torch mixes up in {format}"
+        what = f"the input `{clash[0]}` and the layer `self.{clash[0]}` have one name, which torch mixes up in {file_format}"
         raise CannotCreate(f"{what}; rename one of them, or export safetensors or a state-dict")
 
 
 @contextmanager
-def _blame_packing(network: TrainedNetwork, format: Format) -> Iterator[None]:
+def _blame_packing(network: TrainedNetwork, file_format: Format) -> Iterator[None]:
     """Explain that recurrent layers over sequences of unequal length are no graph."""
     try:
         yield
     except Exception:
         if network.loaded.job.model.name not in ("rnn", "lstm", "gru") or not network.record.parts:
             raise
-        what = f"recurrent layers leave padding out by packed sequences, which {format} cannot hold"
+        what = f"recurrent layers leave padding out by packed sequences, which {file_format} cannot hold"
         raise CannotCreate(f"{what}; export safetensors or a state-dict, or train a transformer") from None
 
 

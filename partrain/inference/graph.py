@@ -59,8 +59,8 @@ class Preprocessed(nn.Module):
         newest = None
         if self.recipe.continues:
             newest = raw[:, -sum(codec.lags) :, [self.recipe.columns.index(name) for name in codec.targets]].double()
-        reduced = network.kind.reduce(network.task, answers, items, True)
-        found = network.kind.columns(network.task, reduced, newest, codec.restore_units, True)
+        reduced = network.kind.reduce(network.task, answers, items, probabilities=True)
+        found = network.kind.columns(network.task, reduced, newest, codec.restore_units, probabilities=True)
         named = {_NAMES[name]: column for name, column in found.items()}
         return {name: _masked(named[name], fine, -1 if name == "label" else math.nan) for name in self.recipe.outputs}
 

@@ -59,13 +59,13 @@ class TrainedNetwork:
         task = self.loaded.job.task
         return [*self.kind.judged, *(task.judged if task else ())]
 
-    def metrics(self, reports: bool = False, observe: Observe | None = None) -> JudgedMetrics:
+    def metrics(self, *, reports: bool = False, observe: Observe | None = None) -> JudgedMetrics:
         """Make the job's metrics beside loss and accuracy; see `judged_metrics`."""
         task = self.loaded.job.task
         names, lower = (task.metrics or (), task.lower_is_better or ()) if task else ((), ())
         restore = Codec(self.codec).restore_units
         kind, outputs, folder = self.kind, self.record.outputs, self.loaded.folder
-        return judged_metrics(names, lower, self.task, kind, outputs, folder, restore, reports, observe)
+        return judged_metrics(names, lower, self.task, kind, outputs, folder, restore, reports=reports, observe=observe)
 
     @property
     def interface(self) -> Interface:
@@ -153,7 +153,7 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
             manifest.network.task,  # type: ignore[arg-type]
             loaded.folder,
             manifest.class_weights,
-            manifest.network.interface.unequal,
+            padded=manifest.network.interface.unequal,
         )
     return TrainedNetwork(loaded, module, task, manifest.network, manifest.codec)
 

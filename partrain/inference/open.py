@@ -18,7 +18,7 @@ Use = Literal["network", "items", "run"]
 """Parts of a job that a command uses: the network; also the items of the data set; also the hooks and this machine, to train on."""
 
 
-def open_checkpoint(path: Path, note: Callable[[str], None] = silent, best: bool = False) -> tuple[Path, Content]:
+def open_checkpoint(path: Path, note: Callable[[str], None] = silent, *, best: bool = False) -> tuple[Path, Content]:
     """Return the checkpoint file of a path, which may be a run folder or a folder of runs, and its content.
 
     `note` is called with a sentence if the run is the newest of several. `best`: of a run folder, its best checkpoint.
@@ -26,7 +26,7 @@ def open_checkpoint(path: Path, note: Callable[[str], None] = silent, best: bool
     from partrain.checkpoint import read
     from partrain.checkpoint.manifest import manifest_of
 
-    path = checkpoint_of(path, note, best)
+    path = checkpoint_of(path, note, best=best)
     content = read(path)
     manifest_of(content, str(path))  # no command computes with a field that is odd
     return path, content
@@ -35,6 +35,7 @@ def open_checkpoint(path: Path, note: Callable[[str], None] = silent, best: bool
 def load_job(
     content: Content,
     path: Path,
+    *,
     trusted: bool,
     use: Use = "network",
     until: Sequence[str] = (),
@@ -63,10 +64,10 @@ def load_job(
     if job_file is not None:
         return parse(TomlSource.read(job_file).text, job_file.absolute().parent, str(job_file))
     name = f"{path}:/job"
-    loaded = parse(content.job, Path(manifest_of(content).folder), name, False, until, UNTIL, resuming=True)
+    loaded = parse(content.job, Path(manifest_of(content).folder), name, here=False, overrides=until, flag=UNTIL, resuming=True)
     if not trusted:
         require_permission(loaded, content, path, use)
-    return parse(loaded.text, loaded.folder, name, True, workers, resuming=True) if use == "run" else loaded
+    return parse(loaded.text, loaded.folder, name, here=True, overrides=workers, resuming=True) if use == "run" else loaded
 
 
 def require_permission(loaded: LoadedJob, content: Content, path: Path, use: Use) -> None:

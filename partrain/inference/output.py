@@ -22,7 +22,7 @@ _LATER = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 """Errors of the disk while writing; the others mean that the file cannot be created at this path."""
 
 
-def check(path: Path, force: bool) -> None:
+def check(path: Path, *, force: bool) -> None:
     """Refuse, before any work is done, an output path that cannot be written."""
     if path.is_dir():
         raise CannotCreate(f"{path} is a folder; name a file in it")
@@ -36,9 +36,9 @@ def check(path: Path, force: bool) -> None:
         raise CannotCreate(f"cannot create {path}: its folder cannot be written to")
 
 
-def create(path: Path, data: bytes, force: bool = False) -> None:
+def create(path: Path, data: bytes, *, force: bool = False) -> None:
     """Create a file in one step. CannotCreate if the path is taken or cannot be written, InputOutputFailed if the disk fails."""
-    check(path, force)
+    check(path, force=force)
     try:
         with atomic_file(path, exclusive=not force) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.write(data)

@@ -101,7 +101,9 @@ def _harmless(cell: Any) -> Any:
     return cell
 
 
-def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False, encode: bool = False, top: int = 0) -> Answers:
+def predict(
+    network: TrainedNetwork, sample: Sample, *, probabilities: bool = False, encode: bool = False, top: int = 0
+) -> Answers:
     """Compute a network's answer to each item.
 
     Args:
@@ -115,7 +117,9 @@ def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False
         raise InputMissing(f"only a classification network has likeliest classes, and this one is for {network.kind}")
     if probabilities and not network.kind.has_probabilities:
         raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
-    found: Columns = {"code": _codes(network, sample.inputs)} if encode else _answers(network, sample, probabilities)
+    found: Columns = (
+        {"code": _codes(network, sample.inputs)} if encode else _answers(network, sample, probabilities=probabilities)
+    )
     if top:
         found |= _likeliest(network, sample, top)
     if sample.following and "answer" in found:
@@ -168,13 +172,15 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
     return torch.cat(found)
 
 
-def _answers(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
+def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) -> Columns:
     """Compute the columns of the kind of task, and the names of the classes."""
     kind, task, codec = network.kind, network.task, Codec(network.codec)
     if kind.targets == "tokens":
         raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
-    reduced = compute_answers(network, sample.inputs, lambda part: kind.reduce(task, network.module(part), part, probabilities))
-    columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities)
+    reduced = compute_answers(
+        network, sample.inputs, lambda part: kind.reduce(task, network.module(part), part, probabilities=probabilities)
+    )
+    columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities=probabilities)
     found: Columns = {}
     for name, column in columns.items():
         found[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()

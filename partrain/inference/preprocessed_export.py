@@ -44,28 +44,28 @@ RawItems = dict[str, Tensor]
 Graph = Callable[[RawItems], dict[str, Tensor]]
 
 
-def export_preprocessed(recipe: Preprocessing, format: Format) -> tuple[bytes, dict[str, Any]]:
+def export_preprocessed(recipe: Preprocessing, file_format: Format) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the export with the preprocessing in its graph, and how it was compared with the answers of `predict`.
 
     Raises:
         CannotCreate: the format holds tensors, no graph.
     """
-    if format not in GRAPHS:
+    if file_format not in GRAPHS:
         kinds = " or ".join(GRAPHS)
-        raise CannotCreate(f"{format} holds tensors, no computation: --with-preprocessing needs {kinds}")
+        raise CannotCreate(f"{file_format} holds tensors, no computation: --with-preprocessing needs {kinds}")
     network = recipe.network
     drawn, expected = recipe.sample(sum(COMPARED))
     raw = {name: torch.from_numpy(values) for name, values in drawn.items()}
     with silent(), blame_user_code(network.loaded):
         module = Preprocessed(recipe).eval()
-        data, run = (_onnx if format == "onnx" else _torch_export)(recipe, module, raw)
+        data, run = (_onnx if file_format == "onnx" else _torch_export)(recipe, module, raw)
         with torch.no_grad():
             parts = zip(*(torch.split(tensor, list(COMPARED)) for tensor in raw.values()), strict=True)
             found = [run(dict(zip(raw, part, strict=True))) for part in parts]
     threshold = network.task.threshold if isinstance(network.task, MultiLabel) else 0.5
     whole = {name: torch.cat([one[name] for one in found]) for name in recipe.outputs}
     newest = raw["inputs"][:, -1, [recipe.columns.index(name) for name in recipe.codec.targets]] if recipe.continues else None
-    return data, verify(network, format, *difference(whole, expected, recipe.codec, newest, threshold))
+    return data, verify(network, file_format, *difference(whole, expected, recipe.codec, newest, threshold))
 
 
 def difference(
@@ -105,16 +105,16 @@ def _largest(found: Tensor, expected: Tensor) -> float:
     return largest if largest == largest else float("inf")
 
 
-def preprocessed_metadata(recipe: Preprocessing, format: Format) -> dict[str, Any]:
+def preprocessed_metadata(recipe: Preprocessing, file_format: Format) -> dict[str, Any]:
     """Describe a network that was exported with its preprocessing."""
-    return metadata(recipe.network) | {"preprocessing": recipe.describe(strings=format == "onnx")}
+    return metadata(recipe.network) | {"preprocessing": recipe.describe(strings=file_format == "onnx")}
 
 
-def preprocessed_usage(recipe: Preprocessing, format: Format) -> str:
+def preprocessed_usage(recipe: Preprocessing, file_format: Format) -> str:
     """Describe in words the raw inputs and the outputs."""
-    told = recipe.describe(strings=format == "onnx")
+    told = recipe.describe(strings=file_format == "onnx")
     inputs = [f"{name}: {one['type']} ({_extent(one)})" for name, one in told["inputs"].items()]
-    return f"inputs: {', '.join(inputs)}; outputs: {', '.join(told['outputs'])}; {METADATA_PLACE[format]}"
+    return f"inputs: {', '.join(inputs)}; outputs: {', '.join(told['outputs'])}; {METADATA_PLACE[file_format]}"
 
 
 def _extent(described: Mapping[str, Any]) -> str:

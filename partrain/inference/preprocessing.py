@@ -62,20 +62,20 @@ class Preprocessing:
     """Type of raw numbers that do not come from a table."""
 
     @classmethod
-    def of(cls, network: TrainedNetwork, type: InputType | None = None) -> Preprocessing:
+    def of(cls, network: TrainedNetwork, dtype: InputType | None = None) -> Preprocessing:
         """Check a network's codec. CannotCreate if a graph cannot hold it."""
         stored, kind, form = network.codec, network.kind, network.codec.get("form")
         if kind.targets == "tokens" or form == "text":
             raise _cannot("it continues texts, token by token")
         if form == "table" and len(stored["features"]) != network.record.input[0]:
             raise _cannot("its items are not the features of the table")
-        if type and (network.record.parts or network.record.vocabulary is not None):
+        if dtype and (network.record.parts or network.record.vocabulary is not None):
             raise _cannot("its inputs have types of their own: leave --input-type out")
         scaled = "mean" in stored and not stored.get("by_batch")
         images = form == "images" or (len(network.record.input) == 3 and not scaled)
-        if type == "uint8" and (form in ("table", "series") or scaled):
+        if dtype == "uint8" and (form in ("table", "series") or scaled):
             raise _cannot("its items are no bytes: leave --input-type out")
-        return cls(network, type or ("uint8" if images else "float64"))
+        return cls(network, dtype or ("uint8" if images else "float64"))
 
     @cached_property
     def codec(self) -> Codec:
@@ -133,18 +133,18 @@ class Preprocessing:
             return ["probabilities", "label"]
         return ["answers" if self.network.kind.targets else "error"]
 
-    def describe(self, strings: bool) -> dict[str, Any]:
+    def describe(self, *, strings: bool) -> dict[str, Any]:
         """Describe the inputs and outputs of the graph. `strings`: words are given as text, not as their codes."""
         inputs: dict[str, Any] = {}
         for source, names in self.table.items():
-            type, details = _DETAILS[source]
+            dtype, details = _DETAILS[source]
             known = {"words": self.words} if source == "codes" else {}
             if strings and source == "codes":
-                source, type, details = "words", "string", {}
+                source, dtype, details = "words", "string", {}
             holes = [name for name in names if self.schema and self.schema.may_miss(name)]
-            inputs[source] = {"type": type, "columns": names, **details, **known, "may_be_missing": holes}
+            inputs[source] = {"type": dtype, "columns": names, **details, **known, "may_be_missing": holes}
         if not self.schema:
-            inputs = {name: {"type": type, "shape": list(shape)} for name, (type, shape) in self.raw.items()}
+            inputs = {name: {"type": dtype, "shape": list(shape)} for name, (dtype, shape) in self.raw.items()}
             if self.codec.is_series:
                 inputs["inputs"]["columns"] = self.columns
         kind, count = self.network.kind, self.network.record.outputs
@@ -213,10 +213,10 @@ class Preprocessing:
 
     def _numbers(self, draw: np.random.Generator, count: int) -> NDArray[Any]:
         """Draw tokens, bytes, numbers, or windows of a series."""
-        type, shape = self.raw["inputs"]
+        dtype, shape = self.raw["inputs"]
         if (vocabulary := self.network.record.vocabulary) is not None:
             return draw.integers(0, vocabulary, (count, *shape))
-        if type == "uint8":
+        if dtype == "uint8":
             return draw.integers(0, 256, (count, *shape), np.uint8)
         numbers = draw.standard_normal((count, *shape))
         if self.codec.lags:

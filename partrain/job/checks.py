@@ -624,7 +624,7 @@ def _batch_norm(
         return
     passes = [bool(_caps(sync, group)[1]) for group in workers for _ in range(group.count)]
     for size, whole in zip(_partition_sizes(dataset, partition, workers, spec), passes, strict=False):
-        last = optimizer.last_batch(size, whole)
+        last = optimizer.last_batch(size, whole_passes=whole)
         if last // min(optimizer.accumulate, last) > 1:
             continue
         key = "accumulate" if last > 1 else "batch_size"

@@ -45,7 +45,7 @@ class LoadedJob:
         return Rejected([self.source.problem(wrong.finding)], wrong.detail)
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), *, resuming: bool = False) -> LoadedJob:
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
     `resuming`: a checkpoint may continue it, which does not need the file that the network starts `from`.
@@ -62,6 +62,7 @@ def parse(
     text: str,
     folder: Path,
     name: str = "<checkpoint>",
+    *,
     here: bool = False,
     overrides: Sequence[str] = (),
     flag: Flag = SET,
@@ -71,7 +72,7 @@ def parse(
 
     Check this machine only if it is to run `here`, and the file that the network starts `from` only unless it is `resuming`.
     """
-    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here, resuming)
+    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here=here, resuming=resuming)
 
 
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
@@ -90,14 +91,14 @@ def locating(loaded: LoadedJob) -> Iterator[None]:
 
 
 def load_dataset(
-    loaded: LoadedJob, allocate: Allocate | None = None, report: TransferReport | None = None, in_memory: bool = True
+    loaded: LoadedJob, allocate: Allocate | None = None, report: TransferReport | None = None, *, in_memory: bool = True
 ) -> Dataset:
     """Load the data set of a job; see `data.load`. Raises Stalled if user code gives no item for `stall_seconds`, or for STARTUP_LIMIT_S if that is longer."""
     from partrain.data.user.pipe import waiting_at_most
 
     job = loaded.job
     with waiting_at_most(max(job.transport.stall_seconds, STARTUP_LIMIT_S)):
-        return data.load(job.dataset, loaded.folder, allocate, job.training, report, in_memory)
+        return data.load(job.dataset, loaded.folder, allocate, job.training, report, in_memory=in_memory)
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
@@ -108,8 +109,8 @@ def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> lis
         return rejected.problems
 
 
-def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -> LoadedJob:
-    job, findings = validate(text.data, folder, here, resuming)
+def _check(text: TomlSource, folder: Path, *, here: bool, resuming: bool = False) -> LoadedJob:
+    job, findings = validate(text.data, folder, here=here, resuming=resuming)
     found = [text.problem(finding) for finding in findings]
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and all(isinstance(finding, FileFinding) for finding in errors):
@@ -119,7 +120,7 @@ def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -
     return LoadedJob(job, text, folder, by_line(found))
 
 
-def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
+def validate(data: dict[str, Any], folder: Path, *, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
     """Check a job's data, and this machine only if the job is to run `here`: the job (None if a table is invalid), all findings.
 
     A job that resumes needs no file to start from.

@@ -116,7 +116,7 @@ class Job(Section):
         """Return the kind of task that the network is trained for; `implied`: the one that the data set is made for."""
         return kind_of_task(self.task, self.model, implied)
 
-    def make_task(self, implied: Kind, folder: Path, weights: Sequence[float] | None = None, padded: bool = False) -> Task:
+    def make_task(self, implied: Kind, folder: Path, weights: Sequence[float] | None = None, *, padded: bool = False) -> Task:
         """Make the task: loss, metric and backward pass.
 
         `folder` holds the job; `weights`: factors of losses by class; `padded`: items are of unequal length.
@@ -349,7 +349,7 @@ def join_or(words: Sequence[str]) -> str:
     return " or ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
 
 
-def likely_meaning(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
+def likely_meaning(word: str, legal: Sequence[str], *, fuzzy: bool = True) -> str:
     """Return the legal word that a user most likely meant, through `SYNONYMS` or by similarity; "" if none is likely."""
     known = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
     if word in known or not fuzzy:

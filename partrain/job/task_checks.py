@@ -116,10 +116,10 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
                 other = next(each for each in GOALS if each != key)
                 better = "higher" if lower else "lower"
                 yield Finding(("stop", key, number), f"`{number}` is better the {better} it is", f"use `{other}`", at="key")
-            elif number in BOUNDS and number not in own and not _reachable(goal, *BOUNDS[number], lower):
+            elif number in BOUNDS and number not in own and not _reachable(goal, *BOUNDS[number], lower=lower):
                 what = f"`{number}` is never {'below' if lower else 'above'} {BOUNDS[number][not lower]:g}"
                 yield Finding(("stop", key, number), f"the target {goal:g} cannot be reached: {what}")
 
 
-def _reachable(goal: float, smallest: float, largest: float, lower: bool) -> bool:
+def _reachable(goal: float, smallest: float, largest: float, *, lower: bool) -> bool:
     return goal >= smallest if lower else goal <= largest

@@ -26,9 +26,9 @@ SLOW_FLUSH_S = 0.5
 class Checkpointer:
     """The coordinator's side of slots and writer. Without a run folder, which one machine has, nothing is written."""
 
-    def __init__(self, arena: Arena, rounds: RoundRecords, coalesce: bool, stall_seconds: float, context: RunContext) -> None:
+    def __init__(self, arena: Arena, rounds: RoundRecords, *, coalesce: bool, stall_seconds: float, context: RunContext) -> None:
         self._rounds, self._context = rounds, context
-        self._slots = SnapshotSlots(arena, coalesce)
+        self._slots = SnapshotSlots(arena, coalesce=coalesce)
         self._writer: Writer | None = None
         self._stall_timer, self._stall_seconds = StallTimer(), stall_seconds
 
@@ -122,8 +122,8 @@ class Checkpointer:
         if self._writer:
             self._writer.close()
 
-    def _write_next(self, at_once: bool = False) -> None:
-        pending = self._slots.next(at_once) if self._writer else None
+    def _write_next(self, *, at_once: bool = False) -> None:
+        pending = self._slots.next(at_once=at_once) if self._writer else None
         if pending and self._writer:
             self._context.poll()  # events reach the log before a checkpoint that counts on them
             rows, self._rounds.rows = self._rounds.rows, []

@@ -74,9 +74,11 @@ class Coordinator:
         self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial)
         arena = self.attempt.arena
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
-        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked)
+        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked=hooked)
         coalesce = job.checkpoint.commit == "coalesce"
-        self.checkpointer = Checkpointer(arena, self.round_records, coalesce, job.transport.stall_seconds, context)
+        self.checkpointer = Checkpointer(
+            arena, self.round_records, coalesce=coalesce, stall_seconds=job.transport.stall_seconds, context=context
+        )
         self._replays = Replays(job, start, self.attempt, self.round_records, self.checkpointer, context)
         arena.put("committed", start.progress.round)
         self._training = self._finished_training = False
@@ -107,7 +109,7 @@ class Coordinator:
             slots = attempt.map_slots()
             restored = None
             if self.start.arrays is not None:
-                attempt.ready.restore(self.start.arrays, slots[0], self.start.other_workers)
+                attempt.ready.restore(self.start.arrays, slots[0], others=self.start.other_workers)
                 restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
             if folder := self.context.folder:
                 keep, columns = self.job.checkpoint.keep, self._columns
@@ -153,7 +155,7 @@ class Coordinator:
             self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
             self._drain_records()
             try:
-                return self._replays.start(loss, self.started_at, self._training)
+                return self._replays.start(loss, self.started_at, training=self._training)
             except WorkersLost as other:
                 if other is loss:
                     raise

@@ -64,7 +64,7 @@ def _own_files(loaded: LoadedJob) -> dict[str, str]:
 
 
 def continued(
-    plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None, other_workers: bool = False
+    plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None, *, other_workers: bool = False
 ) -> tuple[Plan, Manifest]:
     """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs, but the workers of `other_workers`.
 

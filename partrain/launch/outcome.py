@@ -46,7 +46,7 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
                 context.warn(text)
     content = dict(summary(context.state, scores_by_name(ended.test)))
     write_summary(files.summary_file, content)
-    return Outcome(_code(ended, context.machine is None), files.path, content, files.newest_checkpoint, ended.failure)
+    return Outcome(_code(ended, alone=context.machine is None), files.path, content, files.newest_checkpoint, ended.failure)
 
 
 def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> EndEvent:
@@ -67,7 +67,7 @@ def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> E
     )
 
 
-def _code(ended: Ended, alone: bool) -> int:
+def _code(ended: Ended, *, alone: bool) -> int:
     if ended.failure:
         return ended.failure.code
     stopped = {None: OK, 2: INTERRUPTED}.get(ended.signal, TERMINATED)

@@ -54,7 +54,7 @@ class WorkerProcesses(dict[int, ChildProcess]):
         child.stop(None)
         return first, child.exit_code
 
-    def stop(self, at_once: bool) -> None:
+    def stop(self, *, at_once: bool) -> None:
         """Stop all processes: kill them `at_once`, or give them GRACE_S to exit."""
         for child in self.values():
             if at_once:

@@ -40,7 +40,7 @@ class ReadyWorkers:
             raise UserCodeFailed(f"{different}: `{names[0]}` begins with other numbers; {advice}")
         self.processes[message.rank] = message.pid
 
-    def restore(self, arrays: dict[str, Any], slot: memoryview, others: bool = False) -> None:
+    def restore(self, arrays: dict[str, Any], slot: memoryview, *, others: bool = False) -> None:
         """Copy a checkpoint's arrays, by path, to the slot where the workers read them. `others`: they are of a run with other workers.
 
         Raises BadCheckpoint if they are not those of the job's network.

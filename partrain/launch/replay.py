@@ -50,7 +50,7 @@ class Replays:
         """True while the workers of a replay start up."""
         return self._starting is not None
 
-    def start(self, loss: Loss, started_at: float | None, training: bool) -> None:
+    def start(self, loss: Loss, started_at: float | None, *, training: bool) -> None:
         """Start all workers again, from the newest copy of the state or from the beginning.
 
         No process of the last attempt is left, and its records are drained. Raises the loss if it ends the run.
@@ -79,7 +79,7 @@ class Replays:
             caps=self._caps_after(progress.round) if repeats else [],
         )
         attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
-        records.rewind(replace(progress), elapsed, repeats)
+        records.rewind(replace(progress), elapsed, repeats=repeats)
         if training:
             self._starting = ReplayEvent(
                 t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0
@@ -105,25 +105,25 @@ class Replays:
 
     def count(self, loss: Loss | WriterLost) -> None:
         """Count a loss, also of the checkpoint writer. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
-        faults, rounds, round = self._job.faults, self._rounds, self._records.newest
-        while rounds and rounds[0] <= round - REPLAY_WINDOW:
+        faults, rounds, round_number = self._job.faults, self._rounds, self._records.newest
+        while rounds and rounds[0] <= round_number - REPLAY_WINDOW:
             rounds.popleft()
         stalled = isinstance(loss, WorkersStalled)
         drop = faults.on_loss == "drop" and loss.rank is not None  # else no single worker was lost
         if drop:
             self._checkpointer.keep_newest()
-        if drop or faults.on_loss == "stop" or self._context.machine or (stalled and self._stalled_round == round):
+        if drop or faults.on_loss == "stop" or self._context.machine or (stalled and self._stalled_round == round_number):
             raise loss
         if len(rounds) >= faults.max_replays:
             loss.message += f"; it was replay {len(rounds) + 1} within {REPLAY_WINDOW} rounds, and [faults] max_replays is {faults.max_replays}"
             raise loss
-        rounds.append(round)
+        rounds.append(round_number)
         if stalled:
-            self._stalled_round = round
+            self._stalled_round = round_number
 
-    def _caps_after(self, round: int) -> list[list[int]]:
+    def _caps_after(self, round_number: int) -> list[list[int]]:
         """Return the recorded caps of the rounds after a round: of this session, then of the one that it repeats."""
-        ours, earlier = self._records.caps_after(round), self._start.caps[round - self._start.progress.round :]
+        ours, earlier = self._records.caps_after(round_number), self._start.caps[round_number - self._start.progress.round :]
         return ours + earlier[len(ours) :]
 
     def _trained_since(self, state: PendingSnapshot | None) -> list[int]:

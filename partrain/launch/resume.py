@@ -99,7 +99,7 @@ def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -
     progress, stop = manifest_of(content).progress, loaded.job.stop
     if progress.judged_round == progress.round and stop.reached(progress):
         return "target"
-    return stop.limit(progress, stop.seconds is not None and _trained(folder, progress.round) >= stop.seconds)
+    return stop.limit(progress, out_of_time=stop.seconds is not None and _trained(folder, progress.round) >= stop.seconds)
 
 
 def _trained(folder: Path | None, number: int) -> float:
@@ -144,7 +144,9 @@ def finish_interrupted_run(
         write_summary(folder / SUMMARY, summary(state, scores))
 
 
-def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool = False, other_workers: bool = False) -> Outcome:
+def resume(
+    loaded: LoadedJob, content: Content, context: RunContext, *, moved: bool = False, other_workers: bool = False
+) -> Outcome:
     """Continue from a checkpoint. Later events of its folder are cut off, once it is certain that the run can continue.
 
     `moved`: the job is `moved_job`. `other_workers`: its workers may differ. Raises BadCheckpoint if the checkpoint does not fit the job.
@@ -154,7 +156,7 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
     with locked(folder), removed_unless_begun(folder, context.made):
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
-        prepared = prepare(loaded, context, content, moved, other_workers)
+        prepared = prepare(loaded, context, content, moved=moved, other_workers=other_workers)
         before, now = manifest_of(content).workers, prepared.manifest.workers
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)

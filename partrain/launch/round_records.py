@@ -29,6 +29,7 @@ class RoundRecords:
         plan: Plan,
         kind: Kind,
         context: RunContext,
+        *,
         hooked: bool = False,
     ) -> None:
         """Read the ring of an arena.
@@ -69,17 +70,17 @@ class RoundRecords:
         """Caps of each worker in the rounds since the newest copy of the state, if `round_seconds` sets any."""
         arena.put("drained", self.newest)
 
-    def add(self, round: int, numbers: dict[str, float]) -> None:
+    def add(self, round_number: int, numbers: dict[str, float]) -> None:
         """Take the numbers that the user's function adds to the judgement of a round."""
-        self._added[round] = numbers
+        self._added[round_number] = numbers
 
-    def caps_after(self, round: int) -> list[list[int]]:
+    def caps_after(self, round_number: int) -> list[list[int]]:
         """Return the caps of the rounds after a round, as recorded: by round, then by rank."""
-        return [caps for number, caps in sorted(self._caps.items()) if number > round]
+        return [caps for number, caps in sorted(self._caps.items()) if number > round_number]
 
-    def forget_caps(self, round: int) -> None:
+    def forget_caps(self, round_number: int) -> None:
         """Forget the caps of rounds up to one: there is a copy of the state after it."""
-        self._caps = {number: caps for number, caps in self._caps.items() if number > round}
+        self._caps = {number: caps for number, caps in self._caps.items() if number > round_number}
 
     def drain(self) -> None:
         """Read the records of rounds that all workers have finished."""
@@ -98,7 +99,7 @@ class RoundRecords:
             self._drained = number
             self._arena.put("drained", number)
 
-    def rewind(self, progress: Progress, elapsed: float, repeats: bool) -> None:
+    def rewind(self, progress: Progress, elapsed: float, *, repeats: bool) -> None:
         """Read the records of a new attempt, which goes on after the round of `progress` and `elapsed` seconds of training.
 
         If it `repeats` rounds that were emitted, they are not emitted again.
@@ -153,7 +154,7 @@ class RoundRecords:
         if not _judged(first):
             return
         regular = self.progress.round % self._judge_every == 0
-        best = self.progress.judge(first.judged_loss, finite(first.accuracy), metrics, self._best_by, regular)
+        best = self.progress.judge(first.judged_loss, finite(first.accuracy), metrics, self._best_by, regular=regular)
         accuracy = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
         added = self._added.pop(self.progress.round, {})
         self._context.emit(

@@ -68,17 +68,17 @@ class PreparedRun:
 
 
 def prepare(
-    loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool = False, other_workers: bool = False
+    loaded: LoadedJob, context: RunContext, content: Content | None, *, moved: bool = False, other_workers: bool = False
 ) -> PreparedRun:
     """Read the data and plan the run. Nothing in the run folder changes.
 
     `moved`: the user names the job of the checkpoint anew. `other_workers`: the job's workers are not those of the checkpoint.
     """
     with locating(loaded):
-        return _prepare(loaded, context, content, moved, other_workers)
+        return _prepare(loaded, context, content, moved=moved, other_workers=other_workers)
 
 
-def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool, other_workers: bool) -> PreparedRun:
+def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *, moved: bool, other_workers: bool) -> PreparedRun:
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
     initial = None
@@ -91,7 +91,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, mo
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:
             warn_if_newer(manifest, content, context)
-            plan, manifest = continued(plan, manifest, content, loaded if moved else None, other_workers)
+            plan, manifest = continued(plan, manifest, content, loaded if moved else None, other_workers=other_workers)
         if job.partition.order == "given" and dataset.kind.orders:
             warn_if_skewed(job, plan, dataset, context)
     except BaseException:

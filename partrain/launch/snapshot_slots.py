@@ -37,7 +37,7 @@ class PendingSnapshot:
 class SnapshotSlots:
     """The state of the slots. Only the coordinator grants; worker 0 takes a grant by setting it to zero."""
 
-    def __init__(self, arena: Arena, coalesce: bool) -> None:
+    def __init__(self, arena: Arena, *, coalesce: bool) -> None:
         self._arena = arena
         self._coalesce = coalesce
         self.newest: PendingSnapshot | None = None
@@ -91,7 +91,7 @@ class SnapshotSlots:
         self._waiting = [*(old for old in self._waiting if old.round == best), pending]
         self._arena.put("wanted", 0)
 
-    def next(self, at_once: bool = False) -> PendingSnapshot | None:
+    def next(self, *, at_once: bool = False) -> PendingSnapshot | None:
         """Give the snapshot to write now, if the writer is free and not resting."""
         rests = self._coalesce and not at_once and not self._hurried and time.monotonic() < self._next_s
         if self.writing or not self._waiting or rests:
@@ -100,7 +100,7 @@ class SnapshotSlots:
         self._hurried = self._hurried and (bool(self._waiting) or self._arena.get("wanted") == ASKED)
         return self.writing
 
-    def written(self, round: int, busy: float, pace: float) -> None:
+    def written(self, round_number: int, busy: float, pace: float) -> None:
         """Note that a file is on disk, which took `busy` seconds of CPU time, and let the writer rest if that is much of a round's `pace`.
 
         The first file takes twice as long as others, and now and then one takes many times as long. Among long rounds, where that
@@ -112,7 +112,7 @@ class SnapshotSlots:
         rests = self._coalesce and usual > ROUND_SHARE * pace
         self._next_s = time.monotonic() + (min(usual / BUSY_SHARE, LONGEST_REST_S) if rests else 0.0)
         self._busy = busy
-        self._arena.put("committed", max(round, self._arena.get("committed")))
+        self._arena.put("committed", max(round_number, self._arena.get("committed")))
         self._grant()
 
     def hurry(self) -> None:

@@ -84,7 +84,7 @@ def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
         return [{}] * len(plan.shares)
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
     section, targets = job.partition, dataset.item_targets
-    cut = assign(section, n, job.dataset.held_out, sizes, job.seed, None, dataset.gap, targets, job.dataset.stratify)
+    cut = assign(section, n, job.dataset.held_out, sizes, job.seed, None, dataset.gap, targets, stratify=job.dataset.stratify)
     return [{"unevenness": distance} for distance in label_skew(targets, cut.partitions)]
 
 

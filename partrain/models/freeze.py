@@ -33,7 +33,7 @@ def freeze(module: nn.Module, section: Network) -> None:
             what = f'no parameter is called "{pattern}"'
             raise WrongValue(Finding(("model", "freeze", number), what, f"there are {names_shown(list(parameters))}"))
         for name in matching:
-            parameters[name].requires_grad_(False)
+            parameters[name].requires_grad = False
     if not section.freeze:
         return
     if not any(parameter.requires_grad for parameter in parameters.values()):
@@ -67,7 +67,7 @@ def _without_training(module: nn.Module, patterns: list[str]) -> Iterator[nn.Mod
             yield part
 
 
-def _stay_in_evaluation(norm: nn.Module, mode: bool = True) -> nn.Module:
+def _stay_in_evaluation(norm: nn.Module, *, mode: bool = True) -> nn.Module:
     """Replace `train` of a layer whose statistics are frozen."""
     return norm
 

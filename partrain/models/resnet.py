@@ -61,7 +61,7 @@ class _Block(nn.Module):
     expansion = 1
     """Output channels per unit of width."""
 
-    def __init__(self, channels: int, width: int, stride: int, norm: Norm, projects: bool) -> None:
+    def __init__(self, channels: int, width: int, stride: int, norm: Norm, *, projects: bool) -> None:
         super().__init__()
         outputs = width * self.expansion
         self.residual = self._residual(channels, width, stride, norm)

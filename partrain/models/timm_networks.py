@@ -35,5 +35,5 @@ def build(section: Timm, interface: Interface) -> nn.Module:
             name, pretrained=False, num_classes=interface.answer[-1], in_chans=3 if repeats else channels, **section.arguments
         ),
         interface,
-        repeats,
+        repeats=repeats,
     )

@@ -49,7 +49,7 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
     )
 
 
-def made(label: str, make: Callable[[], nn.Module], interface: Interface, repeats: bool) -> nn.Module:
+def made(label: str, make: Callable[[], nn.Module], interface: Interface, *, repeats: bool) -> nn.Module:
     """Make a network of a package and try it on the meta device. `repeats`: a single channel is repeated three times.
 
     Raises BadJob, with `label`, if its arguments or the size of the images do not fit.

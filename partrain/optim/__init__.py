@@ -86,7 +86,7 @@ class Optimizer(Scheduled):
         """Return the items per iteration on a partition of this size."""
         return partition if self.full_batch else self.batch_size
 
-    def last_batch(self, partition: int, whole_passes: bool) -> int:
+    def last_batch(self, partition: int, *, whole_passes: bool) -> int:
         """Return the items of the smallest batch on a partition of this size: the last of a pass, if rounds are whole passes."""
         batch = self.batch(partition)
         return (partition % batch or batch) if whole_passes else batch

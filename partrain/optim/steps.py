@@ -79,7 +79,7 @@ def _sgd(section: Sgd, group: ParamGroup, gradients: list[Tensor], lr: float) ->
 
 def _adam(section: Adam, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     fused = torch._fused_adamw_ if isinstance(section, AdamW) else torch._fused_adam_
-    _fused(fused, group, gradients, lr, section.betas, section.eps, section.amsgrad)
+    _fused(fused, group, gradients, lr, section.betas, section.eps, amsgrad=section.amsgrad)
 
 
 def _muon_adamw(section: Muon, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
@@ -94,6 +94,7 @@ def _fused(
     lr: float,
     betas: Sequence[float],
     eps: float,
+    *,
     amsgrad: bool,
 ) -> None:
     fused(

@@ -23,7 +23,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+")
 _ROW_NUMBER = re.compile(r"(?i:(.*[_ -])?(id|index|row|nr|no|number|uuid)|unnamed: 0)|.*[a-z](Id|ID)")
 
 
-def parse_class(cell: Any, whole: bool) -> Class:
+def parse_class(cell: Any, *, whole: bool) -> Class:
     """Parse the class in a target cell. `whole`: the classes are integers, and an integer in usual spelling is one."""
     if whole and is_whole(cell) and not is_large(cell):
         return int(cell)
@@ -33,7 +33,7 @@ def parse_class(cell: Any, whole: bool) -> Class:
 def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
     """Return the distinct classes of target cells in the order of their labels: numbers by size, then words."""
     whole = all(map(is_whole, cells))
-    return tuple(sorted({parse_class(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
+    return tuple(sorted({parse_class(cell, whole=whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
 
 
 def are_classes(different: int, rarest: int) -> bool:

@@ -122,7 +122,7 @@ class ColumnKind:
         """Return which raw values (n,) are missing."""
         return xp.isnan(raw)
 
-    def readable(self, xp: Any, raw: Any, holes: bool) -> Any:
+    def readable(self, xp: Any, raw: Any, *, holes: bool) -> Any:
         """Return which raw values (n,) `read` can give; None: all. Numbers may still become infinite features."""
         return None if holes else ~xp.isnan(raw)
 

@@ -38,8 +38,8 @@ class DateColumn(ColumnKind):
         return self.clock
 
     @classmethod
-    def of(cls, stored: bool) -> DateColumn:
-        return cls(stored)
+    def of(cls, stored: bool) -> DateColumn:  # noqa: FBT001
+        return cls(clock=stored)
 
     def learned(self, cells: Collection[Any]) -> DateColumn:
         moments = filter(None, map(parse_date, cells))
@@ -78,7 +78,7 @@ class DateColumn(ColumnKind):
         waves = [wave(2 * math.pi * share) for share in shares for wave in _waves(xp)]
         return xp.stack([days + time if self.clock else days, *waves], axis=-1)
 
-    def readable(self, xp: Any, raw: Any, holes: bool) -> Any:
+    def readable(self, xp: Any, raw: Any, *, holes: bool) -> Any:
         fine = (raw >= _FIRST) & (raw < _AFTER_LAST)
         return fine | xp.isnan(raw) if holes else fine
 

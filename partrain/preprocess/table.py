@@ -93,7 +93,7 @@ class TableSchema:
         whole = [True] * count
         if self.selected is not None:
             names = set(map(str, self.selected))
-            whole = [is_missing(cell) or parse_class(cell, False) in names for cell in columns[self.targets[0]]]
+            whole = [is_missing(cell) or parse_class(cell, whole=False) in names for cell in columns[self.targets[0]]]
         if complete := [cells for name, cells in columns.items() if self.filling(name) == "drop"]:
             whole = [chosen and not any(map(is_missing, cells)) for chosen, *cells in zip(whole, *complete, strict=True)]
         return whole
@@ -123,7 +123,7 @@ class TableSchema:
         """Return which items (n,) have raw values that `read` can give; None: all."""
         known = None
         for name, kind in self.kinds.items():
-            fine = kind.readable(xp, raw[name], self.may_miss(name))
+            fine = kind.readable(xp, raw[name], holes=self.may_miss(name))
             known = fine if known is None else known if fine is None else known & fine
         return known
 

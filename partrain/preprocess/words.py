@@ -53,7 +53,7 @@ class WordColumn(ColumnKind):
     def missing(self, xp: Any, raw: Any) -> Any:
         return raw == MISSING
 
-    def readable(self, xp: Any, raw: Any, holes: bool) -> Any:
+    def readable(self, xp: Any, raw: Any, *, holes: bool) -> Any:
         return (raw >= (MISSING if holes else UNSEEN)) & (raw < len(self.words))
 
     def draw(self, draw: Any, mean: float, std: float, count: int) -> NDArray[Any]:
@@ -86,4 +86,4 @@ class CategoryColumn(WordColumn):
 
     def compute(self, xp: Any, raw: Any) -> Any:
         """Return the codes (n, 1). An item that is not answered gets a valid code, too: embeddings are looked up before it is masked."""
-        return double(xp.where(self.readable(xp, raw, True), raw - MISSING, UNSEEN - MISSING))[:, None]
+        return double(xp.where(self.readable(xp, raw, holes=True), raw - MISSING, UNSEEN - MISSING))[:, None]

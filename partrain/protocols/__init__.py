@@ -61,7 +61,7 @@ class Worker(Protocol):
     def train(self, iterations: int | None = None) -> None:
         """Run local iterations (default: the cap): x_i <- optimizer step on each next mini-batch."""
 
-    def gradient(self, full: bool = False) -> Tensor:
+    def gradient(self, *, full: bool = False) -> Tensor:
         """Compute g_i(x_i) (d,) on the next mini-batch, or on the whole partition; x_i does not change."""
 
     def apply(self, gradient: Tensor) -> None:
@@ -166,6 +166,6 @@ class Rule(RuleTraits):
         """True: an average over rounds is the run's network, not the mixed network itself (`ema`, `swa`)."""
         return self.ema is not None or self.swa is not None
 
-    def active_workers(self, workers: int, round: int) -> int:
+    def active_workers(self, workers: int, round_number: int) -> int:
         """Count the workers that train in a round: those of the lowest ranks."""
-        return workers if round >= self.ramp_workers else -(-workers * round // self.ramp_workers)
+        return workers if round_number >= self.ramp_workers else -(-workers * round_number // self.ramp_workers)

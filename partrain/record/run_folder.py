@@ -140,7 +140,7 @@ class RunFolder:
         yield from _objects(lines)
 
 
-def status_of(summary: Mapping[str, Any], training: bool, ended: str | None = None) -> str:
+def status_of(summary: Mapping[str, Any], *, training: bool, ended: str | None = None) -> str:
     """Return the status of a run, one of `STATUSES`.
 
     Args:

@@ -269,10 +269,10 @@ class RunState:
         self.best, self.misses = (event, 0) if event.best else (self.best, self.misses + event.regular)
         self.clock.train = event.seconds
 
-    def _watch(self, band: LossBand, t: float, round: int, rank: int | None, loss: float) -> None:
+    def _watch(self, band: LossBand, t: float, round_number: int, rank: int | None, loss: float) -> None:
         """Note a loss in its band. A worker that did not train has none."""
         if math.isfinite(loss) and (leap := band.add(loss)):
-            self.leap = SpikeEvent(t=t, round=round, rank=rank, loss=leap.loss, usual=list(leap.usual), bound=leap.bound)
+            self.leap = SpikeEvent(t=t, round=round_number, rank=rank, loss=leap.loss, usual=list(leap.usual), bound=leap.bound)
 
     def _fault(self, event: FaultEvent) -> None:
         self.tallies[event.kind].add(event.what)

@@ -36,16 +36,16 @@ class Stragglers:
         """The newest report of each slow worker."""
         self.rewind(0)
 
-    def rewind(self, round: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Forget what was measured, and the reports after a round: the rounds run again in another way."""
-        self._slow = {rank: event for rank, event in self._slow.items() if event.round <= round}
+        self._slow = {rank: event for rank, event in self._slow.items() if event.round <= round_number}
         self._factors: list[deque[tuple[int, float]]] = [deque(maxlen=SPANS) for _ in self._kinds]
         """First round and factor of the newest spans, by rank."""
         self._begin(0, -SPAN_S)
 
-    def _begin(self, round: int, seconds: float) -> None:
+    def _begin(self, round_number: int, seconds: float) -> None:
         """Begin a span after a round that ended after `seconds` of training."""
-        self._first, self._began = round + 1, seconds
+        self._first, self._began = round_number + 1, seconds
         self._compute, self._items = [0.0] * len(self._kinds), [0] * len(self._kinds)
 
     def add(self, t: float, records: Sequence[RoundRecord]) -> Iterator[SlowEvent]:
@@ -76,7 +76,7 @@ class Stragglers:
             for rank, value in measured.items() if len(ordered) > 1 else ():
                 self._factors[rank].append((self._first, value / median_of_others(ordered, value)))
 
-    def _judge(self, t: float, round: int, rank: int) -> SlowEvent | None:
+    def _judge(self, t: float, round_number: int, rank: int) -> SlowEvent | None:
         """Decide whether a worker's state is worth a report."""
         factors, before = [factor for _, factor in self._factors[rank]], self._slow.get(rank)
         if (factor := median(factors)) >= SLOW:  # without the span in which it became so
@@ -84,12 +84,12 @@ class Stragglers:
         changed = before is not None and not 1 / CHANGED < factor / before.factor < CHANGED
         if factor >= SLOW and (changed or before is None):
             since = before.since if before else self._slow_since(rank)
-            event = SlowEvent(t=t, round=round, rank=rank, factor=round_to(factor), since=since)
+            event = SlowEvent(t=t, round=round_number, rank=rank, factor=round_to(factor), since=since)
             self._slow[rank] = event
             return event
         if before and (factor < RECOVERED or (changed and factor < SLOW)):
             del self._slow[rank]
-            return SlowEvent(t=t, round=round, rank=rank, factor=round_to(factor), since=before.since, recovered=True)
+            return SlowEvent(t=t, round=round_number, rank=rank, factor=round_to(factor), since=before.since, recovered=True)
         return None
 
     def _slow_since(self, rank: int) -> int:

@@ -194,7 +194,7 @@ def _spikes(runs: Sequence[RunHistory], by: str) -> list[Spec]:
     return [{"data": {"values": marks}, "mark": {"type": "rule", "strokeDash": [2, 3], "opacity": 0.8}, "encoding": encoding}]
 
 
-def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str = PLAIN) -> Spec:
+def _y(title: str, rows: Rows, *, zero: bool = False, log: bool = False, form: str = PLAIN) -> Spec:
     """Describe the vertical axis; a logarithmic one only where the numbers need it."""
     values = [row["y"] for row in rows] or [0.0]
     low, high = min(values), max(values)
@@ -230,7 +230,7 @@ def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
     return spec
 
 
-def _per_round(title: str, value: Callable[[Any], float | None], log: bool = False) -> Callable[[Sequence[RunHistory], str], Spec | None]:  # fmt: skip
+def _per_round(title: str, value: Callable[[Any], float | None], *, log: bool = False) -> Callable[[Sequence[RunHistory], str], Spec | None]:  # fmt: skip
     """Return a figure of one number per round."""
 
     def spec(runs: Sequence[RunHistory], by: str) -> Spec | None:
@@ -238,7 +238,7 @@ def _per_round(title: str, value: Callable[[Any], float | None], log: bool = Fal
         if not any(row["y"] for row in rows):
             return None
         form = "~s" if max(row["y"] for row in rows) >= 1000 else ".3~g"
-        return _lines(runs, by, rows, _y(title, rows, True, log, form))
+        return _lines(runs, by, rows, _y(title, rows, zero=True, log=log, form=form))
 
     return spec
 

@@ -236,7 +236,7 @@ def _read_files(run: RunHistory, files: RunFolder) -> None:
         run.status = run.summary["status"]
     except FileNotFoundError:
         run.summary = dict(summary(run.state))
-        run.status = status_of({}, files.is_training, run.state.status)
+        run.status = status_of({}, training=files.is_training, ended=run.state.status)
     except (ValueError, OSError):
         raise InputMissing(
             f"{files.summary_file}: not a summary of a run; without that file the report reads the events alone"

@@ -64,17 +64,17 @@ class JudgedAnswers:
     worst_title: str = ""
 
 
-def answers_of(run: RunHistory, trusted: bool, several: bool) -> JudgedAnswers:
+def answers_of(run: RunHistory, *, trusted: bool, several: bool) -> JudgedAnswers:
     """Evaluate a run's newest checkpoint on its held-out items. If that fails, the note says why."""
     answers = JudgedAnswers(run.label if several else "", "")
     try:
-        _evaluate(run, trusted, answers)
+        _evaluate(run, trusted=trusted, answers=answers)
     except Failure as failure:
         answers.note = f"Left out: {failure.message}."
     return answers
 
 
-def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
+def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None:
     import torch
 
     from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network
@@ -82,7 +82,7 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     from partrain.tasks.kinds import AnswerBatch
 
     path, content = open_checkpoint(run.folder)
-    loaded = load_job(content, path, trusted, "items")
+    loaded = load_job(content, path, trusted=trusted, use="items")
     network = load_network(loaded, content)
     dataset = load_dataset(loaded, content)
     found = items_by_split(network, dataset)

@@ -87,7 +87,7 @@ def _sweep(folder: Path, name: str, found: Sources) -> None:
         content = read_json(folder / RANKING)
         rows = [row for row in content["rows"] if isinstance(row["settings"], dict) and row["runs"]]
         result = SweepResult(name, str(content["by"]), bool(content["largest"]), str(content.get("difference", "")), rows)
-        best = [folder / _best_run(row, result.largest) for row in rows[:BEST_RUNS]]
+        best = [folder / _best_run(row, largest=result.largest) for row in rows[:BEST_RUNS]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputMissing(f"{folder / RANKING}: not the ranking of a sweep: {error}") from None
     found.sweeps.append(result)
@@ -96,7 +96,7 @@ def _sweep(folder: Path, name: str, found: Sources) -> None:
         found.notes.append(f"Curves are of the {BEST_RUNS} best of {len(rows):,} combinations, the best run of each.")
 
 
-def _best_run(row: dict[str, Any], largest: bool) -> str:
+def _best_run(row: dict[str, Any], *, largest: bool) -> str:
     known = [(value, run) for value, run in zip(row["values"], row["runs"], strict=True) if value is not None]
     if not known:
         return Path(str(row["runs"][0])).name

@@ -82,7 +82,7 @@ class Gossip(DivergentReplicas, AsyncRule):
         """Count the workers without a partner, in the round that has most of them."""
         if self.topology == "complete":
             return workers % 2
-        rounds = (pairs(self.topology, workers, round) for round in range(4))
+        rounds = (pairs(self.topology, workers, round_number) for round_number in range(4))
         return max(sum(partner == rank for rank, partner in enumerate(partners)) for partners in rounds)
 
     def init(self, worker: Worker, group: Group) -> PushSumState | None:

@@ -98,9 +98,9 @@ class RpropRule(Rule):
             undo = self.variant == "rprop+" or (
                 isinstance(state, BacktrackingState) and state.loss_has_risen(group, weight, losses, items)
             )
-            worker.params.add_(self.move(gradient.sign(), state, undo))
+            worker.params.add_(self.move(gradient.sign(), state, undo=undo))
 
-    def move(self, signs: Tensor, state: RpropState, undo: bool) -> Tensor:
+    def move(self, signs: Tensor, state: RpropState, *, undo: bool) -> Tensor:
         """Compute the change of the params (d,) from the gradient's signs (d,). `undo`: undo steps where the sign changes."""
         same_sign, other_sign = signs * state.signs > 0, signs * state.signs < 0
         larger = (state.steps * self.increase).clamp(max=self.step_max)

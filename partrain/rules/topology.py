@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 Topology = Literal["ring", "torus", "exponential", "complete"]
 
 
-def peers(topology: Topology, rank: int, size: int, round: int = 0) -> list[tuple[int, float]]:
+def peers(topology: Topology, rank: int, size: int, round_number: int = 0) -> list[tuple[int, float]]:
     """Return row `rank` of W in ascending order, the worker itself included: (peer, W_ij). It is the same in every `round`."""
     linked = sorted({rank, *_neighbours(topology, rank, size)})
     return [(peer, 1 / len(linked)) for peer in linked]
 
 
-def pairs(topology: Topology, size: int, round: int, draw: np.random.Generator | None = None) -> list[int]:
+def pairs(topology: Topology, size: int, round_number: int, draw: np.random.Generator | None = None) -> list[int]:
     """Return the partner of every rank in disjoint pairs of neighbours; a rank that is left over is its own partner.
 
     Pairs change from round to round:
@@ -50,12 +50,12 @@ def pairs(topology: Topology, size: int, round: int, draw: np.random.Generator |
         if not pairable(topology, size):
             raise ValueError(f"{size} workers have no exponential pairs: it needs a power of two")
         hops = max(size.bit_length() - 1, 1)
-        return [(rank ^ 1 << round % hops) % size for rank in range(size)]
+        return [(rank ^ 1 << round_number % hops) % size for rank in range(size)]
     rows, columns = grid(size) if topology == "torus" else (1, size)
     ways = [(across, start) for start in (0, 1) for across in (True, False) if (columns if across else rows) > 1]
     if not ways:
         return [0]
-    across, start = ways[round % len(ways)]
+    across, start = ways[round_number % len(ways)]
     if across:
         return [row * columns + _beside(column, columns, start) for row in range(rows) for column in range(columns)]
     return [_beside(row, rows, start) * columns + column for row in range(rows) for column in range(columns)]

@@ -93,7 +93,7 @@ def read_run(folder: Path) -> ListedRun:
     summary, first = files.summary, list(files.first_values())
     start = next((event for event in first if event.get("event") == "start"), {})
     late = {} if summary else _late(files)
-    status = status_of(summary, not summary and files.is_training, late.get("status"))
+    status = status_of(summary, training=not summary and files.is_training, ended=late.get("status"))
     began = start.get("t") or next((event["t"] for event in first if isinstance(event.get("t"), int | float)), None)
     columns = {
         "name": str(folder),

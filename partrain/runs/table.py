@@ -24,7 +24,7 @@ def changed_settings(runs: Sequence[ListedRun]) -> dict[str, dict[str, Any]]:
     return differences({run.name: run.settings for run in runs})
 
 
-def columns_of(runs: Sequence[ListedRun], only_changed: bool) -> list[str]:
+def columns_of(runs: Sequence[ListedRun], *, only_changed: bool) -> list[str]:
     """Return the columns to show: those that any run has, or only those in which the runs differ."""
     found = [key for key in COLUMNS if key in KEPT or any(run.columns[key] not in (None, []) for run in runs)]
     if not only_changed or len(runs) < 2:

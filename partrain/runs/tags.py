@@ -20,7 +20,7 @@ def read_tags(folder: Path) -> list[str]:
         return []
 
 
-def change_tags(folder: Path, words: Sequence[str], remove: bool) -> list[str]:
+def change_tags(folder: Path, words: Sequence[str], *, remove: bool) -> list[str]:
     """Add or remove tags; return those that the run has now.
 
     Raises:

@@ -48,7 +48,7 @@ def atomic_file(
                 yield descriptor
                 if sync:
                     os.fsync(descriptor)
-            _publish(folder, temporary, path.name, exclusive)
+            _publish(folder, temporary, path.name, exclusive=exclusive)
         except BaseException:
             discard(folder, temporary)
             raise
@@ -102,7 +102,7 @@ def _created(folder: int, name: str) -> Iterator[int]:
     os.close(descriptor)  # some network file systems report a full disk only here
 
 
-def _publish(folder: int, temporary: str, name: str, exclusive: bool) -> None:
+def _publish(folder: int, temporary: str, name: str, *, exclusive: bool) -> None:
     """Give a finished file its name."""
     if exclusive:
         try:

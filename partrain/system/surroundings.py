@@ -13,7 +13,7 @@ from pathlib import Path
 from partrain.errors import Failure, InputMissing, InputOutputFailed
 
 
-def surroundings_failure(error: BaseException, starting: bool = False) -> Failure | None:
+def surroundings_failure(error: BaseException, *, starting: bool = False) -> Failure | None:
     """Return the failure that tells a user what an error comes from; None if the surroundings are in order.
 
     `starting`: it came at the start of a process. Elsewhere its number may mean something else.

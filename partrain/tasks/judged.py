@@ -123,6 +123,7 @@ def judged_metrics(
     outputs: int,
     folder: Path,
     restore: Restore = lambda numbers, _: numbers,
+    *,
     reports: bool = False,
     observe: Observe | None = None,
 ) -> JudgedMetrics:
@@ -147,7 +148,7 @@ def judged_metrics(
     for index, name in enumerate(names):
         place = ("task", "metrics", index)
         if ":" in name:
-            made[name_of(name)] = own_metric(name, name_of(name) in lower, folder)
+            made[name_of(name)] = own_metric(name, lower=name_of(name) in lower, folder=folder)
             continue
         known = kind.metrics.get(name)
         if known is None:

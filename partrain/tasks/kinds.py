@@ -123,12 +123,12 @@ class TaskKind:
         """
         return AnswerBatch(answers, targets, answers)
 
-    def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
+    def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
         """Return what `columns` needs of the answers to a part of the items."""
         return answers
 
     def columns(
-        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
         """Return answers as `predict` and exported graphs give them, by name. `newest` and `restore`: see `batch`."""
         return {"answer": restore(task.predicted(reduced).flatten(1), newest)}
@@ -152,7 +152,7 @@ class _OfLogits(TaskKind):
         return AnswerBatch(self.probabilities(_full(answers)), targets.long(), self.labels(task, answers).long())
 
     def columns(
-        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
         shares = {"probability": self.probabilities(reduced)} if probabilities else {}
         return {"label": self.labels(task, reduced).long(), **shares}
@@ -188,7 +188,7 @@ class RegressionKind(TaskKind):
     metrics = NUMBERS
 
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
-        predicted = self.columns(task, _full(answers), newest, restore, False)["answer"]
+        predicted = self.columns(task, _full(answers), newest, restore, probabilities=False)["answer"]
         pair = (x.double() for x in (predicted, restore(targets.flatten(1), newest)))
         predicted, numbers = (x.squeeze(1) if x.shape[1] == 1 else x for x in pair)
         return AnswerBatch(predicted, numbers, predicted)
@@ -237,11 +237,11 @@ class AutoencoderKind(TaskKind):
     keys = ("loss",)
     losses = ("squared", "absolute", "huber")
 
-    def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
+    def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
         return reconstruction_errors(answers, items)
 
     def columns(
-        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
         return {"error": reduced}
 
@@ -270,14 +270,14 @@ class SegmentationKind(_OfLogits):
         maps = self.labels(task, answers)
         return AnswerBatch(maps, targets.long(), maps)
 
-    def reduce(self, task: Any, answers: Tensor, items: Any, probabilities: bool) -> Tensor:
+    def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
         """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
         return answers if probabilities else self.labels(task, answers).byte()
 
     def columns(
-        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, probabilities: bool
+        self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
-        return super().columns(task, reduced, newest, restore, True) if probabilities else {"label": reduced}
+        return super().columns(task, reduced, newest, restore, probabilities=True) if probabilities else {"label": reduced}
 
 
 class LanguageKind(TaskKind):

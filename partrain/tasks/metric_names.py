@@ -49,9 +49,9 @@ NUMBERS = {
     "mae": KnownMetric(lower=True, bounds=_ERROR),
     "mse": KnownMetric(lower=True, bounds=_ERROR),
     "rmse": KnownMetric(lower=True, bounds=_ERROR),
-    "mape": KnownMetric("regression:MeanAbsolutePercentageError", True, bounds=_ERROR),
-    "smape": KnownMetric("regression:SymmetricMeanAbsolutePercentageError", True, bounds=(0.0, 2.0)),
-    "msle": KnownMetric("regression:MeanSquaredLogError", True, bounds=_ERROR),
+    "mape": KnownMetric("regression:MeanAbsolutePercentageError", lower=True, bounds=_ERROR),
+    "smape": KnownMetric("regression:SymmetricMeanAbsolutePercentageError", lower=True, bounds=(0.0, 2.0)),
+    "msle": KnownMetric("regression:MeanSquaredLogError", lower=True, bounds=_ERROR),
     "r2": KnownMetric(bounds=(-math.inf, 1.0)),
     "explained_variance": KnownMetric("regression:ExplainedVariance", bounds=(-math.inf, 1.0)),
     "spearman": KnownMetric("regression:SpearmanCorrCoef", bounds=(-1.0, 1.0), counted="num_outputs"),
@@ -64,9 +64,9 @@ CLASSES = (
     | _of("Multiclass", **_RANKING, mcc="MatthewsCorrCoef", cohen_kappa="CohenKappa")
     | {
         "top5_accuracy": KnownMetric(
-            "classification:MulticlassAccuracy", False, {"top_k": 5, "average": "micro"}, 5, counted="num_classes"
+            "classification:MulticlassAccuracy", arguments={"top_k": 5, "average": "micro"}, least=5, counted="num_classes"
         ),
-        "calibration_error": KnownMetric("classification:MulticlassCalibrationError", True, counted="num_classes"),
+        "calibration_error": KnownMetric("classification:MulticlassCalibrationError", lower=True, counted="num_classes"),
     }
 )
 LABELS = _QUALITY | _of("Multilabel", **_RANKING) | {"exact_match": KnownMetric()} | _of("Multilabel", mcc="MatthewsCorrCoef")

@@ -38,7 +38,7 @@ class CollectedMetric:
         self._parts: list[tuple[Tensor, Tensor]] = []
 
 
-def own_metric(name: str, lower: bool, folder: Path) -> Any:
+def own_metric(name: str, *, lower: bool, folder: Path) -> Any:
     """Import a metric. Raises UserCodeFailed if it is none."""
     if util.find_spec("torchmetrics"):
         import_torchmetrics()  # for the import in the user's file

@@ -32,7 +32,7 @@ class AfterJudgement:
         if not callable(self._function):
             raise UserCodeFailed(f"{self._where} is of type {type(self._function).__name__}, not a function")
 
-    def call(self, progress: Progress, best: bool, module: nn.Module, trial: bool = False) -> tuple[dict[str, float], bool]:
+    def call(self, progress: Progress, *, best: bool, module: nn.Module, trial: bool = False) -> tuple[dict[str, float], bool]:
         """Call the function on the newest judgement of `progress`. Returns the numbers that it adds, and True if it asks to stop.
 
         Raises UserCodeFailed if the function fails, changes the network or returns anything else.

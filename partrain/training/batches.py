@@ -170,6 +170,7 @@ class Batches:
         partition: NDArray[np.int64],
         batch_size: int,
         iterations: int,
+        *,
         whole_passes: bool,
         seed: int,
         rank: int,

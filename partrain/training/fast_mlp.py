@@ -77,7 +77,7 @@ _Buffers = tuple[list[Tensor], list[Tensor]]
 class MlpGradient:
     """Loss and gradient of one network. `gradients` receive the gradient of each parameter, in the order of parameters."""
 
-    def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], flattens: bool) -> None:
+    def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], *, flattens: bool) -> None:
         self._layers, self._flattens = layers, flattens
         self._gradients = [gradients[2 * index : 2 * index + 2] for index in range(len(layers))]
         self._one = torch.ones((), dtype=gradients[0].dtype)
@@ -103,7 +103,7 @@ class MlpGradient:
         if any(layer.linear.in_features == 1 for layer in layers[1:]):
             return None  # autograd may choose another of two equal products there, with other last bits
         whole = len(owned) == len(gradients) == len({id(one) for one in owned}) and all(one.requires_grad for one in owned)
-        return cls(layers, gradients, flattens) if whole else None
+        return cls(layers, gradients, flattens=flattens) if whole else None
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean loss () over a batch (b, ...), and write its gradient to `gradients`."""
@@ -131,7 +131,7 @@ class MlpGradient:
     def _loss(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the mean loss, and its gradient with respect to the answers (b, n)."""
         if targets.dtype == torch.int64:
-            logs = _log_softmax(answers, 1, False)
+            logs = _log_softmax(answers, 1, half_to_float=False)
             loss, total = _nll(logs, targets, None, 1, -100)
             gradient = _nll_back(self._one, logs, targets, None, 1, -100, total)
             return loss, _log_softmax_back(gradient, logs, 1, logs.dtype)

@@ -23,7 +23,9 @@ Batch = tuple[Tensor, Tensor]
 class Feed:
     """The samples of a worker, in the order of its batches."""
 
-    def __init__(self, samples: Samples, batches: Batches | StreamBatches, reuse: bool, augment: Augment | None = None) -> None:
+    def __init__(
+        self, samples: Samples, batches: Batches | StreamBatches, *, reuse: bool, augment: Augment | None = None
+    ) -> None:
         """Make the feed.
 
         Args:
@@ -37,9 +39,9 @@ class Feed:
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
         self._stream: Iterator[Batch] = iter(())
 
-    def begin(self, round: int) -> None:
+    def begin(self, round_number: int) -> None:
         """Start a round (from 1): what was gathered ahead is dropped."""
-        self.batches.begin(round)
+        self.batches.begin(round_number)
         self._stream = self._blocks()
 
     def take(self, count: int) -> Iterator[Batch]:

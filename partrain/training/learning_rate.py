@@ -33,19 +33,19 @@ class LearningRate:
         """Plan for rounds of another length; the arguments are those of the constructor."""
         self._planned_items, self._planned_iterations = planned_items, planned_iterations
 
-    def begin(self, round: int, item_iterations: int, active_workers: int) -> None:
+    def begin(self, round_number: int, item_iterations: int, active_workers: int) -> None:
         """Start a round (from 1) after `item_iterations` of all workers."""
         self._start = item_iterations
         self._expected = sum(self._planned_items[:active_workers])
-        self._scale = self._scale_in(round, active_workers)
+        self._scale = self._scale_in(round_number, active_workers)
 
     def at(self, iterations: float) -> float:
         """Give the rate after this many local iterations of the round."""
         progress = self._start + iterations / self._planned_iterations * self._expected
         return self._scale * self._optimizer.rate(progress, self._horizon)
 
-    def _scale_in(self, round: int, active_workers: int) -> float:
+    def _scale_in(self, round_number: int, active_workers: int) -> float:
         scale = {"none": 1.0, "linear": float(active_workers), "sqrt": math.sqrt(active_workers)}[self._rule.lr_scale]
-        if self._rule.warmup_rounds and round <= self._rule.warmup_rounds:
-            return 1 + (scale - 1) * round / self._rule.warmup_rounds
+        if self._rule.warmup_rounds and round_number <= self._rule.warmup_rounds:
+            return 1 + (scale - 1) * round_number / self._rule.warmup_rounds
         return scale

@@ -59,14 +59,14 @@ class RunHooks(Protocol):
     def poll(self, seconds: float) -> Signal:
         """Ask the coordinator for signals, after this many seconds of training."""
 
-    def after_judgement(self, progress: Progress, best: bool, worker: LocalWorker) -> bool:
+    def after_judgement(self, progress: Progress, *, best: bool, worker: LocalWorker) -> bool:
         """Call the user's function on worker 0, whose module shows the judged network; return True if it asks all workers to stop."""
 
     def record(self, progress: Progress, record: RoundRecord) -> None:
         """Hand over this worker's record of the round."""
 
     def snapshot(
-        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, durable: bool, reason: str | None
+        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, *, durable: bool, reason: str | None
     ) -> None:
         """Copy this worker's part of the state, after `seconds` of training, to a slot and offer it.
 
@@ -146,18 +146,18 @@ def run(
         progress.item_iterations += items
         if worker.average:
             _update_average(worker, group, rule, state, progress.item_iterations)
-        limit = config.stop.limit(progress, Signal.OUT_OF_TIME in signal)
+        limit = config.stop.limit(progress, out_of_time=Signal.OUT_OF_TIME in signal)
         best = reached = stopped_by_hook = False
         if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
             loss, accuracy, metrics = evaluate(worker, group, rule, state, config, held_out)
             best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
-            limit = limit or config.stop.limit(progress, False)
+            limit = limit or config.stop.limit(progress, out_of_time=False)
             if not math.isfinite(loss):
                 raise Diverged(f"round {progress.round}: the judged loss is {loss}, though all parameters are finite numbers")
             record.judged_loss, record.accuracy = loss, NAN if accuracy is None else accuracy
             if config.after_judgement:
                 with group.transport.free(), mixed(worker, group, rule, state):
-                    stopped_by_hook = hooks.after_judgement(progress, best, worker)
+                    stopped_by_hook = hooks.after_judgement(progress, best=best, worker=worker)
             reached = config.stop.reached(progress)
         record.seconds = seconds = worker.clock() - began
         hooks.record(progress, record)
@@ -168,7 +168,7 @@ def run(
         durable = bool(reason or best or regular or Signal.CHECKPOINT_ASKED in signal)
         if durable or Signal.COPY_WANTED in signal:
             with group.transport.free(), mixed(worker, group, rule, state):
-                hooks.snapshot(progress, worker, state, seconds, durable, reason)
+                hooks.snapshot(progress, worker, state, seconds, durable=durable, reason=reason)
         if reason:
             return _test(worker, group, rule, state, config, test, hooks, Ending(reason, seconds))
 
@@ -189,11 +189,11 @@ def _test(
 
 
 def _train_and_mix(
-    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, measure: bool
+    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, *, measure: bool
 ) -> RoundRecord:
     """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement."""
     began, waited = worker.clock(), group.waited
-    group.begin(measure)
+    group.begin(measure=measure)
     worker.begin(progress.round, progress.item_iterations, progress.caps)
     try:
         rule.round(worker, group, state)

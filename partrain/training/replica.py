@@ -145,7 +145,7 @@ class Replica:
         self.params.copy_(self.own_params)
         self.own_params = self.params
 
-    def store_gradient(self, gradients: Sequence[Tensor | None], share: float = 1.0, add: bool = False) -> None:
+    def store_gradient(self, gradients: Sequence[Tensor | None], share: float = 1.0, *, add: bool = False) -> None:
         """Write `share` times a gradient, given tensor by tensor, into the row, or add it to what the row holds."""
         unused = {index for index, gradient in enumerate(gradients) if gradient is None}
         self.unused = self.unused & unused if add else unused

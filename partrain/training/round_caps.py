@@ -25,7 +25,7 @@ class RoundCaps:
     first: int = 1
     """The first of these rounds."""
 
-    def decide(self, round: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
+    def decide(self, round_number: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
         """Decide the caps of a round, by rank.
 
         Args:
@@ -33,8 +33,8 @@ class RoundCaps:
             caps: Caps of the round before; empty if it had none.
             measured: Local iterations and seconds of computing of each worker in the round before.
         """
-        if 0 <= round - self.first < len(self.recorded):
-            return list(self.recorded[round - self.first])
+        if 0 <= round_number - self.first < len(self.recorded):
+            return list(self.recorded[round_number - self.first])
         return [
             self._cap(most, now, int(done), seconds)
             for most, now, (done, seconds) in zip(self.iterations, caps or self.iterations, measured, strict=True)

@@ -62,6 +62,7 @@ def slot_map(
     size: int,
     state: Any = None,
     commons: CenterClient | None = None,
+    *,
     streams: bool = False,
     probed: int = 0,
 ) -> SlotMap:
@@ -135,7 +136,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
             for name, tensor in _shared(commons).items():
                 tensor.copy_(_at(arrays, f"rule/{name}"))
     for common, place in ((True, "rule"), (False, f"workers/{worker.rank}/rule")):
-        for name, value in _fields(state, common):
+        for name, value in _fields(state, common=common):
             kept = arrays.get(f"{place}/{name}")
             if kept is None:  # of other workers: it begins anew
                 continue
@@ -156,7 +157,7 @@ def _shared(commons: CenterClient | None) -> dict[str, Tensor]:
     return commons.tensors() if commons else {}
 
 
-def _fields(state: Any, common: bool) -> list[tuple[str, Any]]:
+def _fields(state: Any, *, common: bool) -> list[tuple[str, Any]]:
     """List the fields of a rule's state: the replicated ones (`common`), or those of this worker."""
     if state is None:
         return []

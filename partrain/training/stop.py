@@ -56,7 +56,7 @@ class Stop(Section):
         at = progress.standing()
         return any(condition.holds(at) for condition in self.conditions() if condition.kind == "target")
 
-    def limit(self, progress: Progress, out_of_time: bool) -> str | None:
+    def limit(self, progress: Progress, *, out_of_time: bool) -> str | None:
         """Return the limit that ends the run now, if any. Only `out_of_time` depends on a clock; all else repeats exactly."""
         at = progress.standing(math.inf if out_of_time else 0.0)
         return next(
@@ -112,6 +112,7 @@ class Progress:
         accuracy: float | None,
         metrics: Mapping[str, float] | None = None,
         by: Criterion | None = None,
+        *,
         regular: bool = True,
     ) -> bool:
         """Record an evaluation of this round; return True if it is the best so far.

@@ -63,7 +63,7 @@ class UpdateGuard:
         self.clipped_norm = NAN
         """L2 norm of the longest update that was scaled down."""
 
-    def before(self, gradient: bool = False) -> Before | None:
+    def before(self, *, gradient: bool = False) -> Before | None:
         """Copy the numbers that local iterations, or a `gradient`, are about to change; None if no copy is needed."""
         replica, excludes = self._replica, self.excludes
         if not excludes and (gradient or self._bound is None):
@@ -110,17 +110,17 @@ class UpdateGuard:
             self._replica.params.copy_(update.mul_(bound / norm).add_(before))
             self.clipped_norm = norm if math.isnan(self.clipped_norm) else max(norm, self.clipped_norm)
 
-    def none_left(self, rank: int, round: int) -> Diverged:
+    def none_left(self, rank: int, round_number: int) -> Diverged:
         """Build the failure of a round in which all workers are excluded."""
         problem = NOT_FINITE[self.excluded]
         own = f" (worker {rank}: non-finite numbers in {problem})" if problem else ""
-        what = f"round {round}: no worker is left whose numbers are finite{own}"
+        what = f"round {round_number}: no worker is left whose numbers are finite{own}"
         return Diverged(f"{what}; lower the learning rate, or look at the data")
 
-    def check_mixed(self, rule: Rule, round: int) -> None:
+    def check_mixed(self, rule: Rule, round_number: int) -> None:
         """Raise Diverged if the rule has made numbers that are not finite from finite ones, as an outer step may."""
         if (bad := first_non_finite(self._replica.params)) is None:
             return
         deed = "the step along the mean gradient" if rule.averages_gradients or rule.full_batch else "mixing"
         what = f"{deed} made non-finite numbers in {self._replica.layout.part_at(bad)} from finite ones"
-        raise Diverged(f"round {round}: {what}; lower the learning rate")
+        raise Diverged(f"round {round_number}: {what}; lower the learning rate")

@@ -51,6 +51,7 @@ class LocalWorker:
         planned_items: Sequence[int],
         horizon: int | None = None,
         precision: Precision = "float32",
+        *,
         user_code: bool = False,
         metrics: JudgedMetrics | None = None,
         augment: Augment | None = None,
@@ -102,8 +103,8 @@ class LocalWorker:
         self.guard = UpdateGuard(replica, faults or Faults())
         self._reset_counters(0)
 
-    def _reset_counters(self, round: int) -> None:
-        self.round, self.active = round, True
+    def _reset_counters(self, round_number: int) -> None:
+        self.round, self.active = round_number, True
         self.items = self.done = self.discarded = 0
         """Item-iterations and local iterations since the round began; item-iterations that were taken back."""
         self.seconds = self.lr = 0.0
@@ -132,20 +133,20 @@ class LocalWorker:
         assert self.batches.size is not None  # a job's checks refuse streams of unknown length here
         return self.batches.size
 
-    def begin(self, round: int, item_iterations: int, caps: Sequence[int] = ()) -> None:
+    def begin(self, round_number: int, item_iterations: int, caps: Sequence[int] = ()) -> None:
         """Start a round (from 1). `item_iterations` of all workers so far place the learning rate's schedule.
 
         `caps`: each worker's local iterations in this round, if `round_caps` decided them.
         """
-        self._reset_counters(round)
+        self._reset_counters(round_number)
         if self.round_caps and caps:
             self.iterations = self.batches.iterations = caps[self.rank]
             planned = self.round_caps.items(self._planned_items, caps)
             self._learning_rate.plan(planned, self.iterations * self.round_caps.visits)
-        active = self._rule.active_workers(self.size, round)
+        active = self._rule.active_workers(self.size, round_number)
         self.active = self.rank < active
-        self._feed.begin(round)
-        self._learning_rate.begin(round, item_iterations, active)
+        self._feed.begin(round_number)
+        self._learning_rate.begin(round_number, item_iterations, active)
         self.lr = self._learning_rate.at(0.0)
 
     def train(self, iterations: int | None = None) -> None:
@@ -165,7 +166,7 @@ class LocalWorker:
         if self.guard.check_update(before, self._has_finite_loss):
             self._take_back(*counts)
 
-    def gradient(self, full: bool = False) -> Tensor:
+    def gradient(self, *, full: bool = False) -> Tensor:
         """Compute g_i(x_i) (d,) on the next mini-batch, or the mean over the whole partition. The next call overwrites it."""
         if not self.active:
             return self.grads.zero_()

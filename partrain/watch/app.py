@@ -149,7 +149,7 @@ class WatchApp(App[None]):
 
     # Drawing
 
-    def draw(self, anew: bool = False) -> None:
+    def draw(self, *, anew: bool = False) -> None:
         """Draw what has changed; the curves only now and then, if they need not be drawn anew."""
         if not self.is_running or len(self.screen_stack) > 1:
             return  # a question covers the screen
@@ -185,7 +185,7 @@ class WatchApp(App[None]):
             (run.track, self.marks.style(str(run.folder)), self.marks.mark(str(run.folder)) if several else "")
             for run in reversed(runs)
         ]
-        return curve_lines(tracks, self.scale, self.log_loss, width, height)
+        return curve_lines(tracks, self.scale, log=self.log_loss, width=width, height=height)
 
     def _run_lines(self, run: WatchedRun | None, width: int, height: int) -> list[Line]:
         if run is None:
@@ -265,7 +265,7 @@ class WatchApp(App[None]):
         text = f"Stop {printable(run.label)} {'now, without the end of its round' if again else 'after its round'}?"
         text += "\nA checkpoint is committed; `partrain resume` continues."
 
-        def answered(yes: bool | None) -> None:
+        def answered(yes: bool | None) -> None:  # noqa: FBT001
             if yes:
                 self._ask(run, ask_to_stop, "stops")
             self.draw()

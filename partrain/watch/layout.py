@@ -168,7 +168,7 @@ def shortened(text: str, width: int) -> str:
     return (text[: max(width - 2 - tail, 0)] + ".." + text[len(text) - tail :])[:width]
 
 
-def curve_lines(tracks: Sequence[tuple[Track, str, str]], scale: str, log: bool, width: int, height: int) -> list[Line]:
+def curve_lines(tracks: Sequence[tuple[Track, str, str]], scale: str, *, log: bool, width: int, height: int) -> list[Line]:
     """Draw judged loss and accuracy of runs, each with its color and its mark, beside one another; the last is above the others."""
     known = [(track.points(), style, mark) for track, style, mark in tracks]
     ends = [getattr(point, scale) for points, _, _ in known for point in points[-1:]]
@@ -178,17 +178,17 @@ def curve_lines(tracks: Sequence[tuple[Track, str, str]], scale: str, log: bool,
     gap = 2
     wide = (width - gap) // 2 if both else width
 
-    def plot(title: str, what: str, log: bool) -> Plot:
+    def plot(title: str, what: str, *, log: bool) -> Plot:
         shown = [
             PlotCurve([(getattr(point, scale), getattr(point, what)) for point in points], style, mark)
             for points, style, mark in known
         ]
         return Plot(title, shown, end, log)
 
-    left = plot("judged loss", "loss", log).lines(wide, height)
+    left = plot("judged loss", "loss", log=log).lines(wide, height)
     if not both:
         return left
-    right = plot("judged accuracy", "accuracy", False).lines(width - gap - wide, height)
+    right = plot("judged accuracy", "accuracy", log=False).lines(width - gap - wide, height)
     return [[*_padded(one, wide + gap), *other] for one, other in zip(left, right, strict=True)]
 
 

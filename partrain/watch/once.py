@@ -34,7 +34,7 @@ def rows_of(runs: Runs, sort: str = "newest") -> list[RunRow]:
     return sorted(sorted(rows, key=lambda row: row.name), key=lambda row: key(row))
 
 
-def once_lines(runs: Runs, now: float, width: int, height: int, unicode: bool = True) -> list[str]:
+def once_lines(runs: Runs, now: float, width: int, height: int, *, unicode: bool = True) -> list[str]:
     """Return the lines of one frame: the live table of a single run, else a line for each run."""
     only = single(runs)
     lines: list[Line]

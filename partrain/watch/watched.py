@@ -172,7 +172,7 @@ class WatchedRun:
 
     def status(self) -> str:
         """Return the status in a word."""
-        status = status_of(self._summary or {}, self.training, self.state.status)
+        status = status_of(self._summary or {}, training=self.training, ended=self.state.status)
         if status == TRAINING:
             return "stopping" if self.stopping else status if self.state.round else "starting"
         return "reading" if status == KILLED and not self.has_events else status

@@ -32,7 +32,7 @@ class Findings:
         self._findings: list[Finding] = []
         self._problems: list[Problem] = []
 
-    def find(self, path: KeyPath, message: str, suggestion: str = "", at_key: bool = False) -> None:
+    def find(self, path: KeyPath, message: str, suggestion: str = "", *, at_key: bool = False) -> None:
         """Add a problem at a place of the file."""
         self._findings.append(Finding(path, message, suggestion, "key" if at_key else "value"))
 

@@ -73,21 +73,20 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
     inputs = results.digests(step.action.inputs(folder, results.resolve))
     record = results.record(step.name)
     if step.name in rerun:
-        return Decision(True, "asked for by --rerun", settings, inputs)
+        return Decision(runs=True, reason="asked for by --rerun", settings=settings, inputs=inputs)
     if record is None:
-        return Decision(True, "has not run yet", settings, inputs)
+        return Decision(runs=True, reason="has not run yet", settings=settings, inputs=inputs)
     if change := difference(record, settings, inputs):
-        return Decision(True, change, settings, inputs)
+        return Decision(runs=True, reason=change, settings=settings, inputs=inputs)
     if record.status != DONE:
         reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")
-        return Decision(True, reason, settings, inputs, record.status in CONTINUABLE)
+        return Decision(runs=True, reason=reason, settings=settings, inputs=inputs, continuing=record.status in CONTINUABLE)
     outputs = results.digests(step.action.outputs(folder, results.resolve))
     for path, digest in outputs.items():
         if record.outputs.get(path) != digest:
-            return Decision(
-                True, f"{path} {'is missing' if digest is None else 'was changed by another program'}", settings, inputs
-            )
-    return Decision(False, "unchanged", settings, inputs)
+            reason = f"{path} {'is missing' if digest is None else 'was changed by another program'}"
+            return Decision(runs=True, reason=reason, settings=settings, inputs=inputs)
+    return Decision(runs=False, reason="unchanged", settings=settings, inputs=inputs)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:

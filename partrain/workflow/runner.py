@@ -151,11 +151,11 @@ class Runner:
         before = self._results.record(step.name)
         if decision.continuing and before:
             record.seconds = before.seconds
-        self._launch(step, record, decision.continuing)
+        self._launch(step, record, continuing=decision.continuing)
         state.note, state.continuing = decision.reason, decision.continuing
         self._changed(self.states)
 
-    def _launch(self, step: Step, record: StepRecord, continuing: bool) -> None:
+    def _launch(self, step: Step, record: StepRecord, *, continuing: bool) -> None:
         """Start a step's process, which goes on from a checkpoint if there is one."""
         action, folder = step.action, self._results.of_step(step.name).absolute()
         resume = action.resume_arguments(folder)

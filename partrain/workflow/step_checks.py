@@ -61,7 +61,7 @@ class StepChecks:
                 return ProgramAction(section.name, section.command, section.inputs, section.outputs, self._folder)
         return self._command((*path, key), section, key)
 
-    def trial(self, path: KeyPath, action: JobAction, trial: Trial, first: bool = False) -> JobAction:
+    def trial(self, path: KeyPath, action: JobAction, trial: Trial, *, first: bool = False) -> JobAction:
         """Check the job of one run of a sweep; of the `first` one also what this machine and the data allow."""
         source = self._jobs[action.path]
         assert source is not None

@@ -42,7 +42,7 @@ class Combination:
         known = [value for value in self.values if value is not None]
         return statistics.median(known) if known else math.nan
 
-    def key(self, maximizes: bool) -> float:
+    def key(self, *, maximizes: bool) -> float:
         """Return a number to sort by: the best row first, rows without a value last."""
         return math.inf if math.isnan(self.median) else -self.median if maximizes else self.median
 
@@ -155,7 +155,7 @@ class SweepAction(Action):
             row.values.append(recorded(folder / name, self.sweep.by))
             row.runs.append(name)
             row.pruned.extend(filter(None, [read_object(folder / name / PRUNED).get("round")]))
-        return sorted(rows.values(), key=lambda row: row.key(self.sweep.maximizes))
+        return sorted(rows.values(), key=lambda row: row.key(maximizes=self.sweep.maximizes))
 
     def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
         """Return the path of the best run's result."""

@@ -107,10 +107,10 @@ class Tuner:
         study = self._new_study()  # with the trials that had ended when this one was drawn: the answer depends on no clock
         study.add_trials(self._study.get_trials()[: max(0, trial - self.sweep.max_concurrent + 1)])
         mine = study.ask(self._distributions())
-        for round, value in judged(events, self.sweep.by):
-            mine.report(value, round)
+        for round_number, value in judged(events, self.sweep.by):
+            mine.report(value, round_number)
             if mine.should_prune():
-                _write(run / PRUNED, {"round": round, "value": value})
+                _write(run / PRUNED, {"round": round_number, "value": value})
                 return True
         return False
 
@@ -123,9 +123,9 @@ class Tuner:
         folders = [folder / name for name in self._runs[trial]]
         if self.sweep.prune:
             end: float = read_object(folders[0] / PRUNED).get("round", math.inf)
-            for round, number in judged(_judgements(folders[0]), self.sweep.by):
-                if round <= end:
-                    self._trials[trial].report(number, round)
+            for round_number, number in judged(_judgements(folders[0]), self.sweep.by):
+                if round_number <= end:
+                    self._trials[trial].report(number, round_number)
             if end < math.inf:
                 study.tell(trial, state=TrialState.PRUNED)
                 return

@@ -87,7 +87,7 @@ def _packed(section: NamedArrays, held: dict[str, ArraySource], path: Path, role
     most = max(longest(found[f"{prefix}inputs"], one) for prefix, one in offsets.items())
     for prefix, one in offsets.items():
         values, targets = found[f"{prefix}inputs"], found[f"{prefix}targets"]
-        found[f"{prefix}inputs"] = padded(values, one, bool(section.tokens), most)
+        found[f"{prefix}inputs"] = padded(values, one, tokens=bool(section.tokens), longest=most)
         if section.tokens and targets.kind in "iu" and targets.shape == values.shape != (one.shape[0] - 1,):
             found[f"{prefix}targets"] = padded_targets(targets, one, found[f"{prefix}inputs"])
     return found
@@ -127,7 +127,7 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
         InputMissing: the arrays do not go together.
         WrongSetting: a setting of the section does not go with them.
     """
-    slots, task = _slots_and_task(found, section.tokens is True)
+    slots, task = _slots_and_task(found, tokens=section.tokens is True)
     inputs = found["inputs"]
     if section.split_key and "test_inputs" in found:
         problem = f"`{section.split_key}` splits test items off, but there are some already: {found['test_inputs'].where}"
@@ -142,7 +142,7 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
     return Forms(slots, task, section.count_test_items(items, inputs.where, "items") if section.split_key else 0)
 
 
-def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
+def _slots_and_task(found: ArraySources, *, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
     """Derive the slot of each array, its offset still open, and the task."""
     slots = {}
     for role, array in found.items():
@@ -151,9 +151,9 @@ def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayF
         if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}; arrays of numbers can be used")
         if role.endswith("inputs"):
-            slots[role] = _inputs(array, tokens)
+            slots[role] = _inputs(array, tokens=tokens)
             continue
-        slots[role] = _targets(array, tokens)
+        slots[role] = _targets(array, tokens=tokens)
         items = found[role.removesuffix("targets") + "inputs"].shape[0]
         if array.shape[0] != items:
             raise InputMissing(f"{array.where}: holds {array.shape[0]} targets for {items} inputs")
@@ -180,7 +180,7 @@ def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayF
     return slots, LANGUAGE
 
 
-def _inputs(array: ArraySource, tokens: bool) -> ArrayField:
+def _inputs(array: ArraySource, *, tokens: bool) -> ArrayField:
     items, *axes = array.shape
     if tokens and not array.parts:
         if array.kind not in "iu" or len(axes) != 1:
@@ -192,7 +192,7 @@ def _inputs(array: ArraySource, tokens: bool) -> ArrayField:
     return ArrayField("", "float64" if wide else "float32", (items, *(axes or [1])), 0)
 
 
-def _targets(array: ArraySource, tokens: bool) -> ArrayField:
+def _targets(array: ArraySource, *, tokens: bool) -> ArrayField:
     items, *axes = array.shape
     if array.texts is not None:
         if axes not in ([], [1]):

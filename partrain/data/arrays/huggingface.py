@@ -132,4 +132,4 @@ def _images(section: HuggingFace, part: SavedDataset) -> ArraySource:
     name, resize = section.inputs[0], bool(section.size)
     channels, *size = image_shape(next(part.images(name)))
     shape = (len(part.data), section.channels or channels, *(section.size or size))
-    return ArraySource(part.where(name), part.path, "|u1", shape, None, lambda pixels: part.decode(name, pixels, resize))
+    return ArraySource(part.where(name), part.path, "|u1", shape, None, lambda pixels: part.decode(name, pixels, resize=resize))

@@ -96,7 +96,7 @@ def read_into(path: Path, header: IdxHeader, target: NDArray[Any]) -> str:
     return digest
 
 
-def idx(path: Path, images: bool = False, digest: str = "") -> ArraySource:
+def idx(path: Path, *, images: bool = False, digest: str = "") -> ArraySource:
     """Find the array of an IDX file.
 
     Args:

@@ -76,7 +76,7 @@ def longest(values: ArraySource, offsets: ArraySource) -> int:
     return int((starts[1:] - starts[:-1]).max())
 
 
-def padded(values: ArraySource, offsets: ArraySource, tokens: bool, longest: int) -> ArraySource:
+def padded(values: ArraySource, offsets: ArraySource, *, tokens: bool, longest: int) -> ArraySource:
     """Make an array of rows of sequences that lie behind one another: item i is values[offsets[i]:offsets[i + 1]]."""
     starts = _starts(values, offsets)
     if tokens and (values.kind not in "iu" or len(values.shape) != 1):

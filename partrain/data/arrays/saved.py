@@ -121,12 +121,12 @@ class SavedDataset:
             else:
                 raise InputMissing(f"{self.where(name)}: item {number} has no image")
 
-    def decode(self, name: str, pixels: NDArray[Any], resize: bool) -> None:
+    def decode(self, name: str, pixels: NDArray[Any], *, resize: bool) -> None:
         """Decode images into `pixels` (n, channels, height, width). InputMissing if one cannot be decoded, or has another size."""
         images = self.images(name)
         for first in range(0, len(pixels), _IMAGES):
             block = pixels[first : first + _IMAGES]
-            if faults := decode([next(images) for _ in block], block, resize):
+            if faults := decode([next(images) for _ in block], block, resize=resize):
                 raise InputMissing(faults[0])
 
 

@@ -86,7 +86,7 @@ def _sources(section: PythonArrays) -> dict[str, ArraySource]:
     if named and targets.dtype.kind in "iu" and (count := len(np.unique(targets))) > max(MANY, len(targets) // 2):
         many = f"{count:,} different whole numbers in {len(targets):,} items are hardly classes"
         raise InputMissing(f"`targets`: {many}; for a regression give floats, as y.astype(float)")
-    return select_classes({role: _source(role, array, named) for role, array in arrays.items()}, section.classes)
+    return select_classes({role: _source(role, array, named=named) for role, array in arrays.items()}, section.classes)
 
 
 def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, ArraySource]:
@@ -96,8 +96,8 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
     found = dict[str, ArraySource]()
     texts = needs_names(arrays["targets"]) if isinstance(arrays["targets"], np.ndarray) else False
     inputs = {role: one for role, one in arrays.items() if role.endswith("inputs")}
-    offsets = {role: _source("offsets", one.offsets, False) for role, one in inputs.items() if isinstance(one, Ragged)}
-    values = {role: _source(role, one.values, False) for role, one in inputs.items() if isinstance(one, Ragged)}
+    offsets = {role: _source("offsets", one.offsets, named=False) for role, one in inputs.items() if isinstance(one, Ragged)}
+    values = {role: _source(role, one.values, named=False) for role, one in inputs.items() if isinstance(one, Ragged)}
     if offsets and len(offsets) < len(inputs):
         raise InputMissing("`test_inputs` and `inputs`: one is of unequal lengths, the other is not")
     most = max((longest(values[role], offsets[role]) for role in offsets), default=0)
@@ -105,12 +105,14 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
         answers = arrays[role.removesuffix("inputs") + "targets"]
         of = role.removesuffix("inputs") + "targets"
         found[role] = (
-            padded(values[role], offsets[role], section.tokens is True, most) if offsets else _several(section, role, one)
+            padded(values[role], offsets[role], tokens=section.tokens is True, longest=most)
+            if offsets
+            else _several(section, role, one)
         )
         if isinstance(answers, Ragged):
-            found[of] = padded_targets(_source(of, answers.values, False), offsets[role], found[role])
+            found[of] = padded_targets(_source(of, answers.values, named=False), offsets[role], found[role])
         else:
-            found[of] = _source(of, answers, texts and not section.classes)
+            found[of] = _source(of, answers, named=texts and not section.classes)
     return found
 
 
@@ -119,7 +121,7 @@ def _several(section: PythonArrays, role: str, given: Several) -> ArraySource:
     tokens = section.tokens if isinstance(section.tokens, list) else []
     if tokens and not given.named:
         raise WrongSetting("tokens", "`tokens` names inputs, and these have no names", "give a dict of arrays")
-    held = {name: _source(f"{role}.{name}", array, False) for name, array in given.arrays.items()}
+    held = {name: _source(f"{role}.{name}", array, named=False) for name, array in given.arrays.items()}
     source = named_inputs(held, list(held), Path(role), role, tokens)
     return source if given.named else replace(source, parts=tuple(replace(part, name="") for part in source.parts))
 
@@ -134,7 +136,7 @@ def needs_names(targets: NDArray[Any]) -> bool:
     return bool(different[0] != 0 or different[-1] != len(different) - 1)
 
 
-def _source(role: str, array: NDArray[Any], named: bool) -> ArraySource:
+def _source(role: str, array: NDArray[Any], *, named: bool) -> ArraySource:
     where = f"`{role}`"
     if role.endswith("targets") and named:
         texts: dict[str, int] = {}

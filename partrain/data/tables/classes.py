@@ -21,7 +21,7 @@ def labels_of(table: TableFile, block: RowBlock, name: str, classes: Sequence[Cl
     """Return the label (n,) of each cell of a column; InputMissing for a cell that is none of the classes."""
     whole, numbers = isinstance(classes[0], int), {one: number for number, one in enumerate(classes)}
     cells = block.columns[name]
-    labels = np.fromiter((numbers.get(parse_class(cell, whole), -1) for cell in cells), np.int64, len(cells))
+    labels = np.fromiter((numbers.get(parse_class(cell, whole=whole), -1) for cell in cells), np.int64, len(cells))
     if (labels < 0).any():
         at = int(labels.argmin())
         text = str(cells[at]).strip()[:60]

@@ -77,7 +77,7 @@ class TableFile(ABC):
         """Return the location of a row, for messages."""
 
     @abstractmethod
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
+    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
         """Yield these columns of all rows in blocks.
 
         Raises:
@@ -130,11 +130,11 @@ class CsvFile(TableFile):
         advice = f"so {self.way} `separator`" if self.way else f"and the job's by {self._separator!r}"
         return f"line 1 is a single name: its cells seem to be separated by {other!r}, {advice}"
 
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
+    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
         getters = {name: itemgetter(self.places[name]) for name in names}
         rows: list[list[str]] = []
         lines: list[int] = []
-        for line, row in self._rows(dense):
+        for line, row in self._rows(dense=dense):
             if len(row) != len(self.names):
                 if self.unreadable is None:
                     raise InputMissing(self._ragged(line, len(row)))
@@ -166,7 +166,7 @@ class CsvFile(TableFile):
             )
         return names
 
-    def _rows(self, dense: bool) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, *, dense: bool) -> Iterator[tuple[int, list[str]]]:
         """Yield the rows behind the header, each with the line that it begins in."""
         with self._named(), self._open() as file:
             reader = csv.reader(self._lines(file), delimiter=self._separator, strict=True)
@@ -241,7 +241,7 @@ class ParquetFile(TableFile):
     def locate(self, number: int) -> str:
         return f"{self.path}: row {number}"
 
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
+    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
         with self._named() as polars:
             frame = polars.read_parquet(self.path, columns=list(names), use_statistics=False)
         first = 1

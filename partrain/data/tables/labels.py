@@ -53,7 +53,7 @@ def remap_labels(numbers: NDArray[Any], known: Mapping[str, int], classes: Seque
     """Turn codes (n,) of `encode_labels` into labels in place; InputMissing for a class that the `source` has not."""
     whole = isinstance(classes[0], int)
     labels = {one: label for label, one in enumerate(classes)}
-    by_number = np.fromiter((labels.get(parse_class(name, whole), -1) for name in known), np.int64, len(known))
+    by_number = np.fromiter((labels.get(parse_class(name, whole=whole), -1) for name in known), np.int64, len(known))
     numbers[:] = by_number[numbers]
     if (unknown := numbers < 0).any():
         name = next(name for name, label in zip(known, by_number, strict=True) if label < 0)

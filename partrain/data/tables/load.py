@@ -119,14 +119,14 @@ def schema_of(codec: Mapping[str, Any]) -> TableSchema:
     )
 
 
-def numbers_of(table: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
+def numbers_of(table: TableFile, names: Sequence[str], *, dense: bool = False) -> NDArray[Any]:
     """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
-    return _all_inputs(table, TableSchema(dict.fromkeys(names, NumberColumn()), (), None, "error"), dense)
+    return _all_inputs(table, TableSchema(dict.fromkeys(names, NumberColumn()), (), None, "error"), dense=dense)
 
 
-def _all_inputs(table: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
+def _all_inputs(table: TableFile, schema: TableSchema, *, dense: bool = False) -> NDArray[Any]:
     """Read (n, features) float64 of all rows, before they are standardized."""
-    blocks = [schema.read(table, block.positions, block.columns) for block in table.blocks(schema.inputs, dense)]
+    blocks = [schema.read(table, block.positions, block.columns) for block in table.blocks(schema.inputs, dense=dense)]
     return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
 
 

@@ -169,7 +169,7 @@ def _no_rows(path: Path, section: Tabular) -> InputMissing:
 
 def _require_classes(chosen: tuple[Class, ...], cells: Collection[Any], where: str) -> None:
     """Raise WrongSetting for a class that no cell has."""
-    there = {parse_class(cell, False) for cell in cells}
+    there = {parse_class(cell, whole=False) for cell in cells}
     if lacking := [one for one in chosen if str(one) not in there]:
         raise WrongSetting("classes", f"`classes`: no row has the class {lacking[0]}: {where}", "name classes of that column")
 
@@ -343,7 +343,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
 def _is_unknown(schema: TableSchema, cell: Any) -> bool:
     """Tell if a class does not occur in the training file."""
     assert schema.classes
-    return not is_missing(cell) and parse_class(cell, isinstance(schema.classes[0], int)) not in schema.classes
+    return not is_missing(cell) and parse_class(cell, whole=isinstance(schema.classes[0], int)) not in schema.classes
 
 
 def _locate_first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:

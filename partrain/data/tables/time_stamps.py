@@ -111,14 +111,14 @@ def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeSte
     return TimeStep(unit, size), missing
 
 
-def continue_stamps(last: Any, step: TimeStep, count: int, ends: bool = False) -> list[str]:
+def continue_stamps(last: Any, step: TimeStep, count: int, *, ends: bool = False) -> list[str]:
     """Return the `count` stamps after the cell `last`, in its spelling. `ends`: the stamps are last days of months."""
     stamp, text = parse_stamp(last), str(last).strip()
     if isinstance(stamp, float):
         whole = step.size == int(step.size) and stamp == int(stamp)
         numbers = [stamp + step.size * number for number in range(1, count + 1)]
         return [str(int(number)) if whole else f"{number:.10g}" for number in numbers]
-    moments = [_later(stamp, step, number, ends) for number in range(1, count + 1)]
+    moments = [_later(stamp, step, number, ends=ends) for number in range(1, count + 1)]
     if _MONTH.fullmatch(text):
         return [f"{moment.year:04}{text[4]}{moment.month:02}" for moment in moments]
     if isinstance(last, date) and not isinstance(last, datetime):
@@ -149,7 +149,7 @@ def _coordinates(stamps: Sequence[Stamp]) -> tuple[Unit, list[float]]:
     return "seconds", [(one - dates[0]).total_seconds() for one in dates]
 
 
-def _later(stamp: datetime, step: TimeStep, number: int, ends: bool) -> datetime:
+def _later(stamp: datetime, step: TimeStep, number: int, *, ends: bool) -> datetime:
     if step.unit != "months":
         return stamp + timedelta(seconds=step.size * number)
     months = stamp.year * 12 + stamp.month - 1 + round(step.size * number)

@@ -42,7 +42,7 @@ def load(section: UserData, folder: Path, allocate: Allocate, training: Training
         return _load(section, folder, allocate, held=True)
 
 
-def _load(section: UserData, folder: Path, allocate: Allocate, held: bool) -> Dataset:
+def _load(section: UserData, folder: Path, allocate: Allocate, *, held: bool) -> Dataset:
     with closing(DataProcess(section, folder, Reading(held))) as process:
         told = process.receive()
         slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in told["arrays"].items()})

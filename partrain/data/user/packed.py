@@ -93,7 +93,7 @@ def parse(item: Any, where: str) -> Item:
 class PackedItems:
     """Items in order, with one input or several."""
 
-    def __init__(self, data: Any, what: str, held: bool, on_item: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, data: Any, what: str, *, held: bool, on_item: Callable[[], None] = lambda: None) -> None:
         """`on_item` is called after each item. `held`: read all items now, and keep them; only then may their lengths differ, or `data` be a mere iterable."""
         self.what, self.on_item = what, on_item
         self._data = data
@@ -108,9 +108,9 @@ class PackedItems:
         if not count:
             raise UserCodeFailed(f"[dataset] name: {what} is empty")
         self.count: int = count
-        self._compare(held)
+        self._compare(held=held)
 
-    def _compare(self, held: bool) -> None:
+    def _compare(self, *, held: bool) -> None:
         """Take the forms from the first item, and compare the others with them if they are `held`."""
         first = self._item(0)
         self.names = first.names

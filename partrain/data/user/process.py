@@ -75,7 +75,7 @@ def _make(section: UserData, folder: Path, work: Work, out: Connection) -> None:
         parts, about = streamed(Source(data, section.name, on_item), section.validation)
         _write(parts, out, stream=about)
     else:
-        _write(_parts(data, section, work.held, on_item), out)
+        _write(_parts(data, section, held=work.held, on_item=on_item), out)
 
 
 def _serve(shard: Shard, work: Share, pipe: Connection) -> None:
@@ -85,7 +85,7 @@ def _serve(shard: Shard, work: Share, pipe: Connection) -> None:
     with suppress(EOFError, ConnectionError):  # the worker has ended
         while True:
             if start := pipe.recv().get("start"):
-                batches = shard.batches(start, work.length, work.whole_passes)
+                batches = shard.batches(start, work.length, whole_passes=work.whole_passes)
             elif ready:
                 _send(pipe, cursor=ready.cursor, items=len(ready.targets))
                 _send_array(pipe, ready.inputs)
@@ -93,14 +93,14 @@ def _serve(shard: Shard, work: Share, pipe: Connection) -> None:
             ready = next(batches)
 
 
-def _parts(data: Any, section: UserData, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
+def _parts(data: Any, section: UserData, *, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
     """Make training and test items, by the prefix of their arrays. `held`: their number, or their lengths, are known at the end."""
-    parts = {"": _items(data, f"`{section.name}`", held, on_item)}
+    parts = {"": _items(data, f"`{section.name}`", held=held, on_item=on_item)}
     test = getattr(data, "test", None)
     if callable(test):
         test = test()
     if test is not None:
-        parts["test_"] = _items(test, f"`{section.name}`, `test`", held, on_item)
+        parts["test_"] = _items(test, f"`{section.name}`, `test`", held=held, on_item=on_item)
         own, tests = parts.values()
         if isinstance(own, PackedItems) and isinstance(tests, PackedItems):
             own.unify(tests)
@@ -118,7 +118,7 @@ def _parts(data: Any, section: UserData, held: bool, on_item: Callable[[], None]
     return parts
 
 
-def _items(data: Any, what: str, held: bool, on_item: Callable[[], None]) -> UserItems | PackedItems:
+def _items(data: Any, what: str, *, held: bool, on_item: Callable[[], None]) -> UserItems | PackedItems:
     """Wrap a user's data set. `on_item` is called after each item, before the items of a block are written."""
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         if hasattr(data, "inputs") and hasattr(data, "targets"):
@@ -128,12 +128,12 @@ def _items(data: Any, what: str, held: bool, on_item: Callable[[], None]) -> Use
                     raise UserCodeFailed(
                         f"[dataset] name: {what}: `inputs` and `targets` do not have one row for each item: {columns.sizes} rows"
                     )
-                return PackedItems(columns, what, held, on_item)
+                return PackedItems(columns, what, held=held, on_item=on_item)
         elif hasattr(data, "__iter__"):
-            return PackedItems(data, what, held, on_item)
+            return PackedItems(data, what, held=held, on_item=on_item)
         return UserItems(data, what, on_item)
     if held or (len(data) and has_several(_first(data, what))):
-        return PackedItems(data, what, held, on_item)
+        return PackedItems(data, what, held=held, on_item=on_item)
     return UserItems(data, what, on_item)
 
 

@@ -117,7 +117,7 @@ class Shard:
         self._batch_size = batch_size
         self._forms = PackedItems.with_forms(form)
 
-    def batches(self, start: Cursor, length: int | None = None, whole_passes: bool = False) -> Iterator[Batch]:
+    def batches(self, start: Cursor, length: int | None = None, *, whole_passes: bool = False) -> Iterator[Batch]:
         """Yield batches without end from a position.
 
         Args:

@@ -61,7 +61,7 @@ def _check_repeated(source: Source, rows: list[bytes]) -> None:
 
 def _packed(data: Any, source: Source, name: str) -> PackedItems:
     """Wrap the items of an attribute."""
-    return _alike(PackedItems(data, f"`{source.name}`, `{name}`", not hasattr(data, "__getitem__"), source.on_item))
+    return _alike(PackedItems(data, f"`{source.name}`, `{name}`", held=not hasattr(data, "__getitem__"), on_item=source.on_item))
 
 
 def _alike(items: PackedItems) -> PackedItems:

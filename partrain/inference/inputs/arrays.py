@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     """Inputs, and targets if the file has them."""
 
 
-def read_arrays(network: TrainedNetwork, path: Path, kind: str, labeled: bool) -> Pair:
+def read_arrays(network: TrainedNetwork, path: Path, kind: str, *, labeled: bool) -> Pair:
     """Read inputs, and if `labeled` the targets that are in the same file or folder.
 
     Files of several arrays have them under the names of the job's `[dataset]` table, or as `inputs` and `targets`.
@@ -31,7 +31,9 @@ def read_arrays(network: TrainedNetwork, path: Path, kind: str, labeled: bool) -
     section = network.loaded.job.dataset
     if kind == "saved":
         names = getattr(section, "inputs", "inputs")
-        return _saved(network, path, [names] if isinstance(names, str) else names, getattr(section, "target", "targets"), labeled)
+        return _saved(
+            network, path, [names] if isinstance(names, str) else names, getattr(section, "target", "targets"), labeled=labeled
+        )
     if kind in ("idx", "npy"):
         return (idx(path) if kind == "idx" else npy(path)).values(), None
     if kind not in ("npz", "hdf5"):
@@ -40,11 +42,11 @@ def read_arrays(network: TrainedNetwork, path: Path, kind: str, labeled: bool) -
     if getattr(section, "kind", "") in ("npz", "hdf5"):
         roles = {role: str(getattr(section, role)) for role in roles}
     sources = npz(path) if kind == "npz" else hdf5(path)
-    inputs, targets = _named(sources, roles, path, labeled)
+    inputs, targets = _named(sources, roles, path, labeled=labeled)
     return sources[inputs].values(), None if targets is None else sources[targets].values()
 
 
-def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, labeled: bool) -> tuple[str, str | None]:
+def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, *, labeled: bool) -> tuple[str, str | None]:
     """Choose inputs and targets: by the job's names, else by the usual ones."""
     chosen = {role: next((one for one in (name, role) if one in found), None) for role, name in roles.items()}
     if chosen["inputs"] is None:
@@ -52,7 +54,7 @@ def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, label
     return chosen["inputs"], chosen["targets"] if labeled else None
 
 
-def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: str, labeled: bool) -> Pair:
+def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: str, *, labeled: bool) -> Pair:
     """Read columns of a saved data set; images are decoded to the size of the network's items."""
     saved = load_saved(path)
     if isinstance(saved, dict):
@@ -66,5 +68,5 @@ def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: st
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{saved.where(names[0])}: this network does not take images: its items have the shape {shape}")
     pixels = np.empty((len(saved.data), *shape), np.uint8)
-    saved.decode(names[0], pixels, Codec(network.codec).resizes)
+    saved.decode(names[0], pixels, resize=Codec(network.codec).resizes)
     return pixels, answers

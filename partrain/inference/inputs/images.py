@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
 
 
-def read_images(network: TrainedNetwork, path: Path, labeled: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
+def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
     """Read the images of a folder, sorted by name, or a single one. If `labeled`, their folders are named after their classes.
 
     A network trained on a folder of images accepts all sizes: images are resized as in training. Other networks accept one size.

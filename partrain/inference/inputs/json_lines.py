@@ -27,7 +27,7 @@ class JsonLines(TableFile):
     def locate(self, number: int) -> str:
         return f"{self.path}:{number}"
 
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
+    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
         lines: list[int] = []
         rows: list[dict[str, Any]] = []
         for line, row in self._rows():

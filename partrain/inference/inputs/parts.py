@@ -72,7 +72,7 @@ def _unequal(
     values, offsets = choose_array(held, name, path, "inputs"), choose_array(held, where or "offsets", path, "offsets")
     if (most := longest(values, offsets)) > part.shape[0]:
         raise InputMissing(f"{path}: an item has {most} elements, and the network was built for at most {part.shape[0]}")
-    found = padded(values, offsets, part.vocabulary is not None, part.shape[0])
+    found = padded(values, offsets, tokens=part.vocabulary is not None, longest=part.shape[0])
     if found.parts[0].shape != part.shape:
         raise InputMissing(f"{path}: elements are of shape {found.parts[0].shape[1:]}, the network takes {part.shape[1:]}")
     if answers is not None and network.kind.targets == "tokens":

@@ -60,9 +60,9 @@ def read(
     network: TrainedNetwork,
     path: Path,
     targets: Path | None = None,
-    labeled: bool = False,
     *,
-    id: str | None = None,
+    labeled: bool = False,
+    id_column: str | None = None,
     with_input: bool = False,
     skip_bad: bool = False,
 ) -> Sample:
@@ -80,31 +80,33 @@ def read(
     if str(path) == "-":
         with stored_stdin(network.kind) as stored:
             try:
-                found = read(network, stored, targets, labeled, id=id, with_input=with_input, skip_bad=skip_bad)
+                found = read(
+                    network, stored, targets, labeled=labeled, id_column=id_column, with_input=with_input, skip_bad=skip_bad
+                )
             except InputMissing as fault:
                 raise InputMissing(fault.message.replace(str(stored), STDIN)) from None
             return replace(found, skipped=[fault.replace(str(stored), STDIN) for fault in found.skipped])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if network.record.parts and not (path.is_file() and is_mapped(path)):
-        return _several(network, require_regular(path), targets, labeled)
+        return _several(network, require_regular(path), targets, labeled=labeled)
     kind = kind_of(require_regular(path), network.kind)
     codec = Codec(network.codec)
-    if (id or with_input or skip_bad) and (kind != "table" or codec.is_series):
-        option = "--id" if id else "--with-input" if with_input else "--skip-bad"
+    if (id_column or with_input or skip_bad) and (kind != "table" or codec.is_series):
+        option = "--id" if id_column else "--with-input" if with_input else "--skip-bad"
         what = "a series, whose rows are no items" if codec.is_series else "no table (CSV, Parquet or JSON lines)"
         raise InputMissing(f"{path}: {option} concerns the rows of a table, and this is {what}")
     if kind == "mapped":
-        return _converted(network, path, targets, labeled)
+        return _converted(network, path, targets, labeled=labeled)
     wanted = labeled and targets is None and bool(network.kind.targets)
     names: Sequence[str] = []
     answers: NDArray[Any] | None
     more: dict[str, Any] = {}
     if kind == "images":
-        inputs, answers, names = read_images(network, path, wanted)
+        inputs, answers, names = read_images(network, path, labeled=wanted)
         inputs = codec.standardize(inputs)
     elif kind == "table" and codec.is_series:
-        windows = read_windows(codec, open_table(network, path), wanted, not network.kind.targets)
+        windows = read_windows(codec, open_table(network, path), labeled=wanted, reconstruct=not network.kind.targets)
         inputs, answers = windows.inputs, windows.targets
         if windows.newest is not None:
             more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
@@ -112,9 +114,15 @@ def read(
             more["following"] = {codec.stored["time"]: windows.following}
     elif kind == "table":
         sheet = open_table(network, path)
-        if id:
-            sheet.require(id, "--id")
-        items = read_table(network, sheet, wanted, sheet.names if with_input else [id] if id else (), skip_bad)
+        if id_column:
+            sheet.require(id_column, "--id")
+        items = read_table(
+            network,
+            sheet,
+            labeled=wanted,
+            carry=sheet.names if with_input else [id_column] if id_column else (),
+            skip_bad=skip_bad,
+        )
         inputs, answers, names = items.inputs, items.targets, list(map(str, items.rows))
         more |= {"columns": items.columns, "skipped": items.skipped}
     elif kind == "text":
@@ -124,18 +132,18 @@ def read(
             f"{path}: this network forecasts differences of a series: give the series as a table, with its columns"
         )
     else:
-        inputs, answers = read_arrays(network, path, kind, wanted)
+        inputs, answers = read_arrays(network, path, kind, labeled=wanted)
         inputs = _scaled(network, _shaped(network, inputs, path), codec, path)
     fitted = torch.from_numpy(_fitted(network, _shaped(network, inputs, path), path))
     names = names or [str(number) for number in range(len(fitted))]
     if not labeled:
         return Sample(fitted, None, names, **more)
     if targets is not None:
-        answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
+        answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), labeled=False)[0]
     return Sample(fitted, _targets(network, answers, fitted, targets or path), names, **more)
 
 
-def _converted(network: TrainedNetwork, path: Path, targets: Path | None, labeled: bool) -> Sample:
+def _converted(network: TrainedNetwork, path: Path, targets: Path | None, *, labeled: bool) -> Sample:
     """Read the items to train on of a file that `partrain data convert` wrote."""
     dataset = read_converted(network, path)
     inputs = inputs_of(network, dataset)
@@ -144,21 +152,21 @@ def _converted(network: TrainedNetwork, path: Path, targets: Path | None, labele
     if labeled and (targets is not None or not network.kind.targets):
         given = None
         if targets is not None:
-            given = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
+            given = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), labeled=False)[0]
         answers = _targets(network, given, inputs, targets or path)
     elif labeled:
         answers = targets_of(network, dataset)
     return Sample(inputs, answers, [str(number) for number in range(len(inputs))], newest=newest)
 
 
-def _several(network: TrainedNetwork, path: Path, targets: Path | None, labeled: bool) -> Sample:
+def _several(network: TrainedNetwork, path: Path, targets: Path | None, *, labeled: bool) -> Sample:
     """Read items with several inputs, or of unequal length."""
     rows, answers = read_rows(network, path)
     names = [str(number) for number in range(len(rows))]
     if not labeled:
         return Sample(rows, None, names)
     if targets is not None:
-        answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
+        answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), labeled=False)[0]
     if network.kind.targets == "tokens" and answers is not None:
         if len(answers) and answers.max() >= network.record.outputs:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {network.record.outputs - 1}")

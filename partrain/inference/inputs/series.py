@@ -32,7 +32,7 @@ class Windows:
     """Time stamps of the steps after the last window, if the series has a time column."""
 
 
-def read_windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: bool) -> Windows:
+def read_windows(codec: Codec, sheet: TableFile, *, labeled: bool, reconstruct: bool) -> Windows:
     """Read windows, and if `labeled` the values that follow them; otherwise only the newest window, to forecast from.
 
     `reconstruct`: the windows themselves are the targets.
@@ -64,7 +64,7 @@ def read_windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: boo
     if not (labeled or reconstruct):
         newest = raw[np.newaxis, found.count - count :, [place[name] for name in codec.targets]] if count else None
         ends = are_month_ends(found.stamps)
-        following = continue_stamps(found.cells[-1], step, steps, ends) if step else None
+        following = continue_stamps(found.cells[-1], step, steps, ends=ends) if step else None
         return Windows(inputs[np.newaxis, -window:], None, newest, following)
     windows = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
     if not follow:

@@ -55,7 +55,7 @@ class _RowPart(TableFile):
     def locate(self, number: int) -> str:
         return self._table.locate(number)
 
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
+    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
         yield RowBlock(self.block.positions, {name: self.block.columns[name] for name in names})
 
     def _header(self) -> list[str]:
@@ -78,7 +78,7 @@ def open_table(network: TrainedNetwork, path: Path) -> TableFile:
 
 
 def read_table(
-    network: TrainedNetwork, sheet: TableFile, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
+    network: TrainedNetwork, sheet: TableFile, *, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
 ) -> TableItems:
     """Read the rows of a table that is no series.
 
@@ -90,7 +90,7 @@ def read_table(
         skip_bad: Leave out rows that cannot be read, instead of raising InputMissing for the first.
     """
     if not skip_bad:
-        inputs, targets = _convert(network, sheet, labeled)
+        inputs, targets = _convert(network, sheet, labeled=labeled)
         return TableItems(inputs, targets, range(len(inputs)), _cells(sheet.blocks(carry), carry) if carry else {})
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
@@ -99,7 +99,7 @@ def read_table(
     found: list[tuple[_RowPart, Pair]] = []
     bad: list[tuple[int, str]] = []
     for block in sheet.blocks(sheet.names):
-        _sort_out(network, _RowPart(sheet, block), labeled, found, bad)
+        _sort_out(network, _RowPart(sheet, block), labeled=labeled, found=found, bad=bad)
     bad = sorted(bad + sheet.unreadable)
     if not found:
         raise InputMissing(f"{bad[0][1]} (no row can be read, and this is the first)" if bad else f"{sheet.path}: holds no items")
@@ -116,17 +116,17 @@ def read_table(
 
 
 def _sort_out(
-    network: TrainedNetwork, part: _RowPart, labeled: bool, found: list[tuple[_RowPart, Pair]], bad: list[tuple[int, str]]
+    network: TrainedNetwork, part: _RowPart, *, labeled: bool, found: list[tuple[_RowPart, Pair]], bad: list[tuple[int, str]]
 ) -> None:
     """Convert the rows that can be converted: half by half, so that few bad rows cost few attempts."""
     try:
-        found.append((part, _convert(network, part, labeled)))
+        found.append((part, _convert(network, part, labeled=labeled)))
     except InputMissing as fault:
         if len(part.block.positions) == 1:
             bad.append((part.block.positions[0], fault.message))
             return
         for half in part.halves():
-            _sort_out(network, half, labeled, found, bad)
+            _sort_out(network, half, labeled=labeled, found=found, bad=bad)
 
 
 def _cells(blocks: Iterable[RowBlock], names: Sequence[str]) -> Columns:
@@ -138,7 +138,7 @@ def _cells(blocks: Iterable[RowBlock], names: Sequence[str]) -> Columns:
     return found
 
 
-def _convert(network: TrainedNetwork, sheet: TableFile, labeled: bool) -> Pair:
+def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool) -> Pair:
     """Convert all rows of a table."""
     codec = Codec(network.codec)
     if codec.is_table:

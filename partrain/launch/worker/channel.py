@@ -40,7 +40,7 @@ def report(rank: int, process: str, error: BaseException, failure: Failure | Non
         channel.send(Failed(rank, 70, "internal", f"{process}: {_describe(error)}", trace))
 
 
-def explain(error: BaseException, where: str, user_code: str, built: bool) -> Failure | None:
+def explain(error: BaseException, where: str, user_code: str, *, built: bool) -> Failure | None:
     """Turn an exception into a failure the user can act on, or None for a defect of partrain.
 
     Args:

@@ -129,7 +129,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     if hook:
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None
-        hook.call(Progress(loss=loss / count, accuracy=accuracy), False, setup.module, trial=True)
+        hook.call(Progress(loss=loss / count, accuracy=accuracy), best=False, module=setup.module, trial=True)
 
 
 def _train(
@@ -160,7 +160,9 @@ def _train(
         raise UserCodeFailed(f"{_named(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 
     partitions = [(share.partition, share.spec.passes is not None) for share in shares]
-    last = min((job.optimizer.last_batch(size, whole) for size, whole in partitions if size), default=batches.batch_size)
+    last = min(
+        (job.optimizer.last_batch(size, whole_passes=whole) for size, whole in partitions if size), default=batches.batch_size
+    )
     if last < batches.batch_size and isinstance(batches, Batches):
         yield f"training on a batch of {last}, the last of a pass"
         batches.batch_size = last

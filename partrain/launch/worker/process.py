@@ -102,8 +102,8 @@ def _run_worker(
 
 def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: WorkerProcess | None) -> Failure | None:
     """Turn an exception into a failure the user can act on, or None for a defect of partrain."""
-    round = process.progress.round if process else 0
-    where = f"worker {rank}, round {round}" if round else f"worker {rank}, before the first round"
+    round_number = process.progress.round if process else 0
+    where = f"worker {rank}, round {round_number}" if round_number else f"worker {rank}, before the first round"
     if isinstance(error, NonFinite) and process is not None:
         layout = process.worker.replica.layout
         part = layout.part_at(error.offset + error.index)
@@ -112,7 +112,7 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
         ):  # the worker's own numbers were checked before the rule computed this vector
             return Diverged(f"{where}: mixing made non-finite numbers in {part} from finite ones; lower the learning rate")
         return Diverged(f"{where}: non-finite numbers in {part}; lower the learning rate, or look at the data")
-    iteration = f", iteration {process.worker.done + 1}" if process and round else ""
+    iteration = f", iteration {process.worker.done + 1}" if process and round_number else ""
     if isinstance(error, InvalidTaskOutput):
         return UserCodeFailed(f"{where}{iteration}: {error.message}")
     user_code = ", ".join(f"`{name}`" for name in spec.job.user_code)
@@ -164,8 +164,8 @@ class WorkerProcess:
             len(spec.plan.shares),
             self.state,
             self.group.center_client,
-            spec.dataset.stream is not None,
-            len(self._probe()) if spec.job.network_code else 0,
+            streams=spec.dataset.stream is not None,
+            probed=len(self._probe()) if spec.job.network_code else 0,
         )
         self._slots = arena.map_slots(rows_end, self.map.size)
         parameters = sum(field.size for field in layout.params.fields)
@@ -184,7 +184,9 @@ class WorkerProcess:
         vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
         center = self._center(vectors.view(-1, d), [line[layout.scratch :] for line in rows])
         exact = spec.job.engine.exact
-        self.group = ArenaGroup(self.arena, self.rank, row, rows, layout.scratch, self.transport, center, spec.members, exact)
+        self.group = ArenaGroup(
+            self.arena, self.rank, row, rows, layout.scratch, self.transport, center, spec.members, exact=exact
+        )
         self.worker = setup.worker(row, self.group.center[0] if rule.shares_params else None)
         if rule.averages_networks:
             self.worker.average = NetworkAverage(self.worker.replica, rule, spec.plan.average_from)
@@ -282,10 +284,10 @@ class WorkerProcess:
             return False
         return time.perf_counter() - self._copied_s > max(COPY_EVERY_S, self._copy_s / COPY_SHARE)
 
-    def after_judgement(self, progress: Progress, best: bool, worker: LocalWorker) -> bool:
+    def after_judgement(self, progress: Progress, *, best: bool, worker: LocalWorker) -> bool:
         asked = False
         if self._after_judgement and progress.round >= self.spec.known_rounds:
-            numbers, asked = self._after_judgement.call(progress, best, worker.module)
+            numbers, asked = self._after_judgement.call(progress, best=best, module=worker.module)
             self.channel.send(NumbersAdded(progress.round, numbers))
         return bool(self.group.scores(asked)[0][0])
 
@@ -301,7 +303,7 @@ class WorkerProcess:
         self._recorded_s = time.perf_counter()
 
     def snapshot(
-        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, durable: bool, reason: str | None
+        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, *, durable: bool, reason: str | None
     ) -> None:
         slot = 0
         if self.rank == 0:

@@ -69,7 +69,7 @@ class WorkerSetup:
         item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
         self.memory = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
         self.memory.require(spec.memory)
-        self.task = job.make_task(dataset.task, spec.folder, class_weights(job, dataset), self.interface.unequal)
+        self.task = job.make_task(dataset.task, spec.folder, class_weights(job, dataset), padded=self.interface.unequal)
 
         data = dataset.task if isinstance(job.task, UserTask) else None
         self.metrics = judged_metrics(
@@ -126,8 +126,8 @@ class WorkerSetup:
                 number,
                 dataset.gap,
                 dataset.targets,
-                stratify,
-                dataset.rows,
+                stratify=stratify,
+                rows=dataset.rows,
             )
 
         first = partition(None)
@@ -135,11 +135,11 @@ class WorkerSetup:
             first.partitions[rank],
             job.optimizer.batch(len(first.partitions[rank])),
             share.iterations,
-            share.spec.passes is not None,
-            job.seed,
-            rank,
-            (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
-            dataset.targets if job.partition.sampling == "balanced" else None,
+            whole_passes=share.spec.passes is not None,
+            seed=job.seed,
+            rank=rank,
+            redraw=(lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
+            labels=dataset.targets if job.partition.sampling == "balanced" else None,
         )
         return batches, first.held_out
 
@@ -165,10 +165,10 @@ class WorkerSetup:
             [share.items for share in plan.shares],
             plan.horizon,
             job.engine.precision,
-            bool(job.user_code),
-            self.metrics,
-            self.augment,
-            job.faults,
+            user_code=bool(job.user_code),
+            metrics=self.metrics,
+            augment=self.augment,
+            faults=job.faults,
         )
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any], newest: NDArray[Any] | None) -> Samples:
@@ -227,9 +227,9 @@ def _repeat_exactly() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
     # Where torch is only to warn, the backward passes of these kinds of attention add up in any spec; the plain one does not.
-    torch.backends.cuda.enable_flash_sdp(False)
-    torch.backends.cuda.enable_mem_efficient_sdp(False)
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_flash_sdp(enabled=False)
+    torch.backends.cuda.enable_mem_efficient_sdp(enabled=False)
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # rows lie as they lie
 
 

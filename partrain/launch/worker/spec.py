@@ -60,7 +60,7 @@ class ProcessSpec:
     """The dry run trains and judges a batch although network and task are built in."""
 
 
-def user_code_under_test(job: Job, judging: bool = False) -> str:
+def user_code_under_test(job: Job, *, judging: bool = False) -> str:
     """Name the job's user network and user task; if `judging`, its metrics and hooks, too; "" if there are none.
 
     A data set is checked where it is read.
