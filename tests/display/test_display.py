@@ -281,7 +281,7 @@ def test_numbers_fit_their_columns(power, sign):
 
 def plain(events, refresh=True, stream=None, verbose=True):
     stream = io.StringIO() if stream is None else stream
-    display = PlainDisplay(stream, RunState(), verbose)
+    display = PlainDisplay(stream, RunState(), verbose=verbose)
     for event in events:
         display.apply(event)
         if refresh:

@@ -200,10 +200,10 @@ def test_forecasts_of_differences_are_values(network_of: Networks, tmp_path: Pat
     lines += [f"2024-03-0{at + 1},{sold!r},{made!r}" for at, (sold, made) in enumerate(values[10:])]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
     expected = predict(recipe.network, read(recipe.network, tmp_path / "rows.csv")).columns
-    assert recipe.describe(True)["inputs"]["inputs"] == {"type": "float64", "shape": [13, 2], "columns": ["sold", "made"]}
+    assert recipe.describe(strings=True)["inputs"]["inputs"] == {"type": "float64", "shape": [13, 2], "columns": ["sold", "made"]}
     found = computed(recipe, inputs=torch.tensor([values], dtype=torch.float64))["answers"].reshape(3, 2)
     np.testing.assert_allclose(found.numpy(), np.stack([expected["made"], expected["sold"]], 1), rtol=1e-12)
-    assert recipe.describe(True)["outputs"]["answers"]["names"][:2] == ["made+1", "sold+1"]
+    assert recipe.describe(strings=True)["outputs"]["answers"]["names"][:2] == ["made+1", "sold+1"]
     hole = torch.tensor([values], dtype=torch.float64)
     hole[0, 0, 1] = torch.nan
     assert computed(recipe, inputs=hole)["answers"].isnan().all()

@@ -14,7 +14,7 @@ def slots(monkeypatch: pytest.MonkeyPatch, coalesce: bool = True) -> tuple[Snaps
     """Begun at the time that the list tells, and can be changed there."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    made = SnapshotSlots(Arena.create(1), coalesce)
+    made = SnapshotSlots(Arena.create(1), coalesce=coalesce)
     made.start()
     return made, now
 
@@ -28,7 +28,7 @@ def offer(one: SnapshotSlots, number: int, pace: float, at_once: bool = False) -
     """The snapshot to write, now that this one was offered."""
     one._arena.put("granted", 0)
     one.offer(PendingSnapshot(1, {"round": number, "best_round": 0}), pace)
-    return one.next(at_once)
+    return one.next(at_once=at_once)
 
 
 def write(one: SnapshotSlots, number: int, busy: float, pace: float) -> None:

@@ -176,7 +176,7 @@ def join(
     rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
     vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
     commons = CenterClient(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
-    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact), rows[rank]
+    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact=exact), rows[rank]
 
 
 # The smallest worker
@@ -425,7 +425,9 @@ class Trial:
     def batches(self, rank: int, cap: int) -> Batches:
         partition = np.asarray(self.partitions[rank], dtype=np.int64)
         drawn_as = 0 if self.twins else rank
-        return Batches(partition, self.optimizer.batch_size, cap, self.rule.passes is not None, self.seed, drawn_as)
+        return Batches(
+            partition, self.optimizer.batch_size, cap, whole_passes=self.rule.passes is not None, seed=self.seed, rank=drawn_as
+        )
 
 
 class Hooks:

@@ -147,7 +147,7 @@ def test_odd_values(tmp_path: Path) -> None:
             run.read(60)
             with suppress(*ODD):  # the screen says so
                 run_lines(run.shown(), 0.0, 100, 20)
-            curve_lines([(run.track, "cyan", "")], "items", True, 100, 10)
+            curve_lines([(run.track, "cyan", "")], "items", log=True, width=100, height=10)
 
 
 def test_steps_of_a_workflow(tmp_path: Path) -> None:
@@ -210,7 +210,9 @@ def test_nothing_is_wider_or_higher_than_its_place(width: int, height: int, tmp_
     run.read(60)
     for log in True, False:
         for scale in "seconds", "rounds", "items":
-            curves = text_of(curve_lines([(run.track, "red", "1"), (run.track, "cyan", "")], scale, log, width, height))
+            curves = text_of(
+                curve_lines([(run.track, "red", "1"), (run.track, "cyan", "")], scale, log=log, width=width, height=height)
+            )
             assert len(curves) <= max(height, 1)
             assert max(map(len, curves)) <= width
     lines = text_of(run_lines(run.state, 0.0, width, height))
@@ -229,7 +231,7 @@ def test_slow_workers_come_first_if_not_all_fit(tmp_path: Path) -> None:
 def test_curves_over_judgements(tmp_path: Path) -> None:
     run = WatchedRun(write(tmp_path, events_of()), "run")
     run.read(60)
-    lines = text_of(curve_lines([(run.track, "cyan", "")], "rounds", True, 80, 8))
+    lines = text_of(curve_lines([(run.track, "cyan", "")], "rounds", log=True, width=80, height=8))
     assert lines[0].split() == ["judged", "loss,", "logarithmic", "judged", "accuracy"]
     assert lines[1].split()[0] == "1.6200┤" or lines[1].startswith("  1.6200┤")
     assert lines[-1].split() == ["0", "20", "rounds", "0", "20", "rounds"]

@@ -277,7 +277,7 @@ def test_time_stamps_are_continued_in_their_spelling(stamps: str, following: str
     step, missing = check_stamps(parsed, cells)
     assert step is not None
     assert not any(missing)
-    assert continue_stamps(cells[-1], step, 2, are_month_ends(parsed)) == following.split()
+    assert continue_stamps(cells[-1], step, 2, ends=are_month_ends(parsed)) == following.split()
 
 
 SEASONS = (

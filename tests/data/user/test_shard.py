@@ -67,9 +67,9 @@ def test_the_last_batch_of_a_whole_pass_is_short() -> None:
 def test_from_each_position_the_same_batches_follow(data: Any, whole: bool, rank: int) -> None:
     length = len(range(10)[rank::3])
     one = shard(data, rank, 3)
-    batches = list(islice(one.batches(Cursor(), length, whole), 8))
+    batches = list(islice(one.batches(Cursor(), length, whole_passes=whole), 8))
     for number, batch in enumerate(batches[:-1], 1):
-        again = list(islice(one.batches(batch.cursor, length, whole), len(batches) - number))
+        again = list(islice(one.batches(batch.cursor, length, whole_passes=whole), len(batches) - number))
         assert [each.inputs.tolist() for each in again] == [each.inputs.tolist() for each in batches[number:]]
         assert [each.cursor for each in again] == [each.cursor for each in batches[number:]]
 
