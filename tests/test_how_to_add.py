@@ -28,8 +28,8 @@ class Addition(NamedTuple):
     """Beginning of its row in CONTRIBUTING, or of its list."""
     files: dict[str, str]
     """New files of the package and their text."""
-    edits: dict[str, tuple[str, str]]
-    """Changed files: a text, and what it becomes."""
+    edits: dict[str, tuple[str, ...]]
+    """Changed files: a text and what it becomes, perhaps several times."""
     words: Sequence[str]
     """Command that uses it."""
     proof: str
@@ -152,6 +152,26 @@ ADDITIONS = [
         '"status": "finished"',
     ),
     Addition(
+        "a kind of task",
+        {},
+        {
+            "tasks/kinds.py": (
+                '"multi-label", "segmentation"]', '"multi-label", "segmentation", "margin"]',
+                "class SegmentationKind(",
+                'class MarginKind(ClassificationKind):\n    """Classes by a hinge loss."""\n\n    name = "margin"\n    loss_class = "Margin"\n'
+                "    keys = ()\n\n\nclass SegmentationKind(",
+                "        LanguageKind(),\n", "        LanguageKind(),\n        MarginKind(),\n",
+            ),
+            "tasks/task.py": (
+                "class Segmentation(",
+                'class Margin(Classification):\n    """Classes by a hinge loss."""\n\n    plain = False\n\n    def loss(self, answers, targets):\n'
+                "        return functional.multi_margin_loss(answers, targets)\n\n\nclass Segmentation(",
+            ),
+        },
+        (*RUN, "--set", "task={kind='margin'}"),
+        '"status": "finished"',
+    ),
+    Addition(
         "a kind of table column",
         {"preprocess/added.py": COLUMN},
         {
@@ -208,10 +228,11 @@ def test_an_addition_changes_the_files_that_the_page_names(addition: Addition, t
     shutil.copytree(ROOT / "partrain", package, ignore=shutil.ignore_patterns("__pycache__"))
     for path, text in addition.files.items():
         (package / path).write_text(HEAD + text if not text.startswith('"""') else text.replace("\n\n", f"\n\n{HEAD}", 1))
-    for path, (old, new) in addition.edits.items():
-        text = (package / path).read_text()
-        assert text.count(old) == 1, path
-        (package / path).write_text(text.replace(old, new))
+    for path, changes in addition.edits.items():
+        for old, new in zip(changes[::2], changes[1::2], strict=True):
+            text = (package / path).read_text()
+            assert text.count(old) == 1, (path, old)
+            (package / path).write_text(text.replace(old, new))
     (tmp_path / "job.toml").write_text(JOB)
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{10 ** (row % 7)},{'ab'[row % 7 > 3]}\n" for row in range(400)))
     command = subprocess.run(
@@ -237,5 +258,5 @@ def named_files(row: str) -> set[str]:
         text = PAGE.partition(f"{row}:\n")[2].partition("Other additions")[0]
         text = "\n".join(re.findall(r"^\d\. (?:One row in `\w+` in )?(`partrain/rules/[^`]*`)", text, re.MULTILINE))
     else:
-        text = next(line for line in PAGE.splitlines() if line.startswith(f"| {row} |")).partition("; to show it")[0]
+        text = re.split("; (?:to show it|only for)", next(line for line in PAGE.splitlines() if line.startswith(f"| {row} |")))[0]
     return set(re.findall(r"partrain/[\w/]+\.py", text))
