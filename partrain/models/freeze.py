@@ -67,7 +67,7 @@ def _without_training(module: nn.Module, patterns: list[str]) -> Iterator[nn.Mod
             yield part
 
 
-def _stay_in_evaluation(norm: nn.Module, *, mode: bool = True) -> nn.Module:
+def _stay_in_evaluation(norm: nn.Module, mode: bool = True) -> nn.Module:  # noqa: FBT001, FBT002
     """Replace `train` of a layer whose statistics are frozen."""
     return norm
 

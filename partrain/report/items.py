@@ -169,7 +169,7 @@ _DRAWN: dict[type[TaskKind], Callable[[TrainedNetwork, NDArray[Any], AnswerBatch
     AutoencoderKind: _reconstructions,
     RegressionKind: _numbers,
 }
-"""What is drawn of the answers, by kind of task and the kinds that derive from it."""
+"""Drawing of the answers, by kind of task and the kinds that derive from it."""
 
 
 def picture(item: NDArray[Any]) -> str:

@@ -47,7 +47,7 @@ class TaskKind:
     loss_class = "Task"
     """Class in `partrain.tasks.task` of the tasks of this kind."""
     measure_class = ""
-    """Class in `partrain.tasks.measures` of the numbers that are made of its answers; "": none are."""
+    """Class in `partrain.tasks.measures` that computes numbers from its answers; "": there is none."""
     fits: tuple[Kind, ...] = ()
     """Kinds of data sets whose items it is possible with."""
     targets: Literal["labels", "numbers", "tokens", "label maps", ""] = "numbers"
