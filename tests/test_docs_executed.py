@@ -58,7 +58,7 @@ SMALL = {
     "--seeds 3": "--seeds 1", "--seeds 11": "--seeds 1", "--seeds 5": "--seeds 1", "--items 30000": "--items 1000", "--tokens 200": "--tokens 9",
     "--probe": "--probe --seconds 0.5", "--metrics-port 9400": "--metrics-port 0", "cuda:0": "cpu",
     "trials = 20 ": "trials = 1 ", "trials = 40": "trials = 2", "seeds = 3": "seeds = 1", "k_folds = 5": "k_folds = 2", "[40, 10]": "[2, 1]",
-    "rounds = 10\n": "rounds = 2\n",
+    "rounds = 10\n": "rounds = 2\n", "partition_size = 20_000": "partition_size = 60",
     "size = [64, 64]": "size = [16, 16]", "every image\nvalidation = 500": "every image\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
     "PartrainRegressor()": "PartrainRegressor(rounds=2)",
     "--nproc-per-node 1": "--nproc-per-node 1 --local-addr 127.0.0.1", "--nnodes 1:4": "--nnodes 1:4 --rdzv-conf last_call_timeout=1",
@@ -550,10 +550,10 @@ def test_the_header_of_a_checkpoint(here: Path) -> None:
     (line,) = re.findall(r"`(tail [^`]*) FILE` piped to `sha256sum`", text)
     digest = subprocess.run(["bash", "-c", f"{line} runs/first/checkpoint.h5 | sha256sum"], capture_output=True, text=True).stdout
     header = (here / "runs/first/checkpoint.h5").read_bytes()[:512].decode().splitlines()
-    assert header[0] == "partrain checkpoint 1"
+    assert header[0] == "partrain checkpoint 2"
     assert header[2] == f"sha256 {digest.split()[0]}"
-    words = [re.findall(r"^\| `(\w+)", text.partition("The header has")[2], re.MULTILINE)[:6]]
-    assert words == [[row.split()[0] for row in header[:6]]]
+    words = [re.findall(r"^\| `(\w+)", text.partition("The header has")[2], re.MULTILINE)[:7]]
+    assert words == [[row.split()[0] for row in header[:7]]]
 
 
 # Jobs
@@ -573,6 +573,7 @@ MONTHS = {
         "validation": 9,
     }
 }
+TEXTS = {"dataset": {"kind": "npz", "path": "texts.npz", "tokens": True, "offsets": "offsets", "validation": 20}}
 SINE = {"dataset": {"kind": "synthetic", "function": "sine", "items": 230, "validation": 30}}
 OWN_NET = """from torch import nn
 
@@ -602,6 +603,14 @@ NEEDS: dict[str, dict[str, Any]] = {
     "difference = ": MONTHS,
     "fraud = 20.0": CLASSES,
     'loss = "quantile"': SINE,
+    'loss = "huber"': SINE,
+    "convolutions = ": COLORS,
+    'norm = "group"': COLORS,
+    "nonlinearity = ": TEXTS,
+    "tied = true": {"dataset": {"kind": "text", "path": "book.txt", "length": 8, "validation": 10}},
+    "vocabulary = ": {"model": {"name": "gru"}},
+    "temperature": {"model": {"name": "mlp"}},
+    'separator = ";"': {"model": {"name": "tabular"}},
     'path = "news.csv"': {"dataset": {"validation": 20}},
     "lower_is_better": CLASSES,
 }
@@ -620,12 +629,13 @@ def parts(page: str) -> list[str]:
 def job_with(part: str) -> dict[str, Any]:
     """A whole job with a part of one, which decides where both have a key."""
     data = tomllib.loads(part)
-    if "workers" in data:
+    if "name" in data:
         return data
     needs = next((needs for words, needs in NEEDS.items() if words in part), {})
     if "difference" in data:  # keys of [dataset]
         data = {"dataset": data}
-    return BASE | needs | {key: needs.get(key, {}) | table for key, table in data.items()}
+    whole = {key: table if isinstance(table, list) else needs.get(key, {}) | table for key, table in data.items()}
+    return BASE | needs | whole
 
 
 @pytest.mark.parametrize(

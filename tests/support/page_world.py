@@ -11,8 +11,9 @@ from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
+from datasets import Dataset, DatasetDict
 from PIL import Image
-from support.runs import partrain
+from support.runs import partrain, write_job
 
 from partrain.config.overrides import override
 from partrain.config.toml_source import TomlSource
@@ -75,6 +76,14 @@ def write_tables() -> None:
     Path("news.csv").write_text("\n".join(["one,two,sports,politics,science", *news]) + "\n")
     pixels = [",".join(str(draw.random()) for _ in range(784)) for _ in range(3)]
     Path("pixels.csv").write_text("\n".join([",".join(f"pixel {number}" for number in range(784)), *pixels]) + "\n")
+    sales = [
+        f"{10 * size + draw.random():.2f};{draw.choice(['gas', 'oil'])};{draw.choice(['Rome', 'Oslo'])};2024-{1 + number % 12:02}-05;{size:.1f}"
+        for number, size in enumerate(sizes * 2)
+    ]
+    for name in "sales", "sales-2024":
+        Path(f"{name}.csv").write_text("\n".join(["price;heating;city;sold;size", *sales]) + "\n", encoding="latin-1")
+    load = [f"{math.sin(hour / 4) + draw.gauss(0, 0.1):.3f},{draw.gauss(10, 3):.1f}" for hour in range(600)]
+    Path("load.csv").write_text("\n".join(["load,temperature", *load]) + "\n")
     Path("raw.csv").write_text("1,2\n")
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 
@@ -87,7 +96,16 @@ def write_arrays() -> None:
     np.savez("items.npz", inputs=numbers, targets=numbers.argmax(1), image=images, meta=numbers[:, :3])
     lengths = draw.integers(2, 6, 100)
     tokens = draw.integers(0, 9, lengths.sum())
-    np.savez("texts.npz", inputs=tokens, offsets=np.concatenate([[0], lengths.cumsum()]), targets=lengths % 2)
+    texts = {"inputs": tokens, "offsets": np.concatenate([[0], lengths.cumsum()]), "targets": lengths % 2}
+    np.savez("texts.npz", **texts, **{f"test_{name}": array for name, array in texts.items()})
+    Path("book.txt").write_text(
+        Path("datasets/as-you-like-it/as-you-like-it.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8"
+    )
+    for name, array in ("x", numbers), ("y", numbers[:, 0]):
+        np.save(f"{name}.npy", array)
+        np.save(f"{name}-test.npy", array[:60])
+    reviews = {"embedding": numbers.tolist(), "label": numbers.argmax(1).tolist()}
+    DatasetDict({split: Dataset.from_dict(reviews) for split in ("train", "validation")}).save_to_disk("reviews")
     maps = draw.integers(0, 3, (560, 6, 6)).astype(np.uint8)
     np.savez("cells.npz", inputs=maps[:, None].astype(np.float32), targets=maps)
     np.savez("colors.npz", inputs=draw.normal(size=(24, 3, 32, 32)).astype(np.float32), targets=np.arange(24) % 3)
@@ -123,6 +141,8 @@ def train_runs() -> None:
         said = partrain("run", f"{job}.toml", "--out", f"runs/{run}", "--quiet", *words)
         assert said.code == 0, said
     shutil.copy("runs/mnist/job.toml", "moved.toml")
+    data = f"dataset={{kind='npz', path='{Path('items.npz').absolute()}', validation=30}}"
+    assert partrain("data", "convert", write_job(Path("converting"), data), "-o", "items.items").code == 0
 
 
 def publish_weights(cache: Path) -> str:
