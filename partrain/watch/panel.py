@@ -94,7 +94,7 @@ class Question(ModalScreen[bool]):
         with Container(classes="box"):
             yield Static("\n".join([_plain(line) for line in self._text.split("\n")] + ["", self._hint]), markup=False)
 
-    def action_answer(self, *, yes: bool) -> None:
+    def action_answer(self, yes: bool) -> None:  # noqa: FBT001
         """Answer."""
         self.dismiss(yes)
 
