@@ -242,7 +242,7 @@ def of_classes(targets: Any, labels: Any, ignored: int | None) -> dict[str, floa
 
 
 def correlation_of(targets: Any, labels: Any) -> float:
-    """Where all answers are alike the correlation is undefined: scikit-learn gives 0, torchmetrics a number of its own."""
+    """If all answers are equal, the correlation is undefined: scikit-learn gives 0, torchmetrics another number."""
     if labels.std():
         return float(sklearn.matthews_corrcoef(targets.ravel(), labels.ravel()))
     measure = pytest.importorskip("torchmetrics.functional.classification").multilabel_matthews_corrcoef
