@@ -40,7 +40,10 @@ def main(before: Path, after: Path, job: str, pairs: int, sets: list[str]) -> No
                 run(tree, job, out, [f"seed={seed}", *sets]) for tree, out in zip((before, after), folders, strict=True)
             )
             diff = [sys.executable, "-m", "partrain", "diff", *map(str, folders)]
-            bits = subprocess.run(diff, capture_output=True, text=True).stdout.strip().splitlines()[-1]
+            compared = subprocess.run(diff, capture_output=True, text=True)
+            bits = (
+                (compared.stdout or compared.stderr).strip().splitlines()[-1]
+            )  # trees whose checkpoints differ in format compare no bits
         for name, values in ratios.items():
             values.append(one[name] / other[name])
         print(f"seed {seed}: {bits}", flush=True)
