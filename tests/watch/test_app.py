@@ -171,13 +171,11 @@ def test_hostile_names_are_texts(tmp_path: Path) -> None:
     async def scene(app: WatchApp, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: "[/red]" in panel(app, "run")[0])
         await pilot.press("S")
-        await pilot.pause(0.1)
+        await until(pilot, lambda: "[/red][bold]" in screen_of(app))
         shown = screen_of(app)
-        assert "[/red][bold]" in shown
         assert all(each.isprintable() for each in shown.replace("\n", ""))
         await pilot.press("n", "c")
-        await pilot.pause(0.1)
-        assert told(app)
+        await until(pilot, lambda: told(app))
 
     run = write(tmp_path / "[/red][bold]", [*events_of(name=bad, rule=bad), fault(bad)])
     with locked(run):
@@ -202,15 +200,16 @@ def test_many_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [(30, 10), (60, 24), (80, 24), (140, 40)])
 def test_sizes(tmp_path: Path, size: tuple[int, int]) -> None:
     async def scene(app: WatchApp, pilot: Pilot[None]) -> None:
-        lines = screen_of(app).split("\n")
-        assert len(lines) == size[1]
-        assert "partrain watch" in lines[0]
+        def lines() -> list[str]:
+            return screen_of(app).split("\n")
+
+        assert len(lines()) == size[1]
+        await until(pilot, lambda: "partrain watch" in lines()[0])
         if size[1] >= 24:
-            assert any("cpu" in line for line in lines)
-            assert "quit" in lines[-1] or size[0] < 80
+            await until(pilot, lambda: any("cpu" in line for line in lines()))
+            await until(pilot, lambda: "quit" in lines()[-1] or size[0] < 80)
         await pilot.press("question_mark")
-        await pilot.pause(0.1)
-        assert "highlight" in screen_of(app)
+        await until(pilot, lambda: "highlight" in screen_of(app))
         await pilot.press("escape")
         await pilot.resize_terminal(50, 20)
         await until(pilot, lambda: len(screen_of(app).split("\n")) == 20)
@@ -242,13 +241,12 @@ def test_stop_and_commit_of_a_real_run(tmp_path: Path) -> None:
             await until(pilot, lambda: len(events(run, "commit")) > before)
             assert "commits a checkpoint" in told(app)[0]
             await pilot.press("S")
-            await pilot.pause(0.1)
-            assert "Stop a after its round?" in screen_of(app)
+            await until(pilot, lambda: "Stop a after its round?" in screen_of(app))
             await pilot.press("n")
             await pilot.pause(0.1)
             assert command.process.poll() is None
             await pilot.press("S")
-            await pilot.pause(0.1)
+            await until(pilot, lambda: "Stop a after its round?" in screen_of(app))
             await pilot.press("y")
             await until(pilot, lambda: "stopped" in panel(app, "runs")[1])
             await until(pilot, lambda: command.process.poll() is not None)  # it exits a moment after its last event
