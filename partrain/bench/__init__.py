@@ -112,14 +112,14 @@ class Row:
 
     def values(self, *path: str) -> list[float]:
         """Return a number of every summary that has it, as in ``values("seconds", "train")``."""
-        found = []
+        numbers = []
         for summary in self.summaries:
             value: Any = summary
             for key in path:
                 value = value.get(key) if isinstance(value, dict) else None
             if value is not None:
-                found.append(float(value))
-        return found
+                numbers.append(float(value))
+        return numbers
 
     @property
     def seconds(self) -> list[float]:

@@ -57,9 +57,9 @@ class ComparedJob:
 
     def add(self, folder: Path) -> None:
         """Add a run that has ended."""
-        found, summary = _read(folder)
-        self.runs.append(found)
-        self.numbers.append(numbers_in(summary) | found)
+        facts, summary = _read(folder)
+        self.runs.append(facts)
+        self.numbers.append(numbers_in(summary) | facts)
 
     def values(self, key: str) -> list[float]:
         return [float(run[key]) for run in self.runs if run[key] is not None]  # type: ignore[arg-type]
@@ -77,23 +77,23 @@ def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str],
     refuse_seed(overrides)
     if overrides and all(path.is_dir() for path in paths):
         raise BadJob(f"--set {overrides[0]}: overrides apply to jobs, but all of these are existing runs; leave it out")
-    found = []
+    jobs = []
     for label, path in zip(labels(paths), paths, strict=True):
         if path.is_dir():
             try:
-                one = ComparedJob(label, _kept_job(path))
-                one.add(path)
-                found.append(one)
+                job = ComparedJob(label, _kept_job(path))
+                job.add(path)
+                jobs.append(job)
             except NeverBegan as empty:
                 if len(paths) == 1:
                     raise
                 note(f"left out: {empty}")
         else:
             loaded = load(path, overrides)
-            found.append(ComparedJob(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
-    if not found:
+            jobs.append(ComparedJob(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
+    if not jobs:
         raise InputMissing("all of these runs ended before training started: nothing to compare")
-    return found
+    return jobs
 
 
 def compare(
@@ -127,23 +127,23 @@ def compare(
     except Interrupted as interrupted:
         code = interrupted.code
     present = [contender for contender in contenders if contender.runs]
-    verdicts = [verdict(one.label, condition, one.numbers) for one in present for condition in conditions]
-    if code == OK and not all(each["holds"] for each in verdicts):
+    verdicts = [verdict(job.label, condition, job.numbers) for job in present for condition in conditions]
+    if code == OK and not all(answer["holds"] for answer in verdicts):
         code = NOT_REACHED
     unknown = ""
     try:
-        check_names(names, (name for one in present for number in one.numbers for name in number)) if present else None
-        middle = {one.label: medians(one.numbers) for one in present}
-        present = ordered(present, sort, lambda one: middle[one.label]) if sort else present
+        check_names(names, (name for job in present for number in job.numbers for name in number)) if present else None
+        middle = {job.label: medians(job.numbers) for job in present}
+        present = ordered(present, sort, lambda job: middle[job.label]) if sort else present
     except BadSelection as error:  # hours of training are not thrown away for a wrong word
         unknown, code = str(error), USAGE if code in (OK, NOT_REACHED) else code
     return {
         "code": code,
         "planned": planned,
-        "finished": sum(len(one.runs) for one in present),
-        "rows": [_row(one) for one in present],
+        "finished": sum(len(job.runs) for job in present),
+        "rows": [_row(job) for job in present],
         "without": [contender.label for contender in contenders if not contender.runs],
-        "differ": differences({one.label: one.settings for one in present}),
+        "differ": differences({job.label: job.settings for job in present}),
         **({"asserts": verdicts} if conditions else {}),
         **({"unknown": unknown} if unknown else {}),
     }
@@ -166,21 +166,21 @@ def facts(folder: Path) -> Facts:
 def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     """Return the results in a run folder, and its summary."""
     files = RunFolder(folder)
-    told = list(files.events()) if files.events_file.exists() else []
-    if told and not files.summary_file.exists():
+    all_events = list(files.events()) if files.events_file.exists() else []
+    if all_events and not files.summary_file.exists():
         raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
     try:
         summary = read_summary(files.summary_file)
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
-    starts = [event for event in told if isinstance(event, StartEvent)]
+    starts = [event for event in all_events if isinstance(event, StartEvent)]
     if not starts:
         raise NeverBegan(f"{folder}: the run ended before training started: nothing to compare")
-    rounds = [event.record for event in told if isinstance(event, RoundEvent)]
+    rounds = [event.record for event in all_events if isinstance(event, RoundEvent)]
     reached = summary["status"] == "reached"
     shares = time_shares((record.compute, record.wait, record.mix) for record in rounds)
     distances = [record.distance for record in rounds if finite(record.distance) is not None]
-    found: Facts = {
+    facts: Facts = {
         "rule": starts[-1].rule,
         "workers": len(summary["workers"]),
         "status": summary["status"],
@@ -197,19 +197,19 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
         "staleness": _mean([record.staleness for record in rounds]),
         "distance": _mean(distances[-len(summary["workers"]) :]),
     }
-    return found, summary
+    return facts, summary
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
     """Label each path by the end that tells it from the others, without `.toml`; number duplicates."""
     whole = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
-    bare = [one.with_suffix("") if one.suffix == ".toml" and one.with_suffix("") not in whole else one for one in whole]
-    ends = [_end(one, [other for other in bare if other != one]) for one in bare]
-    found: list[str] = []
+    bare = [path.with_suffix("") if path.suffix == ".toml" and path.with_suffix("") not in whole else path for path in whole]
+    ends = [_end(path, [other for other in bare if other != path]) for path in bare]
+    names: list[str] = []
     for end in ends:
         spare = (f"{end} ({number})" for number in count(2))
-        found.append(end if end not in found else next(label for label in spare if label not in ends + found))
-    return found
+        names.append(end if end not in names else next(label for label in spare if label not in ends + names))
+    return names
 
 
 def _end(path: Path, others: Sequence[Path]) -> str:
@@ -239,5 +239,5 @@ def _metrics(contender: ComparedJob) -> list[str]:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    known = [value for value in values if finite(value) is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if finite(value) is not None]
+    return sum(numbers) / len(numbers) if numbers else None

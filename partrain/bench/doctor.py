@@ -96,30 +96,30 @@ def facts() -> Iterator[Fact]:
 
 
 def _versions() -> Iterator[Fact]:
-    known = versions()
-    yield Fact("versions", "partrain", f"{known['partrain']} in {Path(__file__).parents[1]}")
-    yield Fact("versions", "python", f"{known['python']} ({platform.python_implementation()}) in {sys.prefix}")
+    releases = versions()
+    yield Fact("versions", "partrain", f"{releases['partrain']} in {Path(__file__).parents[1]}")
+    yield Fact("versions", "python", f"{releases['python']} ({platform.python_implementation()}) in {sys.prefix}")
     yield Fact("versions", "system", f"{platform.system()} {platform.release()} {platform.machine()}")
     import torch
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     yield Fact("versions", "torch", f"{torch.__version__} ({build})")
-    yield Fact("versions", "numpy", known["numpy"])
+    yield Fact("versions", "numpy", releases["numpy"])
     yield Fact("versions", "h5py", _version("h5py"))
     for extra, packages in extras().items():
         missing = [name for name, version in packages.items() if not version]
-        told = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
-        yield Fact("extras", extra, f"not installed: pip install 'partrain[{extra}]'" if missing else told)
+        installed = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+        yield Fact("extras", extra, f"not installed: pip install 'partrain[{extra}]'" if missing else installed)
 
 
 def extras() -> dict[str, dict[str, str]]:
     """Map the extras of this package to their packages, each with its version; "" if it is not installed."""
-    found: dict[str, dict[str, str]] = {}
+    by_extra: dict[str, dict[str, str]] = {}
     for line in importlib.metadata.requires("partrain") or ():
         match = re.fullmatch(r"""([\w.-]+)[^;]*;.*extra\s*==\s*["']([\w-]+)["'].*""", line)
         if match and match[2] not in ("dev", "audit"):  # for work on partrain itself
-            found.setdefault(match[2], {})[match[1]] = _version(match[1])
-    return found
+            by_extra.setdefault(match[2], {})[match[1]] = _version(match[1])
+    return by_extra
 
 
 def _version(package: str) -> str:
@@ -165,8 +165,12 @@ def _devices() -> Iterator[Fact]:
         yield Fact("devices", "cuda", f"{driver} in the driver's files", "torch cannot use them: driver and torch may not match")
         return
     for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        yield Fact("devices", f"cuda:{index}", f"{found.name}, {size(found.total_memory)}, compute {found.major}.{found.minor}")
+        properties = torch.cuda.get_device_properties(index)
+        yield Fact(
+            "devices",
+            f"cuda:{index}",
+            f"{properties.name}, {size(properties.total_memory)}, compute {properties.major}.{properties.minor}",
+        )
     if not driver:
         yield Fact("devices", "cuda", "none")
 
@@ -188,8 +192,8 @@ def _model_name() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor() or "unknown"
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
 
 
 def _limit(value: int) -> str:
@@ -268,13 +272,13 @@ def _context(folder: Path) -> Any:
     return RunContext(folder, Display(RunState()))
 
 
-def render(found: list[Fact]) -> list[str]:
+def render(listed: list[Fact]) -> list[str]:
     """Write the facts by group, then the advice: text to paste into an issue."""
     from partrain.display.text_table import aligned
 
     lines: list[str] = []
-    for group in dict.fromkeys(each.group for each in found):
-        rows = [(f"  {each.name}", each.value) for each in found if each.group == group]
+    for group in dict.fromkeys(fact.group for fact in listed):
+        rows = [(f"  {fact.name}", fact.value) for fact in listed if fact.group == group]
         lines += [group, *aligned(rows)]
-    advice = [f"  {each.name}: {each.advice}" for each in found if each.advice]
+    advice = [f"  {fact.name}: {fact.advice}" for fact in listed if fact.advice]
     return [*lines, "", *(["to look at:", *advice] if advice else ["no problem found"])]

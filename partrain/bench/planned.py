@@ -118,14 +118,14 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
         raise BadJob("`--probe` measures real workers, and this job simulates them; leave it out")
     cores, threads = usable_cores(), sum(worker["threads"] for worker in planned["workers"])
     labels = [_workers(len(planned["workers"]))]
-    found: dict[str, Any] = {"seconds": seconds, "cores": cores, "threads": threads, "more": None}
+    result: dict[str, Any] = {"seconds": seconds, "cores": cores, "threads": threads, "more": None}
     more: LoadedJob | None = None
     if threads < cores:
         try:
             more = _measured(loaded, planned, seconds, 1)
             labels.append(_workers(len(planned["workers"]) + 1))
         except BadJob as refused:
-            found["refused"] = refused.message
+            result["refused"] = refused.message
     jobs = [_measured(loaded, planned, seconds, 0), *([more] if more else [])]
     cases = [Case(label, lambda _, job=job: job) for label, job in zip(labels, jobs, strict=True)]  # type: ignore[misc]
     speeds: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
@@ -135,14 +135,15 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
                 raise outcome.failure
             speeds[case.label].append(_speed(facts(outcome.folder), outcome.summary))
     for key, measured in zip(("now", "more"), speeds.values(), strict=False):
-        found[key] = {
-            name: None if value is None else mean(each[name] for each in measured) for name, value in measured[0].items()
+        result[key] = {
+            name: None if value is None else mean(round_times[name] for round_times in measured)
+            for name, value in measured[0].items()
         }
     end = planned["end"]["item_iterations"]
-    found["seconds_to_end"] = end / found["now"]["items_per_second"] if end else None
-    if found["more"]:
-        found["gain"] = found["more"]["items_per_second"] / found["now"]["items_per_second"]
-    return found
+    result["seconds_to_end"] = end / result["now"]["items_per_second"] if end else None
+    if result["more"]:
+        result["gain"] = result["more"]["items_per_second"] / result["now"]["items_per_second"]
+    return result
 
 
 def _measured(loaded: LoadedJob, planned: dict[str, Any], seconds: float, more: int) -> LoadedJob:
@@ -168,7 +169,7 @@ def _speed(run: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
 
 def render(result: dict[str, Any]) -> list[str]:
     """Write the plan for people."""
-    data, network, memory, each = result["data"], result["network"], result["memory"], result["round"]
+    data, network, memory, per_round = result["data"], result["network"], result["memory"], result["round"]
     held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
     tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
     items = ", ".join([_training_items(data), *held, *tests])
@@ -183,7 +184,7 @@ def render(result: dict[str, Any]) -> list[str]:
         + (f", and {vectors} {plural('vector', vectors)} of {network['optimizer']}" if vectors else ""),
         f"memory: workers {size(memory['workers'])}, snapshots and files {size(memory['snapshots'])}, data {size(data['bytes'])};"
         f" {size(memory['free'])} are free (libraries not counted)",
-        f"round: {each['item_iterations']:,} item-iterations; judged every {_rounds(each['judge_every'])}",
+        f"round: {per_round['item_iterations']:,} item-iterations; judged every {_rounds(per_round['judge_every'])}",
         f"end: {_end(result)}",
         "",
         *table(

@@ -165,8 +165,8 @@ def _found(result: dict[str, Any]) -> list[str]:
     """Describe the result of this measurement."""
     stops = [
         row["older"]
-        for one, row in zip(SCENARIOS, result["published"], strict=True)
-        if one.threads > 1 and row["older"]["reached"]
+        for scenario, row in zip(SCENARIOS, result["published"], strict=True)
+        if scenario.threads > 1 and row["older"]["reached"]
     ]
     above = sum(statistics.median(stop["test"]) > result["target"] for stop in stops)
     lines = [
@@ -174,34 +174,34 @@ def _found(result: dict[str, Any]) -> list[str]:
     ]
     for alone, row in ((0, 1), (0, 2), (3, 4), (5, 6)):
         pair = [result["corrected"][row], result["corrected"][alone]]
-        if not all(each["runs"] for each in pair):
+        if not all(side["runs"] for side in pair):
             continue
-        if all(each["judged"]["reached"] == each["runs"] for each in pair):
-            many, one = (statistics.median(each["judged"]["items_per_worker"]) for each in pair)
+        if all(side["judged"]["reached"] == side["runs"] for side in pair):
+            many, single = (statistics.median(side["judged"]["items_per_worker"]) for side in pair)
             lines.append(
-                f"Corrected, {pair[0]['label']}: each worker needed {many / one:.2f} times the items of one worker alone."
+                f"Corrected, {pair[0]['label']}: each worker needed {many / single:.2f} times the items of one worker alone."
             )
         else:
-            reached = " against ".join(f"{each['judged']['reached']}/{each['runs']}" for each in pair)
+            reached = " against ".join(f"{side['judged']['reached']}/{side['runs']}" for side in pair)
             lines.append(
                 f"Corrected, {pair[0]['label']}: not reached within {result['cap']:,} items per worker ({reached} alone)."
             )
     return lines
 
 
-def _job(one: Scenario, reading: str, cap: int, seed: int) -> LoadedJob:
+def _job(scenario: Scenario, reading: str, cap: int, seed: int) -> LoadedJob:
     corrected = reading == "corrected"
     # Held-out items come off first: the partitions keep their share of what remains.
-    size = one.size and (one.size * 9 // 10 if corrected else one.size)
+    size = scenario.size and (scenario.size * 9 // 10 if corrected else scenario.size)
     text = JOB.format(
         seed=seed,
         validation=500 if corrected else 0,
         order="shuffled" if corrected else "given",
-        rate=one.rate / 2,
-        threads=one.threads,
+        rate=scenario.rate / 2,
+        threads=scenario.threads,
         size=f"partition_size = {size}" if size else "",
         judged=f"loss = {TARGET}\njudge_every = 1" if corrected else "",
-        cap=cap * one.threads,
+        cap=cap * scenario.threads,
     )
     return parse(text, Path.cwd(), "seeds", here=True)
 
@@ -227,16 +227,21 @@ def _older_stop(outcome: Outcome) -> dict[str, Any]:
     return {"older": stop}
 
 
-def _numbers(one: Scenario, row: Row, stops: Sequence[str]) -> dict[str, Any]:
+def _numbers(scenario: Scenario, row: Row, stops: Sequence[str]) -> dict[str, Any]:
     """Return the row of a table: the numbers of each of the `stops`, over all runs."""
     names = ("round", "items_per_worker", "seconds", "loss", "test")
     judged = (row.values("rounds"), row.items_per_worker, row.seconds, row.values("loss"), row.values("test", "loss"))
-    found: dict[str, dict[str, Any]] = {
+    by_stop: dict[str, dict[str, Any]] = {
         "older": {name: row.values("older", name) for name in names} | {"reached": int(sum(row.values("older", "reached")))},
         "judged": dict(zip(names, judged, strict=True)) | {"reached": row.reached},
     }
-    facts = {"label": one.label, "published": one.published, "corrected": one.corrected, "runs": len(row.summaries)}
-    return facts | {stop: found[stop] for stop in stops}
+    facts = {
+        "label": scenario.label,
+        "published": scenario.published,
+        "corrected": scenario.corrected,
+        "runs": len(row.summaries),
+    }
+    return facts | {stop: by_stop[stop] for stop in stops}
 
 
 def _cells(row: dict[str, Any], name: str) -> Sequence[str]:

@@ -142,9 +142,11 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
 
 def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
     """Return the numbers of a row. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
-    ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=False)]  # a signal may come between two rows
+    ratios = [
+        seconds / other for seconds, other in zip(base.seconds, row.seconds, strict=False)
+    ]  # a signal may come between two rows
     complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
-    gains = [other / one for one, other in zip(base.rates, row.rates, strict=False) if one]
+    gains = [other / rate for rate, other in zip(base.rates, row.rates, strict=False) if rate]
     return {
         "workers": count,
         "oversubscribed": count > cores,
@@ -184,14 +186,14 @@ def _verdict(result: dict[str, Any]) -> list[str]:
         how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"
         for row in rows[1:]:
             gain = f"{statistics.median(row['throughput_gain']):.2f} times" if row["throughput_gain"] else "no measure of"
-            said = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
+            speed = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
             if row["speed_up"] is None:
                 short = row if row["reached"] < row["runs"] else rows[0]
                 only = f"{counted(short['workers'], 'worker')} reached the target in {short['reached']} of {short['runs']} runs"
                 why = only if result["has_target"] else "the job has no target ([stop] accuracy or loss)"
-                lines.append(f"{said}, but {why}: there are no times to compare.")
+                lines.append(f"{speed}, but {why}: there are no times to compare.")
                 continue
             middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
             paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
-            lines.append(f"{said}, the target {middle:.2f} times as soon: {paid}.")
+            lines.append(f"{speed}, the target {middle:.2f} times as soon: {paid}.")
     return lines

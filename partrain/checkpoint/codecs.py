@@ -103,9 +103,9 @@ class ArrayCodec(_HasTargetScale):
         _named_classes(self.classes, network)
         if self.targets is not None:
             _divides("targets", len(self.targets), network)
-        given = [name for name in ("mean", "std", "axis") if getattr(self, name) is not None]
-        if given and len(given) < 3:
-            raise CodecField(given[0], "`mean`, `std` and `axis` go together")
+        keys = [name for name in ("mean", "std", "axis") if getattr(self, name) is not None]
+        if keys and len(keys) < 3:
+            raise CodecField(keys[0], "`mean`, `std` and `axis` go together")
         if self.mean is not None and self.std is not None and self.axis is not None:
             features = 0 if not network.input else network.input[0 if self.axis == 1 else -1]
             _same("mean", self.mean, "network.input", features)
@@ -163,8 +163,8 @@ class SeriesCodec(Section):
 
     def check(self, network: NetworkRecord) -> None:
         """Raise CodecField unless the fields fit each other and the network."""
-        for key, known in ("mean", self.mean), ("deviation", self.deviation):
-            if lacking := {*self.columns, *self.target} - known.keys():
+        for key, numbers in ("mean", self.mean), ("deviation", self.deviation):
+            if lacking := {*self.columns, *self.target} - numbers.keys():
                 raise CodecField(key, f"none for the column `{min(lacking)}`")
         _standardises("mean", ((self.mean[name], self.deviation[name]) for name in (*self.columns, *self.target)))
         if [self.window, len(self.columns)] != network.input:

@@ -94,13 +94,13 @@ def check_path(path: str) -> None:
 
 def groups_of(paths: Mapping[str, object]) -> set[str]:
     """Return all groups that contain datasets at these paths, at any level. The root is the empty path."""
-    found = {""}
+    groups = {""}
     for path in paths:
         parent = path.rpartition("/")[0]
-        while parent not in found:
-            found.add(parent)
+        while parent not in groups:
+            groups.add(parent)
             parent = parent.rpartition("/")[0]
-    return found
+    return groups
 
 
 def check(manifest: Mapping[str, Any], arrays: Mapping[str, Shaped]) -> None:

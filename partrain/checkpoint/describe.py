@@ -59,11 +59,11 @@ def _job_name(job: str) -> str | None:
 
 
 def _by_worker(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
-    found: dict[str, dict[str, NDArray[Any]]] = {}
+    by_rank: dict[str, dict[str, NDArray[Any]]] = {}
     for path, array in arrays.items():
         rank, _, name = path.partition("/")
-        found.setdefault(rank, {})[name] = array
-    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))  # 2 before 10
+        by_rank.setdefault(rank, {})[name] = array
+    return dict(sorted(by_rank.items(), key=lambda item: (len(item[0]), item[0])))  # 2 before 10
 
 
 def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]]:

@@ -52,17 +52,17 @@ class Weights:
     @property
     def places(self) -> list[Path]:
         """Paths of the file in the caches of torch and Hugging Face, the first that counts first."""
-        found = []
+        paths = []
         if self.repository:
             folder = _hub_cache() / f"models--{self.repository.replace('/', '--')}"
             try:
                 revision = (folder / "refs" / "main").read_text().strip()
             except OSError:
                 revision = "main"
-            found += [folder / "snapshots" / revision / name for name in self.files]
+            paths += [folder / "snapshots" / revision / name for name in self.files]
         if self.url:
-            found.append(_torch_cache() / PurePosixPath(urlsplit(self.url).path).name)
-        return found
+            paths.append(_torch_cache() / PurePosixPath(urlsplit(self.url).path).name)
+        return paths
 
 
 def find(section: Published) -> Weights:

@@ -40,10 +40,10 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         return folder.parent
     try:
         levels = ["*/" * depth for depth in range(1, _DEPTH + 1)]
-        found = {path.parent: path for level in levels for path in folder.glob(f"{level}{CHECKPOINT}")}
+        newest_of = {path.parent: path for level in levels for path in folder.glob(f"{level}{CHECKPOINT}")}
         begun = (path.parent for level in levels for path in folder.glob(f"{level}{CHECKPOINTS}"))
-        found |= {run: path for run in begun if run not in found and (path := RunFolder(run).newest_checkpoint)}
-        newest = max(found, key=lambda run: found[run].stat().st_mtime_ns, default=None)
+        newest_of |= {run: path for run in begun if run not in newest_of and (path := RunFolder(run).newest_checkpoint)}
+        newest = max(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, default=None)
     except OSError as error:
         raise InputMissing(f"{folder}: {error.strerror}") from None
     if newest is None:
@@ -51,7 +51,7 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         raise InputMissing(
             f"{folder} has no {CHECKPOINT}" + (": nothing was committed there" if began else ", and no run below it has")
         )
-    note(f"{folder} holds {counted(len(found), 'run')}; this is the newest: {newest}")
+    note(f"{folder} holds {counted(len(newest_of), 'run')}; this is the newest: {newest}")
     return newest
 
 

@@ -67,8 +67,8 @@ def _key() -> bytes | None:
         if path is not None:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                found = os.fstat(descriptor)
-                private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+                status = os.fstat(descriptor)
+                private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
                 key = os.read(descriptor, KEY_BYTES + 1) if private else b""
             finally:
                 os.close(descriptor)

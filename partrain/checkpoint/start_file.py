@@ -152,7 +152,7 @@ def tensors(file: StartFile, data: memoryview) -> Mapping[str, object]:
     if not isinstance(content, Mapping):
         kind = type(content).__name__
         raise InputMissing(f"{file.name}: holds an object of type {kind}, not a state dict; save network.state_dict()")
-    return {str(name): one for name, one in content.items()}
+    return {str(name): value for name, value in content.items()}
 
 
 def _form(path: Path) -> Form:
@@ -172,7 +172,7 @@ def _form(path: Path) -> Form:
 
 def _network(content: checkpoint.Content, path: Path) -> dict[str, Any]:
     """Return the arrays of a checkpoint's mixed network, by their names in the state dict."""
-    arrays = {name.removeprefix("model/"): one for name, one in content.arrays.items() if name.startswith("model/")}
+    arrays = {name.removeprefix("model/"): array for name, array in content.arrays.items() if name.startswith("model/")}
     if not arrays:
         raise InputMissing(f"{path}: holds no network")
     return arrays

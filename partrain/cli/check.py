@@ -47,7 +47,7 @@ def validate(
     from partrain.job.load import load
     from partrain.workflow.kinds import is_sweep, is_workflow
 
-    found: list[tuple[Path, list[Problem]]] = []
+    warnings: list[tuple[Path, list[Problem]]] = []
     loaded: list[tuple[Path, LoadedJob]] = []
     missing, unreadable = [], 0
     for path in jobs:
@@ -60,27 +60,29 @@ def validate(
                 from partrain.cli.workflow import commands
                 from partrain.workflow.load import load as load_workflow
 
-                found.append((path, load_workflow(path, commands(context.obj.commands())).warnings))
+                warnings.append((path, load_workflow(path, commands(context.obj.commands())).warnings))
             elif is_sweep(path, set_ or ()):
                 from partrain.cli.workflow import commands
                 from partrain.workflow.load import of_jobs
 
-                found.append((path, of_jobs([path], set_ or (), commands(context.obj.commands())).warnings))
+                warnings.append((path, of_jobs([path], set_ or (), commands(context.obj.commands())).warnings))
                 if build:
                     loaded.append((path, load(path, set_ or ())))
             else:
                 loaded.append((path, load(path, set_ or ())))
-                found.append((path, loaded[-1][1].warnings))
+                warnings.append((path, loaded[-1][1].warnings))
         except Rejected as rejected:
-            found.append((path, rejected.problems))
-            unreadable += len([one for one in rejected.problems if one.severity == "error"]) * isinstance(rejected, Unreadable)
+            warnings.append((path, rejected.problems))
+            unreadable += len([problem for problem in rejected.problems if problem.severity == "error"]) * isinstance(
+                rejected, Unreadable
+            )
         except InputMissing as failure:
             if len(jobs) == 1:
                 raise
             print(failure.render(), file=sys.stderr)
             missing.append(Problem(shown(str(path)), 0, 1, 1, failure.message))
-            found.append((path, missing[-1:]))
-    problems = [problem for _, some in found for problem in some]
+            warnings.append((path, missing[-1:]))
+    problems = [problem for _, some in warnings for problem in some]
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json and not (build and not errors):
         print(json.dumps({"problems": [problem.as_dict() for problem in problems]}))
@@ -88,7 +90,7 @@ def validate(
         for problem in problems:
             if problem not in missing:
                 print(problem.render() + "\n")
-        for path, some in found:
+        for path, some in warnings:
             count = sum(problem.severity == "error" for problem in some)
             if count or not build:
                 print(f"{path}: " + ("ok" if not count else f"{count} error{'s' * (count > 1)}"))

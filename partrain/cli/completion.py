@@ -34,19 +34,19 @@ def join_words() -> None:
 
 def complete_override(incomplete: str) -> list[str]:
     """Complete an argument of `--set`: first the key, then its value."""
-    key, given, value = incomplete.partition("=")
-    if given:
-        return [f"{key}={each}" for each in values_of(key) if each.startswith(value)]
-    mark, end = ("~", "") if key.startswith("~") else ("", "=")
+    key, equals, value = incomplete.partition("=")
+    if equals:
+        return [f"{key}={word}" for word in values_of(key) if word.startswith(value)]
+    tilde, end = ("~", "") if key.startswith("~") else ("", "=")
     names = {name.replace("workers.", "workers.0.") for name, _ in _fields()}
-    return [f"{mark}{name}{end}" for name in sorted(names) if name.startswith(key.removeprefix("~"))]
+    return [f"{tilde}{name}{end}" for name in sorted(names) if name.startswith(key.removeprefix("~"))]
 
 
 def complete_word(incomplete: str) -> list[str]:
     """Complete the argument of `explain`."""
     words = {name for name, _ in _fields()} | {"words"}
     words |= {
-        each for key in ("model.name", "sync.rule", "dataset.kind", "dataset.name", "optimizer.name") for each in values_of(key)
+        word for key in ("model.name", "sync.rule", "dataset.kind", "dataset.name", "optimizer.name") for word in values_of(key)
     }
     return sorted(word for word in words if word.startswith(incomplete))
 
@@ -65,10 +65,10 @@ def values_of(key: str) -> list[str]:
     from partrain.job.reference import describe_type
 
     wanted = key.replace(".0.", ".")
-    found = [field for name, field in _fields() if name == wanted]
-    if any(bool in (field.annotation, *get_args(field.annotation)) for field in found):
+    fields = [field for name, field in _fields() if name == wanted]
+    if any(bool in (field.annotation, *get_args(field.annotation)) for field in fields):
         return ["false", "true"]
-    words = {word for field in found for word in describe_type(field).split(" | ")}
+    words = {word for field in fields for word in describe_type(field).split(" | ")}
     return sorted(word.strip('"') for word in words if word.startswith('"'))
 
 

@@ -42,17 +42,17 @@ def config(
 
     if full + origin + (diff is not None) > 1:
         raise typer.BadParameter("choose one of --full, --origin and --diff", param_hint="--full")
-    loaded, found = load_any(job, set_ or ())
+    loaded, resolved = load_any(job, set_ or ())
     print_warnings(loaded)
     if diff is not None:
-        rows = difference(found, load_any(diff)[1])
+        rows = difference(resolved, load_any(diff)[1])
         if as_json:
             print(json.dumps([dict(zip(("key", "this", "other"), row, strict=True)) for row in rows]))
         else:
             print("\n".join(aligned([("key", str(job), str(diff)), *rows])) if rows else "the same settings")
     elif as_json:
-        print(json.dumps([{"key": each.key, "value": each.value, "origin": each.origin} for each in found]))
+        print(json.dumps([{"key": row.key, "value": row.value, "origin": row.origin} for row in resolved]))
     elif origin:
-        print("\n".join(aligned([(each.key, toml_value(each.value), each.origin) for each in found])))
+        print("\n".join(aligned([(row.key, toml_value(row.value), row.origin) for row in resolved])))
     else:
-        sys.stdout.write(full_text(found) if full else loaded.text)
+        sys.stdout.write(full_text(resolved) if full else loaded.text)

@@ -86,12 +86,12 @@ def _training_run(path: Path) -> RunFolder:
     from partrain.checkpoint.runs import runs_below
     from partrain.launch.control import NotTraining
 
-    found = [run for run in map(RunFolder, runs_below(path)) if run.is_training]
-    if not found:
+    training = [run for run in map(RunFolder, runs_below(path)) if run.is_training]
+    if not training:
         raise NotTraining(f"{path}: no process trains a run here now")
-    newest = max(found, key=lambda run: run.events_file.stat().st_mtime_ns)
-    if len(found) > 1:
-        print_note(f"{len(found)} runs below {path} train now; this is the newest: {newest.path}")
+    newest = max(training, key=lambda run: run.events_file.stat().st_mtime_ns)
+    if len(training) > 1:
+        print_note(f"{len(training)} runs below {path} train now; this is the newest: {newest.path}")
     return newest
 
 

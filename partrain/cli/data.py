@@ -28,8 +28,8 @@ Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, fo
 @app.command(epilog=examples("partrain data inspect houses.csv", "partrain data inspect jobs/wine.toml"))
 def inspect(source: Source, set_: Overrides = None, *, as_json: Json = False, debug: Debug = False) -> None:
     """Show shapes, classes, ranges, faults, and items that training shares with validation and test."""
-    found = _inspected(source, set_ or ())
-    print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
+    facts = _inspected(source, set_ or ())
+    print(document({"source": str(source), **facts}) if as_json else "\n".join(_lines(source, facts)))
 
 
 @app.command(epilog=examples("partrain data convert jobs/mnist.toml -o mnist.items"))
@@ -162,7 +162,7 @@ def _is(question: Any, path: Path) -> bool:
         return not require_regular(path).is_dir() and bool(question(path))
 
 
-def _lines(source: Path, found: dict[str, Any]) -> list[str]:
+def _lines(source: Path, facts: dict[str, Any]) -> list[str]:
     from partrain.data.inspect import render
 
-    return [str(source), *render(found)]
+    return [str(source), *render(facts)]

@@ -25,8 +25,8 @@ def doctor(
     """Show versions, devices, memory and limits of this machine, with advice. Exit 1 if a test fails."""
     from partrain.bench import doctor
 
-    found = list(doctor.facts())
+    facts = list(doctor.facts())
     tested = doctor.check_devices() if test else []
-    found += tested
-    print(json.dumps([asdict(each) for each in found]) if as_json else "\n".join(doctor.render(found)))
-    raise typer.Exit(NOT_REACHED if any(each.advice for each in tested) else 0)
+    facts += tested
+    print(json.dumps([asdict(fact) for fact in facts]) if as_json else "\n".join(doctor.render(facts)))
+    raise typer.Exit(NOT_REACHED if any(fact.advice for fact in tested) else 0)

@@ -59,11 +59,11 @@ def inspect(
 
     path, content = open_checkpoint(checkpoint, print_note, best=best)
     if tensors:
-        _show(found := tree.tree(content), tree.render(found), as_json=as_json)
+        _show(answer := tree.tree(content), tree.render(answer), as_json=as_json)
     else:
-        found = {"file": str(path), "file_bytes": path.stat().st_size, **describe(content)}
-        sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
-        _show(found, tree.render_outline(found | sizes), as_json=as_json)
+        answer = {"file": str(path), "file_bytes": path.stat().st_size, **describe(content)}
+        sizes = {"file_bytes": f"{answer['file_bytes']:,}", "bytes": f"{answer['bytes']:,}, in the arrays"}
+        _show(answer, tree.render_outline(answer | sizes), as_json=as_json)
 
 
 @app.command(epilog=examples("partrain evaluate runs/mnist --best", "partrain evaluate runs/wine --input new.csv"))
@@ -148,9 +148,9 @@ def predict(
         raise typer.BadParameter("give either --input F, or --prompt TEXT", param_hint="--input")
     if prompt is None and (tokens, temperature, seed) != (None, None, None):
         raise typer.BadParameter("--tokens, --temperature and --seed belong to --prompt", param_hint="--input")
-    for option, given in {"--id": id_column, "--with-input": with_input, "--skip-bad": skip_bad, "--top": top,
+    for option, setting in {"--id": id_column, "--with-input": with_input, "--skip-bad": skip_bad, "--top": top,
                           "--probabilities": probabilities, "--encode": encode}.items():  # fmt: skip
-        if prompt is not None and given:
+        if prompt is not None and setting:
             raise typer.BadParameter("it belongs to --input", param_hint=option)
     if id_column is not None and with_input:
         raise typer.BadParameter("--with-input carries every column: leave --id out", param_hint="--id")
@@ -237,10 +237,10 @@ def export(
         from partrain.inference.card import card as describe
 
         create(beside, describe(network, content, path, made).encode(), force=force)
-    told = {"output": str(output), "format": file_format, "bytes": len(made.data), **made.verified, "facts": made.facts}
-    told |= {"card": str(beside)} if card else {}
+    facts = {"output": str(output), "format": file_format, "bytes": len(made.data), **made.verified, "facts": made.facts}
+    facts |= {"card": str(beside)} if card else {}
     lines = [made.compared, made.usage, *([f"{beside}: the model card"] if card else [])]
-    _show(told, lines, as_json=as_json)
+    _show(facts, lines, as_json=as_json)
 
 
 @app.command(epilog=examples("partrain diff runs/one runs/other", "partrain diff runs/mnist --workers"))

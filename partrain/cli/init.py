@@ -49,9 +49,9 @@ def init(
     from partrain.errors import InputMissing
     from partrain.inference.output import check
 
-    known = templates.names()
+    texts = templates.names()
     if listed:
-        print("\n".join(aligned(list(known.items()))))
+        print("\n".join(aligned(list(texts.items()))))
         return
     if output is not None:
         if job != Path("job.toml"):
@@ -61,9 +61,9 @@ def init(
         raise typer.BadParameter("give either --from or --template", param_hint="--from")
     if target is not None and source is None:
         raise typer.BadParameter("it belongs to --from", param_hint="--target")
-    if template is not None and template not in known:
-        near = did_you_mean(template, known)
-        advice = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+    if template is not None and template not in texts:
+        near = did_you_mean(template, texts)
+        advice = f"did you mean {near}?" if near else f"there are {', '.join(texts)}"
         raise typer.BadParameter(f"no template is called `{template}`: {advice}", param_hint="--template")
     if source is None:
         text = templates.text(template or templates.DEFAULT)

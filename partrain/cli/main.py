@@ -144,8 +144,8 @@ def main() -> None:
     except Exception as error:
         from partrain.system.surroundings import surroundings_failure
 
-        if known := surroundings_failure(error):
-            _exit_with(known)
+        if recognised := surroundings_failure(error):
+            _exit_with(recognised)
         traceback.print_exc()
         what = str(error).partition("\n")[0] if isinstance(error, Internal) else f"{type(error).__name__}: {error}"
         _print_failure("internal", INTERNAL, what)

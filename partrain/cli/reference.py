@@ -52,10 +52,10 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Explain a key of a job, a rule, a network, a data set, an optimizer, or an exit code."""
-    found = _codes(word) or _words(word) or _tables(word) or _keys(word)
-    if not found:
+    explanations = _codes(word) or _words(word) or _tables(word) or _keys(word)
+    if not explanations:
         raise UnknownWord(f"`{word}` is no key, name or exit code{_near(word)}")
-    print(json.dumps([content for _, content in found]) if as_json else "\n\n".join(text for text, _ in found))
+    print(json.dumps([content for _, content in explanations]) if as_json else "\n\n".join(text for text, _ in explanations))
 
 
 @app.command("ls", epilog=examples("partrain ls rules", "partrain ls models --json"))
@@ -99,11 +99,13 @@ def _codes(word: str) -> Explanations:
     from partrain import errors
 
     kinds = [
-        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Failure) and each is not Failure
+        error
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, Failure) and error is not Failure
     ]
-    found = [(kind.code, kind.name, (kind.__doc__ or "").partition("\n")[0]) for kind in kinds if hasattr(kind, "code")]
-    found += [(code, "", text) for code, text in ANSWERS.items()]
-    chosen = [row for row in found if word in (str(row[0]), row[1])]
+    rows = [(kind.code, kind.name, (kind.__doc__ or "").partition("\n")[0]) for kind in kinds if hasattr(kind, "code")]
+    rows += [(code, "", text) for code, text in ANSWERS.items()]
+    chosen = [row for row in rows if word in (str(row[0]), row[1])]
     return [
         (f"exit code {code}{f', error[{name}]' if name else ''}: {text}", {"code": code, "name": name, "text": text})
         for code, name, text in chosen
@@ -126,18 +128,18 @@ def _tables(word: str) -> Explanations:
     from partrain.job.reference import keys_of, named_tables
 
     tables = [table for key in TABLES.values() for table in named_tables(key) if table.name == word]
-    found: Explanations = []
-    for each in tables:
-        keys = list(keys_of(each.section, f"[{each.table}]"))
-        lines = [f"[{each.table}] {word}", "", each.text, ""]
+    explanations: Explanations = []
+    for named in tables:
+        keys = list(keys_of(named.section, f"[{named.table}]"))
+        lines = [f"[{named.table}] {word}", "", named.text, ""]
         lines += [f"  {key.key:<18} {_kind(key)}{_below(key.text)}" for key in keys]
-        found.append(
+        explanations.append(
             (
                 "\n".join(lines).rstrip(),
-                {"table": each.table, "name": word, "text": each.text, "keys": [key._asdict() for key in keys]},
+                {"table": named.table, "name": word, "text": named.text, "keys": [key._asdict() for key in keys]},
             )
         )
-    return found
+    return explanations
 
 
 def _keys(word: str) -> Explanations:
@@ -147,17 +149,17 @@ def _keys(word: str) -> Explanations:
     name = word.strip("[]")
     table, _, key = name.rpartition(".")
     keys = all_keys()
-    of_table = [each for each in keys if each.table.strip("[]") == name and not table]
+    of_table = [entry for entry in keys if entry.table.strip("[]") == name and not table]
     chosen = of_table or [
-        each for each in keys if each.key == key and (not table or each.table.strip("[]") == table.partition(".")[0])
+        entry for entry in keys if entry.key == key and (not table or entry.table.strip("[]") == table.partition(".")[0])
     ]
-    return [(_key_text(each), each._asdict()) for each in chosen]
+    return [(_key_text(entry), entry._asdict()) for entry in chosen]
 
 
-def _key_text(each: KeyDescription) -> str:
-    of = f"  ({', '.join(each.choices)})" if each.choices else ""
-    example = f"\n  example: {each.key} = {each.example}" if each.example else ""
-    return f"{each.table} {each.key}: {_kind(each)}{of}".strip() + _below(each.text, "  ") + example
+def _key_text(key: KeyDescription) -> str:
+    of = f"  ({', '.join(key.choices)})" if key.choices else ""
+    example = f"\n  example: {key.key} = {key.example}" if key.example else ""
+    return f"{key.table} {key.key}: {_kind(key)}{of}".strip() + _below(key.text, "  ") + example
 
 
 def _kind(key: KeyDescription) -> str:
@@ -173,7 +175,7 @@ def _near(word: str) -> str:
     from partrain.config.problems import did_you_mean
     from partrain.job.reference import all_keys, named_tables
 
-    names = {table.name for key in TABLES.values() for table in named_tables(key)} | {each.key for each in all_keys()}
+    names = {table.name for key in TABLES.values() for table in named_tables(key)} | {entry.key for entry in all_keys()}
     near = did_you_mean(word.rpartition(".")[2], sorted(names - {""}))
     return f"; did you mean `{near}`?" if near else "; `partrain ls rules` and the like list names"
 
@@ -183,8 +185,8 @@ def _named(key: str) -> list[tuple[str, str]]:
 
     own = {"model": "file.py:Class", "dataset": "file.py:Class"}.get(key, "")
 
-    def name(each: NamedTable) -> str:
-        return each.name or own or "your own"
+    def name(named: NamedTable) -> str:
+        return named.name or own or "your own"
 
     return [(name(table), table.text.partition("\n")[0]) for table in named_tables(key)]
 

@@ -48,21 +48,23 @@ def report(
     force = force or _is_report(output)
     check(output, force=force)
     sources = find([_folder(path) for path in runs], print_note)
-    found = _histories(sources.runs)
+    histories = _histories(sources.runs)
     answers = []
     if items:
         from partrain.report.items import answers_of
 
-        answers = [answers_of(run, trusted=trust_code, several=len(found) > 1) for run in found]
-    data = pages.page(found, sources, answers).encode("utf-8", "replace")
+        answers = [answers_of(run, trusted=trust_code, several=len(histories) > 1) for run in histories]
+    data = pages.page(histories, sources, answers).encode("utf-8", "replace")
     create(output, data, force=force)
-    said = verdict(found, sources.sweeps)
+    sentence = verdict(histories, sources.sweeps)
     if as_json:
         print(
-            json.dumps({"output": str(output), "bytes": len(data), "verdict": said, "runs": [str(run.folder) for run in found]})
+            json.dumps(
+                {"output": str(output), "bytes": len(data), "verdict": sentence, "runs": [str(run.folder) for run in histories]}
+            )
         )
     else:
-        print(f"{said}\n{output}: {len(data):,} bytes; open it in a browser")
+        print(f"{sentence}\n{output}: {len(data):,} bytes; open it in a browser")
 
 
 @app.command(
@@ -94,16 +96,18 @@ def plot(
     if output.suffix.lower() not in FORMATS:
         raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(FORMATS)}", param_hint="--output")
     check(output, force=force)
-    found = _histories(find([_folder(path) for path in runs], print_note).runs)
-    judged = dict.fromkeys(name for run in found for judgement in run.judgements for name in judgement.metrics)
+    histories = _histories(find([_folder(path) for path in runs], print_note).runs)
+    judged = dict.fromkeys(name for run in histories for judgement in run.judgements for name in judgement.metrics)
     if what not in FIGURES and what not in judged:
         near = did_you_mean(what, [*FIGURES, *judged])
         hint = f"did you mean `{near}`?" if near else f"it is one of {', '.join(dict.fromkeys([*FIGURES, *judged]))}"
         raise typer.BadParameter(f"no run judged `{what}`: {hint}", param_hint="--what")
-    data = draw(what, found, by, output.suffix.lower())
+    data = draw(what, histories, by, output.suffix.lower())
     create(output, data, force=force)
     if as_json:
-        print(json.dumps({"output": str(output), "bytes": len(data), "what": what, "runs": [str(run.folder) for run in found]}))
+        print(
+            json.dumps({"output": str(output), "bytes": len(data), "what": what, "runs": [str(run.folder) for run in histories]})
+        )
     else:
         print(f"{output}: {len(data):,} bytes")
 

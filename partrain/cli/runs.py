@@ -33,11 +33,11 @@ class RunsGroup(TyperGroup):
         return super().parse_args(ctx, args if commands or completed else [_DEFAULT, *args])
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             default = self.commands[_DEFAULT]
-            found += default.shell_complete(default.make_context(_DEFAULT, [], parent=ctx, resilient_parsing=True), incomplete)
-        return found
+            items += default.shell_complete(default.make_context(_DEFAULT, [], parent=ctx, resilient_parsing=True), incomplete)
+        return items
 
 
 app = typer.Typer(
@@ -87,8 +87,8 @@ def list_runs(
     runs = _selected(_runs_in(folder), filters or (), status or (), tag or (), sort)[:limit]
     settings = table.changed_settings(runs) if only_changed else {}
     if as_json:
-        found = [table.as_json(run, settings) for run in runs]
-        print(json.dumps({"folder": str(folder or RUNS), "runs": found}, default=str))
+        listed = [table.as_json(run, settings) for run in runs]
+        print(json.dumps({"folder": str(folder or RUNS), "runs": listed}, default=str))
         return
     if csv:
         from partrain.runs.listing import COLUMNS
@@ -110,15 +110,15 @@ def show(run: Run, *, as_json: Json = False, debug: Debug = False) -> None:
     from partrain.record.run_folder import KILLED, RunFolder
     from partrain.runs import removal, table
 
-    found = _run_at(run)
+    row = _run_at(run)
     if as_json:
-        workflow = removal.owner(found.folder)
-        more = {"workflow": str(workflow) if workflow else None, "checkpoints": table.checkpoint_names(found)}
-        print(json.dumps(table.as_json(found, {}) | more | {"summary": found.summary, "start": found.start}))
+        workflow = removal.owner(row.folder)
+        more = {"workflow": str(workflow) if workflow else None, "checkpoints": table.checkpoint_names(row)}
+        print(json.dumps(table.as_json(row, {}) | more | {"summary": row.summary, "start": row.start}))
         return
-    print("\n".join(table.describe(found)))
-    if found.columns["status"] in (KILLED, "stopped") and RunFolder(found.folder).checkpoint.exists():
-        print(f"to continue: partrain resume {found.folder}")
+    print("\n".join(table.describe(row)))
+    if row.columns["status"] in (KILLED, "stopped") and RunFolder(row.folder).checkpoint.exists():
+        print(f"to continue: partrain resume {row.folder}")
 
 
 @app.command(epilog=examples("partrain runs tag runs/mnist baseline", "partrain runs tag runs/mnist baseline --remove"))
@@ -133,15 +133,15 @@ def tag(
     """Tag a run. `gc` never removes a run with a tag."""
     from partrain.runs.tags import change_tags
 
-    found = _run_at(run)
+    row = _run_at(run)
     try:
-        tags = change_tags(found.folder, words, remove=remove)
+        tags = change_tags(row.folder, words, remove=remove)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="WORD") from None
     if as_json:
-        print(json.dumps({"name": found.name, "tags": tags}))
+        print(json.dumps({"name": row.name, "tags": tags}))
     else:
-        print(f"{found.name}: " + (f"tags {', '.join(tags)}" if tags else "no tags"))
+        print(f"{row.name}: " + (f"tags {', '.join(tags)}" if tags else "no tags"))
 
 
 @app.command(epilog=examples("partrain runs remove runs/mnist/2026-11-21T10-00-00", "partrain runs remove runs/mnist/* --yes"))
@@ -195,17 +195,17 @@ def gc(
     """
     from partrain.runs.removal import garbage
 
-    found = list(garbage(_runs_in(folder), keep, older_than))
-    total = sum(run.columns["size"] for run, _ in found)
-    if dry_run or not found:
+    removable = list(garbage(_runs_in(folder), keep, older_than))
+    total = sum(run.columns["size"] for run, _ in removable)
+    if dry_run or not removable:
         if as_json:
-            listed = [{"name": run.name, "reason": reason, "size": run.columns["size"]} for run, reason in found]
+            listed = [{"name": run.name, "reason": reason, "size": run.columns["size"]} for run, reason in removable]
             print(json.dumps({"dry_run": dry_run, "removed": [] if not dry_run else listed, "bytes": total if dry_run else 0}))
         else:
-            print("\n".join([*(f"{run.name}: {reason}" for run, reason in found), _total(found, total, "would free")]))
+            print("\n".join([*(f"{run.name}: {reason}" for run, reason in removable), _total(removable, total, "would free")]))
         return
-    _confirm([(run.name, reason) for run, reason in found], total, yes=yes, as_json=as_json)
-    _remove([run.folder for run, _ in found], as_json=as_json)
+    _confirm([(run.name, reason) for run, reason in removable], total, yes=yes, as_json=as_json)
+    _remove([run.folder for run, _ in removable], as_json=as_json)
 
 
 def _runs_in(folder: Path | None) -> list[ListedRun]:
@@ -219,10 +219,10 @@ def _run_at(path: Path) -> ListedRun:
     """Return the run of an argument; print which one it is if it stands for its newest run."""
     from partrain.runs.listing import run_at
 
-    found = run_at(path)
-    if found.folder not in (path, path.parent, path.parent.parent):
-        print_note(f"the newest run in {path}: {found.folder}")
-    return found
+    row = run_at(path)
+    if row.folder not in (path, path.parent, path.parent.parent):
+        print_note(f"the newest run in {path}: {row.folder}")
+    return row
 
 
 def _selected(
@@ -291,8 +291,8 @@ def _count(number: int) -> str:
     return counted(number, "run")
 
 
-def _misspelt(word: str, known: Any) -> bool:
+def _misspelt(word: str, words: Any) -> bool:
     """Tell if a word is a misspelt command rather than a folder."""
     from partrain.config.problems import did_you_mean
 
-    return "/" not in word and not word.startswith("-") and not Path(word).exists() and bool(did_you_mean(word, known))
+    return "/" not in word and not word.startswith("-") and not Path(word).exists() and bool(did_you_mean(word, words))

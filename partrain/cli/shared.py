@@ -44,5 +44,5 @@ def print_note(text: str) -> None:
 
 def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:
     """Check that at most one form of output is asked for."""
-    if given := [flag for flag, on in (("--md", markdown), ("--csv", csv), ("--json", as_json)) if on][1:]:
-        raise typer.BadParameter("give one of --md, --csv and --json", param_hint=given[0])
+    if flags := [flag for flag, on in (("--md", markdown), ("--csv", csv), ("--json", as_json)) if on][1:]:
+        raise typer.BadParameter("give one of --md, --csv and --json", param_hint=flags[0])

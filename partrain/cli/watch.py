@@ -38,13 +38,13 @@ def watch(
 
         from partrain.watch.once import document, once_lines, read_once
 
-        found = read_once(root)
+        watched = read_once(root)
         if as_json:
-            print(json.dumps(document(found)))
+            print(json.dumps(document(watched)))
             return
         width, height = shutil.get_terminal_size()
         unicode = "utf" in (sys.stdout.encoding or "").lower()
-        print("\n".join(once_lines(found, time.time(), width, height, unicode=unicode)))
+        print("\n".join(once_lines(watched, time.time(), width, height, unicode=unicode)))
         return
     from partrain.watch.start import show
 

@@ -43,22 +43,22 @@ NOT_STEPS = ("run", "resume")
 
 def commands(parts: Sequence[typer.Typer]) -> Commands:
     """Return the commands that a step may run, from the definition of the command line. A step that trains has a `job`."""
-    found: dict[str, CommandSpec] = {}
+    specs: dict[str, CommandSpec] = {}
     for part in parts:
         group = part.info.name if isinstance(part.info.name, str) else ""
         for command in part.registered_commands if group not in NO_STEPS_IN else ():
             assert command.callback
             name = f"{group} {command.name or command.callback.__name__.replace('_', '-')}".strip()
             if name not in NOT_STEPS:
-                found[name] = _spec(tuple(name.split()), command.callback)
-    return found
+                specs[name] = _spec(tuple(name.split()), command.callback)
+    return specs
 
 
 def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
     """Describe a command by the parameters of its function."""
     from partrain.workflow.commands import CommandSpec, Kind, Parameter
 
-    defaults = {name: each.default for name, each in signature(function).parameters.items()}
+    defaults = {name: parameter.default for name, parameter in signature(function).parameters.items()}
     parameters = []
     for name, hint in get_type_hints(function, include_extras=True).items():
         if name in ("return", "debug", "context"):
@@ -227,9 +227,9 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
     print(f"{folder}: {', '.join(counts)} in {seconds_text(seconds)}")
     if not ran and all(state.status == "unchanged" for state in states):
         print("nothing to do: no step and nothing that a step depends on has changed")
-    for each in states:
-        if each.status == "failed":
-            print(f"partrain: error[step-failed]: {each.name}: {each.note}", file=sys.stderr)
+    for step in states:
+        if step.status == "failed":
+            print(f"partrain: error[step-failed]: {step.name}: {step.note}", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
         print("stopped; the same command goes on where each step stands", file=sys.stderr)
 

@@ -249,33 +249,33 @@ class Session:
             self._link.send(torch.tensor([number], dtype=torch.float64), *vectors)
             self._link.finish()
 
-    def _do(self, verb: str, one: float, two: float, three: float) -> tuple[float, *tuple[Tensor, ...]]:
+    def _do(self, verb: str, first: float, second: float, third: float) -> tuple[float, *tuple[Tensor, ...]]:
         """Execute a request and return its answer: a number, then vectors."""
         match verb:
             case "open":
-                self._message = int(three)
-                self._commons = self._server.center_client(self._rank, int(one), int(two), self._message)
+                self._message = int(third)
+                self._commons = self._server.center_client(self._rank, int(first), int(second), self._message)
             case "begin":
                 self._commons.begin()
                 self._server.notify_all()
             case "claim":
-                granted = self._commons.claim(int(one))
+                granted = self._commons.claim(int(first))
                 self._server.notify_all()
                 return (float(granted),)
             case "wait_for_slowest":
                 try:
-                    self._commons.wait_for_slowest(int(one))
+                    self._commons.wait_for_slowest(int(first))
                 except TimeoutError:
                     return (0.0,)
                 return (1.0,)
             case "pull":
                 return 0.0, self._commons.pull()
             case "push":
-                delta, *base = self._given(int(two), self._commons.vectors.shape[1])
-                return (float(self._commons.push(delta, base[0] if base else None, one)),)
+                delta, *base = self._given(int(second), self._commons.vectors.shape[1])
+                return (float(self._commons.push(delta, base[0] if base else None, first)),)
             case "send":
                 (x,) = self._given(1, self._message)
-                self._commons.send(x, one, int(two))
+                self._commons.send(x, first, int(second))
             case "receive":
                 total, share = self._commons.receive()
                 return (share, total) if share else (0.0,)

@@ -91,7 +91,7 @@ class ArenaGroup:
         rows: Sequence[Tensor],
         scratch: int,
         transport: Transport,
-        commons: CenterClient | None = None,
+        center: CenterClient | None = None,
         members: range | None = None,
         *,
         exact: bool = True,
@@ -115,7 +115,7 @@ class ArenaGroup:
         """|x - mean|, of this worker's own x (d,); NaN if not measured."""
         self.bytes = 0
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
-        self.center_client = commons or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
+        self.center_client = center or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
         """This worker's access to the center and the inboxes."""
         self.center = self.center_client.vectors
         self._exchanges = 0
@@ -208,8 +208,10 @@ class ArenaGroup:
         span = slice(self._scratch, self._scratch + d)
         mine = range(self.rank - self.members.start, self.size, len(self.members))
         messages, weights = self._messages(message, mine, 1.0 if weight is None else weight, exclusive=True)
-        for peer, one in zip(mine, messages, strict=True):
-            read(one, d).put(self._rows[peer][span])  # overwrites the message, which only this worker of the machine reads
+        for peer, peer_message in zip(mine, messages, strict=True):
+            read(peer_message, d).put(
+                self._rows[peer][span]
+            )  # overwrites the message, which only this worker of the machine reads
         some_weight(weights)
         self._local_barrier()
         part = self._own_part(slice(span.start * self._row.itemsize, span.stop * self._row.itemsize))
@@ -226,8 +228,8 @@ class ArenaGroup:
         self.bytes += message.numel() * (self.size > 1)
         padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # a multiple of every itemsize; a message has at least 1 byte
         padded[: message.numel()] = message
-        got = [one[: lengths[peer]] for peer, one in zip(peers, self._read(padded, peers, exclusive=exclusive), strict=True)]
-        return got, [each for _, each in headers]
+        got = [row[: lengths[peer]] for peer, row in zip(peers, self._read(padded, peers, exclusive=exclusive), strict=True)]
+        return got, [header for _, header in headers]
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         if self.size == 1:
@@ -358,7 +360,7 @@ def some_weight(weights: list[float]) -> list[float]:
 def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
     """Split an array of 8-byte words, whose first index is the rank, into the bytes of each worker."""
     own = [torch.from_numpy(words[rank : rank + 1]) for rank in range(len(words))]
-    return [one.as_strided((one.numel(),), (1,)).view(torch.uint8) for one in own]
+    return [tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8) for tensor in own]
 
 
 def _norm(x: Tensor) -> float:

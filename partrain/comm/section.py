@@ -46,8 +46,8 @@ class TransportSection(Section):
         """Return the transport on one machine, or between this `machine` and others."""
         if machine is None:
             module, _, name = TRANSPORTS[self.kind].partition(":")
-            found: type[BaseTransport] = getattr(import_module(module), name)
-            return found
+            transport: type[BaseTransport] = getattr(import_module(module), name)
+            return transport
         from partrain.comm.distributed import DistributedTransport  # imports torch
 
         return DistributedTransport

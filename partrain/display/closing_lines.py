@@ -59,12 +59,12 @@ def closing_lines(
     lines.append(f"results: {shlex.quote(str(folder))}")
     if checkpoint is None:
         return lines
-    here = checkpoint.absolute().is_relative_to(folder.absolute())
+    inside = checkpoint.absolute().is_relative_to(folder.absolute())
     file, trust = shlex.quote(str(checkpoint)), " --trust-code"
     path, best_path = file + trust * trust_to_evaluate, f"{shlex.quote(str(folder))} --best{trust * trust_to_evaluate}"
-    into = "" if here else f" --out {shlex.quote(str(folder))}"
-    lines += [] if here else [f"nothing was added to {file}"]
-    further = "".join(f" --until {shlex.quote(each)}" for each in until or _until(content, stop or {}))
+    into = "" if inside else f" --out {shlex.quote(str(folder))}"
+    lines += [] if inside else [f"nothing was added to {file}"]
+    further = "".join(f" --until {shlex.quote(condition)}" for condition in until or _until(content, stop or {}))
     again = content["status"] == "diverged"  # it would diverge again
     onward = [] if spent or again else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}"]
     export = [] if own_code else [f"  partrain export {file} --format safetensors --output network.safetensors"]

@@ -204,7 +204,7 @@ def first_line(start: StartEvent) -> str:
     """Describe a run that begins: what trains where, towards what."""
     devices = Counter(worker["device"] for worker in start.workers)
     workers = " and ".join(f"{many} {device} {plural('worker', many)}" for device, many in devices.items())
-    goals = " or ".join(f"{each.name} {each.goal:,}" for each in conditions_of(start.stop))
+    goals = " or ".join(f"{condition.name} {condition.goal:,}" for condition in conditions_of(start.stop))
     further = "" if start.resumed_from is None else f"continues after round {start.resumed_from:,}, "
     return f"{start.name}: {workers}, rule {start.rule}, {start.parameters:,} parameters; {further}until {goals}"
 

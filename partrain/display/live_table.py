@@ -209,7 +209,7 @@ def facts_line(label: str, facts: Sequence[str], dot: str) -> Line:
 
 def printable(text: str) -> str:
     """Put a text on one line, in characters of known width: it may come from any exception."""
-    plain = "".join(each if each.isprintable() else " " for each in text)
+    plain = "".join(char if char.isprintable() else " " for char in text)
     return plain.encode("ascii", "backslashreplace").decode()
 
 

@@ -99,5 +99,5 @@ def summary_html(summary: Mapping[str, Any], folder: object) -> str:
     if len(workers) > MOST:
         rows.append(("", f"and {len(workers) - MOST} more workers"))
     rows.append(("folder", str(folder)))
-    texts = aligned([(label, "".join(each if each.isprintable() else " " for each in text)) for label, text in rows if text])
+    texts = aligned([(label, "".join(char if char.isprintable() else " " for char in text)) for label, text in rows if text])
     return rendered([[(text, "")] for text in texts])["text/html"]

@@ -37,8 +37,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None 
     for part in parts:
         chosen = [0, *part]
         lines += [""] * bool(lines)
-        lines += _ruled([head[each] for each in chosen], [[row[each] for each in chosen] for row in rows],
-                        [widths[each] for each in chosen])  # fmt: skip
+        lines += _ruled([head[name] for name in chosen], [[row[name] for name in chosen] for row in rows],
+                        [widths[name] for name in chosen])  # fmt: skip
     return lines
 
 
@@ -73,7 +73,7 @@ def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
     """Group the columns behind the first into tables that fit the width."""
     parts: list[list[int]] = [[]]
     for column in range(1, len(widths)):
-        if parts[-1] and widths[0] + sum(2 + widths[each] for each in [*parts[-1], column]) > width:
+        if parts[-1] and widths[0] + sum(2 + widths[name] for name in [*parts[-1], column]) > width:
             parts.append([])
         parts[-1].append(column)
     return parts

@@ -101,8 +101,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         dataset = {"inputs": inputs, "targets": targets, "standardise": self.standardise, "validation": held}
         dataset |= {"stratify": True} if stratify and held else {}
         dataset |= {"standardise_target": True} if KINDS[self._task].targets == "numbers" else {}
-        given = objects.given(self._model(), dataset)
-        tables = given.tables | {
+        objects_given = objects.given(self._model(), dataset)
+        tables = objects_given.tables | {
             "name": type(self).__name__,
             "workers": self.workers,
             "stop": {"rounds": self.rounds} | ({"patience": self.patience, "judge_every": 1} if held else {}),
@@ -113,7 +113,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         }
         with tempfile.TemporaryDirectory(prefix="partrain-") as folder:
             warn = session.warn if self.verbose else _ignore
-            trained = train_given(tables, given, Path(folder) / "run", show=self.verbose, warn=warn)
+            trained = train_given(tables, objects_given, Path(folder) / "run", show=self.verbose, warn=warn)
             self.network_ = trained.network
         self.network_.module.double()  # answers then do not depend on how many items are asked for at once
         self.summary_, self.history_, self.n_iter_ = trained.summary, trained.history, int(trained.summary["rounds"])

@@ -39,11 +39,11 @@ class MLflowHook(ScalarHook):
         self._followed, self._metrics, self._sent, self._ended = run, list[Metric](), 0.0, False
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (run.folder / "mlruns").as_uri())
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or str(run.job.get("name", run.folder.name)))
-        found = self._client.search_runs([experiment], f"tags.`{ID}` = '{run.id}'", max_results=1)
-        self.replay = not found
+        matches = self._client.search_runs([experiment], f"tags.`{ID}` = '{run.id}'", max_results=1)
+        self.replay = not matches
         """MLflow does not know the run: log the rows of earlier sessions now."""
         texts, began = {ID: run.id}, int(run.started * 1000)
-        created = found[0] if found else self._client.create_run(experiment, began, texts, run_name=run.folder.name)
+        created = matches[0] if matches else self._client.create_run(experiment, began, texts, run_name=run.folder.name)
         self._run, self._params = created.info.run_id, dict(created.data.params)
         self._client.update_run(self._run, status="RUNNING")
 
@@ -90,11 +90,11 @@ class MLflowHook(ScalarHook):
 
     def _experiment(self, name: str) -> str:
         """Return the experiment's id; create it if it is new."""
-        if (found := self._client.get_experiment_by_name(name)) is None:
+        if (experiment := self._client.get_experiment_by_name(name)) is None:
             try:
                 return str(self._client.create_experiment(name))
             except MlflowException:  # another run has created it meanwhile
-                found = self._client.get_experiment_by_name(name)
-                if found is None:
+                experiment = self._client.get_experiment_by_name(name)
+                if experiment is None:
                     raise
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)

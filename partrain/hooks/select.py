@@ -18,19 +18,19 @@ OURS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "pro
 def find_hooks(names: Iterable[str]) -> list[EntryPoint]:
     """Find hooks by name, each once. Raises ValueError if one is unknown, or if the package that it needs is missing."""
     names = list(dict.fromkeys(names))
-    known = known_hooks() if names else {}
+    plugins = known_hooks() if names else {}
     for name in names:
-        if name == "prometheus" and name not in known:
+        if name == "prometheus" and name not in plugins:
             raise ValueError("Prometheus fetches its numbers: give --metrics-port instead")
-        if name in OURS and name not in known:
+        if name in OURS and name not in plugins:
             raise ValueError(
                 f"the installed partrain does not declare `{name}`: its code is newer than its installation; install it again"
             )
-        if name not in known:
-            raise ValueError(f"there is no hook `{name}`; known: {', '.join(sorted(known)) or 'none'}")
-        if known[name].value.startswith("partrain."):
+        if name not in plugins:
+            raise ValueError(f"there is no hook `{name}`; known: {', '.join(sorted(plugins)) or 'none'}")
+        if plugins[name].value.startswith("partrain."):
             require(name)
-    return [known[name] for name in names]
+    return [plugins[name] for name in names]
 
 
 def known_hooks() -> dict[str, EntryPoint]:

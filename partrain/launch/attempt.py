@@ -190,7 +190,7 @@ class Attempt:
                 raise WorkersLost(f"{self._machine.center(~rank)} {describe_exit(code)}")
             return
         (ranks,) = [ranks for ranks in self.job.transport.ranks_by_process(self.members) if rank in ranks]
-        if any(one not in self.done for one in ranks):
+        if any(rank not in self.done for rank in ranks):
             device = self.plan.shares[rank].spec.device
             raise WorkersLost(f"worker {rank} ({device}) {describe_exit(code)}", rank=rank)
 

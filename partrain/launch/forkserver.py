@@ -146,13 +146,13 @@ def shared() -> SharedForkserver:
     return {name: getattr(_server, name) for name in names if hasattr(_server, name)}
 
 
-def adopt(given: SharedForkserver) -> None:
+def adopt(shared: SharedForkserver) -> None:
     """Use the forkserver that forked this process for its children too, which saves them an import of torch.
 
     Multiprocessing supports this but for the address: it would start another forkserver. Both processes end with the forkserver.
     """
     global _adopted
-    for name, value in given.items():
+    for name, value in shared.items():
         setattr(_server, name, value)
     _server.ensure_running = lambda: None
     _adopted = True

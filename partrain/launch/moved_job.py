@@ -34,8 +34,8 @@ def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable
         note(f"[stop] of {file} is left aside: that of the checkpoint holds, and --until moves it")
         tables = {name: table for name, table in source.data.items() if name != "stop"}
         source = TomlSource.parse(as_toml(tables | ({"stop": before["stop"]} if "stop" in before else {})), str(file))
-    if found := next(_differences(before, source.data), None):
-        key, stored, now = found
+    if difference := next(_differences(before, source.data), None):
+        key, stored, now = difference
         raise BadJob(
             f"{file}: `{key}` is {now}, in the checkpoint {stored}: only paths may differ; begin with the run folder's job.toml, "
             "and change the paths"
@@ -57,8 +57,8 @@ def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[
             if not (path == ("dataset",) and _is_path(key, before)) and (*path, key) != ("model", "from"):
                 yield from _differences(before.get(key), now.get(key), (*path, key))
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now, strict=True)):
-            yield from _differences(one, other, (*path, str(number)))
+        for number, (value, other) in enumerate(zip(before, now, strict=True)):
+            yield from _differences(value, other, (*path, str(number)))
     elif before != now or isinstance(before, bool) != isinstance(now, bool):
         yield ".".join(path), _shown(before), _shown(now)
 

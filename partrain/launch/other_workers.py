@@ -47,9 +47,9 @@ def shared_out(arrays: dict[str, NDArray[Any]], size: int) -> dict[str, NDArray[
         shared[f"workers/{rank}/counts"] = own
         if "stream" in parts:  # no shard is what it was: all begin with a pass that no worker has begun
             shared[f"workers/{rank}/stream"] = np.array([next_pass(arrays), 0, 0], counts.dtype)
-        for name, each in parts.items():
+        for name, by_rank in parts.items():
             if name.split("/")[0] in ("params", "optimizer", "buffers"):
-                shared[f"workers/{rank}/{name}"] = _mean([each[one] for one in sorted(each)])
+                shared[f"workers/{rank}/{name}"] = _mean([by_rank[source] for source in sorted(by_rank)])
     return shared
 
 

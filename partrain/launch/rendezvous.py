@@ -125,31 +125,31 @@ def meet(machine: Machine) -> Machine:
     """
     if machine.serves and not machine.number:
         serve_store(machine.port)
-    store, own, known = machine.store(of_all_attempts=True), secrets.token_hex(8), _noted_run_folder(machine)
+    store, own, former = machine.store(of_all_attempts=True), secrets.token_hex(8), _noted_run_folder(machine)
     deadline = time.monotonic() + machine.timeout_s
     if machine.number:
         store.set(f"hello/{machine.number}", own)
         while not store.check([f"welcome/{own}"]):
             _wait(deadline, "the first machine", machine)
         attempt = store.get(f"welcome/{own}").decode()
-        store.set(f"{attempt}/here/{machine.number}", known)
+        store.set(f"{attempt}/here/{machine.number}", former)
         while not store.check([f"{attempt}/former"]):
             _wait(deadline, "another machine", machine)
-        known = store.get(f"{attempt}/former").decode()
-        return replace(machine, attempt=attempt, former=Path(known) if known else None)
+        former = store.get(f"{attempt}/former").decode()
+        return replace(machine, attempt=attempt, former=Path(former) if former else None)
     missing = dict.fromkeys(range(1, machine.count), "")
     while missing:
         for number, welcomed in list(missing.items()):
             if store.check([f"{own}/here/{number}"]):
-                known = known or store.get(f"{own}/here/{number}").decode()
+                former = former or store.get(f"{own}/here/{number}").decode()
                 del missing[number]
             elif store.check([f"hello/{number}"]) and (name := store.get(f"hello/{number}").decode()) != welcomed:
                 store.set(f"welcome/{name}", own)
                 missing[number] = name
         if missing:
             _wait(deadline, f"machine {min(missing)}", machine)
-    store.set(f"{own}/former", known)
-    return replace(machine, attempt=own, former=Path(known) if known else None)
+    store.set(f"{own}/former", former)
+    return replace(machine, attempt=own, former=Path(former) if former else None)
 
 
 def part(machine: Machine) -> None:

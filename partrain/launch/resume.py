@@ -78,7 +78,7 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     The user then wants the run to go on to that limit.
     """
     progress, stop = manifest_of(content).progress, loaded.job.stop
-    named = {each.partition("=")[0].strip() for each in until}
+    named = {condition.partition("=")[0].strip() for condition in until}
     ends = {
         condition.name.partition(".")[0]
         for condition in stop.conditions()
@@ -104,8 +104,8 @@ def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -
 
 def _trained(folder: Path | None, number: int) -> float:
     """Read the training seconds of a run that ended with this round; 0 if they are unknown."""
-    told = list(RunFolder(folder).events()) if folder else []
-    last = told[-1] if told else None
+    all_events = list(RunFolder(folder).events()) if folder else []
+    last = all_events[-1] if all_events else None
     return float(last.seconds["train"]) if isinstance(last, EndEvent) and last.round == number else 0.0
 
 
@@ -122,8 +122,8 @@ def finish_interrupted_run(
     """
     with locked(folder):
         check_same_run(content, folder)
-        told = list(RunFolder(folder).events())
-        ended = told and isinstance(told[-1], EndEvent) and told[-1].status in COMPLETED
+        all_events = list(RunFolder(folder).events())
+        ended = all_events and isinstance(all_events[-1], EndEvent) and all_events[-1].status in COMPLETED
         if ended and (folder / SUMMARY).exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
@@ -194,12 +194,12 @@ def recorded_caps(path: Path, after_round: int) -> list[list[int]]:
 
     The resumed run repeats these rounds. By round, then by rank; rounds that not all workers have finished are left out.
     """
-    found: dict[int, dict[int, int]] = {}
+    by_round: dict[int, dict[int, int]] = {}
     for event in read_events(path) if path.exists() else ():
         if isinstance(event, RoundEvent) and event.record.round > after_round and math.isfinite(event.record.cap):
-            found.setdefault(event.record.round, {})[event.rank] = int(event.record.cap)
-    workers, rows = max(map(len, found.values()), default=0), list[list[int]]()
-    while len(caps := found.get(after_round + 1 + len(rows), {})) == workers > 0:
+            by_round.setdefault(event.record.round, {})[event.rank] = int(event.record.cap)
+    workers, rows = max(map(len, by_round.values()), default=0), list[list[int]]()
+    while len(caps := by_round.get(after_round + 1 + len(rows), {})) == workers > 0:
         rows.append([caps[rank] for rank in sorted(caps)])
     return rows
 

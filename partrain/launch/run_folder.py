@@ -49,7 +49,7 @@ def new_folder(out: Path | None, name: str) -> NewFolder:
             )
         if theirs := [name for name in FILES if (folder / name).exists() and not (folder / CHECKPOINTS).is_dir()]:
             raise CannotCreate(f"{folder / theirs[0]} is not of a run, and would be replaced; give --out another folder")
-        made = next((each for each in reversed([folder, *folder.parents]) if not each.exists()), None)
+        made = next((ancestor for ancestor in reversed([folder, *folder.parents]) if not ancestor.exists()), None)
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         if (folder / CHECKPOINTS).is_symlink():
             raise CannotCreate(f"{folder / CHECKPOINTS} is a link, which is not followed; give --out another folder")
@@ -73,14 +73,14 @@ def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
 
 def _discard(folder: Path, made: Path | None) -> None:
     files, ours = RunFolder(folder), {CHECKPOINTS, JOB, EVENTS, SUMMARY, SIGNATURES}
-    if not {each.name for each in folder.iterdir()} <= ours or any(files.checkpoints.iterdir()) or files.start:
+    if not {path.name for path in folder.iterdir()} <= ours or any(files.checkpoints.iterdir()) or files.start:
         return
     for name in ours - {CHECKPOINTS}:
         (folder / name).unlink(missing_ok=True)
     files.checkpoints.rmdir()
-    for each in (folder, *folder.parents) if made else ():
-        each.rmdir()
-        if each == made:
+    for ancestor in (folder, *folder.parents) if made else ():
+        ancestor.rmdir()
+        if ancestor == made:
             return
 
 

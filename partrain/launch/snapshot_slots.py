@@ -133,7 +133,7 @@ class SnapshotSlots:
     def _grant(self) -> None:
         if self._granted is not None:
             return
-        used = {one.slot for one in (*self._waiting, self.writing, self.newest) if one}
+        used = {holder.slot for holder in (*self._waiting, self.writing, self.newest) if holder}
         self._granted = next((slot for slot in range(SLOTS) if slot not in used), None)
         if self._granted is not None:
             self._arena.put("granted", self._granted + 1)

@@ -38,12 +38,12 @@ def remark(job: Job, dataset: Dataset) -> str:
 
 def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
     """Resolve the weights; None if the job sets none. Raises WrongValue if a class has no item to balance."""
-    given = job.task.class_weights if isinstance(job.task, BuiltinTask) else None
-    if given is None:
+    weights = job.task.class_weights if isinstance(job.task, BuiltinTask) else None
+    if weights is None:
         return None
     count, names = dataset.outputs, [str(name) for name in dataset.codec.get("classes") or range(dataset.outputs)]
-    if given != "balanced":
-        return given if isinstance(given, list) else [given.get(name, 1.0) for name in names]
+    if weights != "balanced":
+        return weights if isinstance(weights, list) else [weights.get(name, 1.0) for name in names]
     training = _training_items(job, dataset)
     labels = dataset.targets[training].ravel()
     if dataset.kind.targets == "label maps" and isinstance(job.task, BuiltinTask):

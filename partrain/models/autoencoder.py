@@ -74,7 +74,7 @@ def _with_activations(section: Autoencoder, layers: list[nn.Module]) -> list[nn.
     result: list[nn.Module] = []
     for layer in layers:
         result.append(layer)
-        if any(layer is one for one in activated):
+        if any(layer is other for other in activated):
             if section.batch_norm:
                 result.append(_norm(layer))
             result.append(ACTIVATIONS[section.activation]())

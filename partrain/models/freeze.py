@@ -63,7 +63,11 @@ def _without_training(module: nn.Module, patterns: list[str]) -> Iterator[nn.Mod
             continue
         own = list(part.parameters(recurse=False))
         statistics = f"{name}.running_mean"
-        if not any(one.requires_grad for one in own) if own else any(fnmatchcase(statistics, pattern) for pattern in patterns):
+        if (
+            not any(parameter.requires_grad for parameter in own)
+            if own
+            else any(fnmatchcase(statistics, pattern) for pattern in patterns)
+        ):
             yield part
 
 

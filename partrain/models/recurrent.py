@@ -37,10 +37,10 @@ class RecurrentNetwork(nn.Module):
 
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Answer items (b, L, ...). `lengths` (b,): steps of each that are no padding; the layers never see the others."""
-        given = self.embedding(items)
+        embedded = self.embedding(items)
         if lengths is not None:
-            given = pack_padded_sequence(given, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.layers(given)
+            embedded = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.layers(embedded)
         if self.each and lengths is not None:
             states, _ = pad_packed_sequence(states, batch_first=True, total_length=items.shape[1])
         if not self.each:

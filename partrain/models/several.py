@@ -44,15 +44,15 @@ def take_several(module: nn.Module, name: str, interface: Interface) -> None:
 
 def zeros(interface: Interface, count: int, dtype: torch.dtype) -> Any:
     """Return inputs of `count` items of zeros, of the full length."""
-    found: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     for part in interface.parts:
         kind = torch.int64 if part.dtype == "int64" else dtype
-        found[part.name or str(len(found))] = torch.zeros(count, *part.shape, dtype=kind)
+        inputs[part.name or str(len(inputs))] = torch.zeros(count, *part.shape, dtype=kind)
     for part in interface.parts:
         if part.counts_lengths:
-            padded = [one for one in interface.parts if part.name in (LENGTHS, f"{one.name}_{LENGTHS}")]
-            found[part.name] += padded[0].shape[0]
-    return found if interface.parts[0].name else tuple(found.values())
+            padded = [padded_part for padded_part in interface.parts if part.name in (LENGTHS, f"{padded_part.name}_{LENGTHS}")]
+            inputs[part.name] += padded[0].shape[0]
+    return inputs if interface.parts[0].name else tuple(inputs.values())
 
 
 def _takes_one(signature: inspect.Signature) -> bool:

@@ -73,7 +73,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
     """
     renamed = _renamed(_tensors(stored, file), section.rename, file)
     if section.starts_published:
-        renamed = {_DENSE_LAYER.sub(r"\1\2", name): one for name, one in renamed.items()}
+        renamed = {_DENSE_LAYER.sub(r"\1\2", name): tensor for name, tensor in renamed.items()}
     rows = match(module, renamed, section.start_exceptions, file)
     if section.starts_published:
         rows = [_published(row, outputs) for row in rows]
@@ -90,7 +90,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
 
 def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str], file: str) -> list[ArrayMatch]:
     """Compare the arrays of a network with those of a file, name by name. Raises WrongValue for a pattern that matches nothing."""
-    arrays = {name: one for name, one in module.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
+    arrays = {name: value for name, value in module.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
     for number, pattern in enumerate(exceptions):
         if not any(fnmatchcase(name, pattern) for name in arrays):
             names = [*list(arrays)[:MAX_NAMES], *(["..."] if len(arrays) > MAX_NAMES else [])]
@@ -100,20 +100,20 @@ def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str]
     def named(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in exceptions)
 
-    kept = {id(one) for name, one in arrays.items() if named(name)}
-    given = {id(one) for name, one in arrays.items() if name in stored and stored[name].shape == one.shape}
+    kept = {id(parameter) for name, parameter in arrays.items() if named(name)}
+    covered = {id(parameter) for name, parameter in arrays.items() if name in stored and stored[name].shape == parameter.shape}
     rows = []
-    for name, here in arrays.items():
-        there = stored.get(name)
-        if id(here) in kept:  # both names of a tied parameter count, as in `freeze`
+    for name, tensor in arrays.items():
+        stored_tensor = stored.get(name)
+        if id(tensor) in kept:  # both names of a tied parameter count, as in `freeze`
             state = EXCEPTED
-        elif there is None:  # formats without shared tensors store a tied parameter under one of its names
+        elif stored_tensor is None:  # formats without shared tensors store a tied parameter under one of its names
             owner, _, own = name.rpartition(".")
             uncounted = own == "num_batches_tracked" and f"{owner}.running_mean" in stored  # as files were before torch 0.4.1
-            state = MATCHED if id(here) in given else COUNT if uncounted else MISSING
+            state = MATCHED if id(tensor) in covered else COUNT if uncounted else MISSING
         else:
-            state = SHAPE if here.shape != there.shape else TYPE if not _convertible(there, here) else MATCHED
-        rows.append(ArrayMatch(name, here, there, state))
+            state = SHAPE if tensor.shape != stored_tensor.shape else TYPE if not _convertible(stored_tensor, tensor) else MATCHED
+        rows.append(ArrayMatch(name, tensor, stored_tensor, state))
     others = [name for name in stored if name not in arrays]
     return rows + [ArrayMatch(name, None, stored[name], EXCEPTED if named(name) else LEFT_OVER) for name in others]
 
@@ -130,53 +130,53 @@ def _published(row: ArrayMatch, outputs: int | None) -> ArrayMatch:
 
 def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
     """Return the entries of a state dict, all of which must be tensors."""
-    if inner := [name for name, one in stored.items() if isinstance(one, Mapping)]:
+    if inner := [name for name, value in stored.items() if isinstance(value, Mapping)]:
         advice = f'write that table to a file of its own: torch.save(torch.load(FILE)["{inner[0]}"], "weights.pt")'
         raise WrongValue(Finding(FROM, f"{file} holds no state dict, but tables such as `{inner[0]}`", advice))
-    if other := [name for name, one in stored.items() if not isinstance(one, Tensor)]:
+    if other := [name for name, value in stored.items() if not isinstance(value, Tensor)]:
         raise WrongValue(Finding(FROM, f"{file}: `{other[0]}` is no tensor", "save the state dict of a network"))
-    return {name: one for name, one in stored.items() if isinstance(one, Tensor)}
+    return {name: value for name, value in stored.items() if isinstance(value, Tensor)}
 
 
 def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: str) -> dict[str, Tensor]:
     """Replace prefixes of names. Raises WrongValue for a prefix that no name has, and for names that become equal."""
     parts = {old.rstrip("."): new.rstrip(".") for old, new in prefixes.items()}
     used: set[str] = set()
-    found: dict[str, Tensor] = {}
+    by_name: dict[str, Tensor] = {}
     origin: dict[str, str] = {}
-    for name, one in stored.items():
+    for name, tensor in stored.items():
         fitting = [old for old in parts if not old or name == old or name.startswith(f"{old}.")]
         new = name
         if fitting:
             used.update(fitting)
             old = max(fitting, key=len)
             new = ".".join(part for part in (parts[old], name[len(old) :].lstrip(".")) if part)
-        if new in found:
+        if new in by_name:
             what = f"`{origin[new]}` and `{name}` of {file} would both be called `{new}`"
             raise WrongValue(Finding(("model", "rename"), what))
-        found[new], origin[new] = one, name
+        by_name[new], origin[new] = tensor, name
     if idle := [old for old in parts if old not in used]:
         depth = idle[0].count(".") + 1
         near = did_you_mean(idle[0], dict.fromkeys(".".join(name.split(".")[:depth]) for name in stored))
-        given = next(old for old in prefixes if old.rstrip(".") == idle[0])
+        prefix = next(old for old in prefixes if old.rstrip(".") == idle[0])
         what = f"no name in {file} begins with `{idle[0]}`"
-        raise WrongValue(Finding(("model", "rename", given), what, f"did you mean `{near}`?" if near else "", at="key"))
-    return found
+        raise WrongValue(Finding(("model", "rename", prefix), what, f"did you mean `{near}`?" if near else "", at="key"))
+    return by_name
 
 
-def _convertible(there: Tensor, here: Tensor) -> bool:
+def _convertible(source: Tensor, target: Tensor) -> bool:
     """Tell if a type can become the network's: floats become floats of any width, integers and booleans integers."""
-    return there.is_floating_point() == here.is_floating_point() and there.is_complex() == here.is_complex()
+    return source.is_floating_point() == target.is_floating_point() and source.is_complex() == target.is_complex()
 
 
-def _copy(here: Tensor, there: Tensor, name: str, file: str) -> None:
+def _copy(target: Tensor, source: Tensor, name: str, file: str) -> None:
     """Overwrite an array: integers exactly, parameters by finite numbers. Raises WrongValue where that is impossible."""
-    values = there.to(here.dtype)
-    if not here.is_floating_point() and not torch.equal(values.to(there.dtype), there):
-        raise WrongValue(Finding(FROM, f"{file}: `{name}` holds integers that {here.dtype} cannot"))
-    if isinstance(here, nn.Parameter) and not torch.isfinite(values).all():
-        raise WrongValue(Finding(FROM, f"{file}: parameter `{name}` holds numbers that are not finite in {here.dtype}"))
-    here.copy_(values)
+    values = source.to(target.dtype)
+    if not target.is_floating_point() and not torch.equal(values.to(source.dtype), source):
+        raise WrongValue(Finding(FROM, f"{file}: `{name}` holds integers that {target.dtype} cannot"))
+    if isinstance(target, nn.Parameter) and not torch.isfinite(values).all():
+        raise WrongValue(Finding(FROM, f"{file}: parameter `{name}` holds numbers that are not finite in {target.dtype}"))
+    target.copy_(values)
 
 
 def _refusal(rows: list[ArrayMatch], file: str) -> Finding:

@@ -32,10 +32,10 @@ _SIZES = 32, 64, 96, 128, 192, 224, 299
 def build(section: TorchVision, interface: Interface) -> nn.Module:
     """Build a network: images (batch, 1 or 3, height, width) -> (batch, outputs). A single channel is repeated three times."""
     models, name = import_torchvision("torchvision.models"), section.model
-    known = models.list_models(module=models)
-    if name not in known:
-        near = did_you_mean(name, known)
-        hint = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
+    builders = models.list_models(module=models)
+    if name not in builders:
+        near = did_you_mean(name, builders)
+        hint = f"did you mean `{near}`?" if near else f"it has {', '.join(builders)}"
         raise WrongValue(Finding(("model", "name"), f"torchvision has no model `{name}`", hint))
     arguments = dict(_DEFAULT_ARGUMENTS.get(name, {}))
     if arguments and section.starts_published:  # their weights were trained so, and torchvision sets this with them

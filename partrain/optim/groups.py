@@ -39,7 +39,9 @@ def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     params = trainable(module)
-    _check_patterns(section, [one for some in names.values() for one in some], [names[id(one)] for _, one in params])
+    _check_patterns(
+        section, [pattern for some in names.values() for pattern in some], [names[id(parameter)] for _, parameter in params]
+    )
     layer = {name: number for number, part in enumerate(layers(module)) for name in part}
     last, rates, used = max(layer.values(), default=0), [], set()
     for name, parameter in params:
@@ -64,21 +66,21 @@ def layers(module: nn.Module) -> list[list[str]]:
     them are taken apart. A layer of vectors only, such as a norm, belongs to the layer before it, as do parameters of a module that is
     taken apart; at the beginning of the network, to the layer after them.
     """
-    found: list[list[str]] = []
+    by_depth: list[list[str]] = []
     waiting: list[str] = []
     for params in _parts(module, ""):
         own = any(parameter.dim() > 1 for _, parameter in params.values)
         names = [name for name, _ in params.values]
         if params.whole and own:
-            found.append(waiting + names)
+            by_depth.append(waiting + names)
             waiting = []
-        elif found:
-            found[-1] += names
+        elif by_depth:
+            by_depth[-1] += names
         else:
             waiting += names
     if waiting:
-        found.append(waiting)
-    return found
+        by_depth.append(waiting)
+    return by_depth
 
 
 class _Part(NamedTuple):
@@ -96,7 +98,7 @@ def _parts(module: nn.Module, prefix: str) -> Iterator[_Part]:
         yield _Part(own, whole=False)
     for name, child in module.named_children():
         inner = () if isinstance(module, _CONTAINERS) else child.modules()  # a block of a container is one layer
-        if isinstance(child, _CONTAINERS) or any(isinstance(one, _CONTAINERS) for one in inner):
+        if isinstance(child, _CONTAINERS) or any(isinstance(grandchild, _CONTAINERS) for grandchild in inner):
             yield from _parts(child, f"{prefix}{name}.")
         elif values := list(child.named_parameters(f"{prefix}{name}")):
             yield _Part(values, whole=True)

@@ -360,7 +360,7 @@ def decode(line: bytes | str) -> Event:
             return RoundEvent(t=t, rank=values["rank"], record=RoundRecord.of_event(values))
         if kind is JudgementEvent:
             values["metrics"] = {key: value for key, value in (values.get("metrics") or {}).items() if value is not None}
-        return kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
+        return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
 

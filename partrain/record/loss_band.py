@@ -41,16 +41,16 @@ class LossBand:
 
     def add(self, loss: float) -> Leap | None:
         """Append a finite loss; return the leap if it is the first above the band."""
-        losses, leap = self._losses, None
+        losses, spike = self._losses, None
         if len(losses) >= LEAST and loss <= (1 + MIN_RISE) * min(losses):  # within any band: most losses need no median
             self._above = False
         elif len(losses) >= LEAST:
             bound = self._bound()
             if loss > bound and not self._above:
-                leap = Leap(loss, (min(losses), max(losses)), bound)
+                spike = Leap(loss, (min(losses), max(losses)), bound)
             self._above = loss > bound
         losses.append(loss)
-        return leap
+        return spike
 
     def _bound(self) -> float:
         center = median(self._losses)

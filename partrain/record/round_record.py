@@ -122,7 +122,7 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, Mapping):
-        return {key: without_nan(each) for key, each in value.items()}
+        return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(each) for each in value]
+        return [without_nan(item) for item in value]
     return value

@@ -166,9 +166,9 @@ class RunState:
 
     def loss(self) -> float | None:
         """Return the mean training loss of each worker's newest round, weighted by items."""
-        known = [(worker.round_items, worker.round_loss) for worker in self.workers.values() if worker.round_loss is not None]
-        items = sum(items for items, _ in known)
-        return sum(items * loss for items, loss in known) / items if items else None
+        losses = [(worker.round_items, worker.round_loss) for worker in self.workers.values() if worker.round_loss is not None]
+        items = sum(items for items, _ in losses)
+        return sum(items * loss for items, loss in losses) / items if items else None
 
     def activity(self, worker: WorkerState) -> str:
         """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or the recent main activity: `training`, `waiting`, `mixing`."""
@@ -230,10 +230,10 @@ class RunState:
                 described["device"], self.round, described.get("before"), described.get("unevenness")
             )
         self.item_iterations = sum(worker.total.items for worker in self.workers.values())
-        there = {described["rank"] for described in event.workers}
+        ranks = {described["rank"] for described in event.workers}
         for rank, worker in self.workers.items():
-            worker.left = rank not in there
-        self._behind = len(there)
+            worker.left = rank not in ranks
+        self._behind = len(ranks)
 
     def _round(self, event: RoundEvent) -> None:
         worker, record = self._worker(event.rank), event.record
@@ -271,8 +271,10 @@ class RunState:
 
     def _watch(self, band: LossBand, t: float, round_number: int, rank: int | None, loss: float) -> None:
         """Note a loss in its band. A worker that did not train has none."""
-        if math.isfinite(loss) and (leap := band.add(loss)):
-            self.leap = SpikeEvent(t=t, round=round_number, rank=rank, loss=leap.loss, usual=list(leap.usual), bound=leap.bound)
+        if math.isfinite(loss) and (spike := band.add(loss)):
+            self.leap = SpikeEvent(
+                t=t, round=round_number, rank=rank, loss=spike.loss, usual=list(spike.usual), bound=spike.bound
+            )
 
     def _fault(self, event: FaultEvent) -> None:
         self.tallies[event.kind].add(event.what)

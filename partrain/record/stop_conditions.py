@@ -198,8 +198,10 @@ CONDITIONS: tuple[type[StopCondition], ...] = (Rounds, ItemIterations, Seconds, 
 
 def conditions_of(stop: Mapping[str, Any]) -> list[StopCondition]:
     """Return the conditions that a `[stop]` table sets."""
-    known: list[StopCondition] = [kind(goal) for kind in CONDITIONS if (goal := stop.get(kind.name)) is not None]
-    return known + [kind(metric, goal) for kind in (AtLeast, AtMost) for metric, goal in (stop.get(kind.table) or {}).items()]
+    conditions: list[StopCondition] = [kind(goal) for kind in CONDITIONS if (goal := stop.get(kind.name)) is not None]
+    return conditions + [
+        kind(metric, goal) for kind in (AtLeast, AtMost) for metric, goal in (stop.get(kind.table) or {}).items()
+    ]
 
 
 def suggest_until(stop: Mapping[str, Any], status: str, reason: str, at: Standing) -> list[str]:

@@ -69,8 +69,8 @@ class Stragglers:
         for kind in set(self._kinds):
             measured = {
                 rank: self._compute[rank] / self._items[rank]
-                for rank, each in enumerate(self._kinds)
-                if each == kind and self._items[rank] and self._compute[rank] > 0
+                for rank, other in enumerate(self._kinds)
+                if other == kind and self._items[rank] and self._compute[rank] > 0
             }
             ordered = sorted(measured.values())
             for rank, value in measured.items() if len(ordered) > 1 else ():
@@ -80,7 +80,7 @@ class Stragglers:
         """Decide whether a worker's state is worth a report."""
         factors, before = [factor for _, factor in self._factors[rank]], self._slow.get(rank)
         if (factor := median(factors)) >= SLOW:  # without the span in which it became so
-            factor = median(one for one in factors if one >= SLOW)
+            factor = median(value for value in factors if value >= SLOW)
         changed = before is not None and not 1 / CHANGED < factor / before.factor < CHANGED
         if factor >= SLOW and (changed or before is None):
             since = before.since if before else self._slow_since(rank)

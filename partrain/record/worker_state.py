@@ -39,7 +39,7 @@ class Curve:
             self.means.append(self._sum / self._count)
             self._count, self._sum = 0, 0.0
             if len(self.means) == 2 * self._cells:
-                self.means = [(one + other) / 2 for one, other in zip(self.means[::2], self.means[1::2], strict=True)]
+                self.means = [(mean + other) / 2 for mean, other in zip(self.means[::2], self.means[1::2], strict=True)]
                 self._stride *= 2
 
     def resampled(self) -> list[float]:

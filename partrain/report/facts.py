@@ -52,38 +52,38 @@ def _share(value: float | None) -> str:
 
 def tiles(run: RunHistory) -> list[Tile]:
     """Return the key numbers of one run."""
-    told, found = run.summary, []
-    best = told.get("best") or {"round": told["rounds"]}
-    before = {} if best["round"] == told["rounds"] else {"loss": best["loss"], **best["metrics"]}
-    for name, value in {"loss": told.get("loss"), **told["metrics"]}.items():
+    summary, rows = run.summary, []
+    best = summary.get("best") or {"round": summary["rounds"]}
+    before = {} if best["round"] == summary["rounds"] else {"loss": best["loss"], **best["metrics"]}
+    for name, value in {"loss": summary.get("loss"), **summary["metrics"]}.items():
         if value is not None:
             earlier = before.get(name)
             lower = name == "loss" or name in (run.job.get("task") or {}).get("lower_is_better", ()) or LOWER.get(name, False)
             better = earlier is not None and (earlier < value if lower else earlier > value)
             note = f"best round {best['round']:,}: {number(earlier)}" if better else ""
-            found.append(Tile(f"judged {name}", number(value), note))
-    found += [Tile(f"test {name}", number(value)) for name, value in told["test"].items() if value is not None]
+            rows.append(Tile(f"judged {name}", number(value), note))
+    rows += [Tile(f"test {name}", number(value)) for name, value in summary["test"].items() if value is not None]
     clock = "simulated" if run.simulated else ""
-    found.append(
+    rows.append(
         Tile(
             "training time",
-            _seconds(told["seconds"]["train"]),
-            clock or f"{_seconds(told['seconds']['total'])} with start and end",
+            _seconds(summary["seconds"]["train"]),
+            clock or f"{_seconds(summary['seconds']['total'])} with start and end",
         )
     )
-    found.append(Tile("rounds", f"{told['rounds']:,}", _reason(run)))
-    found.append(Tile("item-iterations", count(told["item_iterations"]), f"{count(run.rate)} per second" if run.rate else ""))
-    found.append(Tile("workers", f"{run.size}", _devices(run)))
+    rows.append(Tile("rounds", f"{summary['rounds']:,}", _reason(run)))
+    rows.append(Tile("item-iterations", count(summary["item_iterations"]), f"{count(run.rate)} per second" if run.rate else ""))
+    rows.append(Tile("workers", f"{run.size}", _devices(run)))
     if run.shares and run.size > 1:
-        found.append(Tile("waiting", _share(run.shares["wait"]), f"mixing {_share(run.shares['mix'])}"))
+        rows.append(Tile("waiting", _share(run.shares["wait"]), f"mixing {_share(run.shares['mix'])}"))
     if run.rounds and run.bytes:
-        found.append(Tile("messages", size(run.bytes), f"{size(run.bytes / len(run.rounds))} per round"))
+        rows.append(Tile("messages", size(run.bytes), f"{size(run.bytes / len(run.rounds))} per round"))
     if run.staleness is not None:
-        found.append(Tile("staleness", f"{run.staleness:.2f}", "center versions, mean"))
+        rows.append(Tile("staleness", f"{run.staleness:.2f}", "center versions, mean"))
     parameters = run.starts[-1].parameters
     if parameters:
-        found.append(Tile("parameters", count(parameters), f"rule {run.state.start.rule}"))
-    return found  # fmt: skip
+        rows.append(Tile("parameters", count(parameters), f"rule {run.state.start.rule}"))
+    return rows  # fmt: skip
 
 
 def _reason(run: RunHistory) -> str:
@@ -106,7 +106,7 @@ def _devices(run: RunHistory) -> str:
 def numbers(runs: Sequence[RunHistory]) -> Table:
     """Return the key numbers of several runs: a column per run, a row per number that any run has."""
     alone = baseline(runs)
-    compared = {run.label: found for run in runs if alone and run.size > 1 and (found := compare(run, alone))}
+    compared = {run.label: comparison for run in runs if alone and run.size > 1 and (comparison := compare(run, alone))}
     metrics = dict.fromkeys(name for run in runs for name in run.summary["metrics"])
     tests = dict.fromkeys(name for run in runs for name in run.summary["test"])
     rows: list[tuple[str, list[str]]] = [
@@ -182,11 +182,11 @@ def checkpoints(runs: Sequence[RunHistory]) -> tuple[Table | None, str]:
     several = len(runs) > 1
     head = [*(["run"] * several), "round", "file", "size", "written in", "SHA-256"]
     rows, all_ = [], 0
-    each = max(3, SHOWN_COMMITS // len(runs))
+    per_run = max(3, SHOWN_COMMITS // len(runs))
     for run in runs:
         all_ += len(run.commits)
-        for one in run.commits[-each:][::-1]:
-            rows.append([*([run.label] * several), f"{one.round:,}", one.file, size(one.bytes), f"{one.seconds * 1000:,.0f} ms", one.digest[:16]])  # fmt: skip
+        for kept in run.commits[-per_run:][::-1]:
+            rows.append([*([run.label] * several), f"{kept.round:,}", kept.file, size(kept.bytes), f"{kept.seconds * 1000:,.0f} ms", kept.digest[:16]])  # fmt: skip
     written, lasted = (
         sum(commit.bytes for run in runs for commit in run.commits),
         sum(commit.seconds for run in runs for commit in run.commits),
@@ -197,7 +197,7 @@ def checkpoints(runs: Sequence[RunHistory]) -> tuple[Table | None, str]:
 
 def environment(runs: Sequence[RunHistory]) -> tuple[Table, str]:
     """Return versions and machine of each run, and a sentence if versions could not be read."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     notes = []
     for index, run in enumerate(runs):
         start = run.starts[-1]
@@ -210,8 +210,8 @@ def environment(runs: Sequence[RunHistory]) -> tuple[Table, str]:
             "run id": start.run_id[:16], "sessions": f"{len(run.starts)}", "folder": str(run.folder),
         }  # fmt: skip
         for name, text in facts.items():
-            found.setdefault(name, ["-"] * len(runs))[index] = text or "-"
-    return Table(["", *([run.label for run in runs] if len(runs) > 1 else [""])], [[name, *cells] for name, cells in found.items()]), " ".join(notes)  # fmt: skip
+            by_name.setdefault(name, ["-"] * len(runs))[index] = text or "-"
+    return Table(["", *([run.label for run in runs] if len(runs) > 1 else [""])], [[name, *cells] for name, cells in by_name.items()]), " ".join(notes)  # fmt: skip
 
 
 def _versions(run: RunHistory) -> tuple[dict[str, str], str]:
@@ -236,10 +236,10 @@ def combinations(sweep: SweepResult) -> tuple[Table, str]:
     """Return the ranking of a sweep, and a sentence on what is not shown."""
     rows = []
     for rank, row in enumerate(sweep.rows[:SHOWN_COMBINATIONS], 1):
-        known = [value for value in row["values"] if isinstance(value, int | float)]
+        values = [value for value in row["values"] if isinstance(value, int | float)]
         median = number(row["median"]) if isinstance(row["median"], int | float) else "-"
-        spread = f"{number(min(known))} to {number(max(known))}" if len(known) > 1 else ""
-        rows.append([f"{rank}", settings_text(row["settings"]), median, spread, f"{len(known)}/{len(row['values'])}"])
+        spread = f"{number(min(values))} to {number(max(values))}" if len(values) > 1 else ""
+        rows.append([f"{rank}", settings_text(row["settings"]), median, spread, f"{len(values)}/{len(row['values'])}"])
     note = f"The best {len(rows)} of {len(sweep.rows):,} combinations are shown." if len(sweep.rows) > len(rows) else ""
     return Table(["rank", "settings", sweep.by, "from, to", "runs"], rows, frozenset({0, 2, 3, 4})), note
 

@@ -88,19 +88,19 @@ def thinned(points: Sequence[tuple[float, float]], most: int) -> Iterator[tuple[
 
 
 def _training(run: RunHistory, by: str, value: Callable[[Any], float | None]) -> list[tuple[float, float]]:
-    points = [(each.x(by), y) for each in run.rounds if (y := value(each)) is not None]
+    points = [(record.x(by), y) for record in run.rounds if (y := value(record)) is not None]
     return list(thinned(points, MOST_POINTS))
 
 
 def _judged(run: RunHistory, by: str, metric: str) -> list[tuple[float, float]]:
     at = {"seconds": "seconds", "items": "item_iterations", "rounds": "round"}[by]
-    found = []
+    points = []
     for judgement in run.judgements:
         value = judgement.loss if metric == "loss" else judgement.metrics.get(metric)
         if value is not None:
-            found.append((float(getattr(judgement, at)), value))
-    step = -(-len(found) // MOST_POINTS) if found else 1
-    return [*found[:-1:step], *found[-1:]]
+            points.append((float(getattr(judgement, at)), value))
+    step = -(-len(points) // MOST_POINTS) if points else 1
+    return [*points[:-1:step], *points[-1:]]
 
 
 def _x(by: str) -> Spec:
@@ -132,10 +132,15 @@ def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequ
         if not rows_of:
             continue
         faint = what == "training"
-        mark = {"type": "line", "strokeWidth": 1.25 if faint else 2.25, "opacity": 0.55 if faint else 1, "interpolate": "linear"}
+        mark_spec = {
+            "type": "line",
+            "strokeWidth": 1.25 if faint else 2.25,
+            "opacity": 0.55 if faint else 1,
+            "interpolate": "linear",
+        }
         if not faint and len(rows_of) <= MOST_DOTS * len(runs):
-            mark["point"] = {"size": 28, "filled": True}
-        layers.append({"transform": [{"filter": {"field": "what", "equal": what}}], "mark": mark, "encoding": shown})
+            mark_spec["point"] = {"size": 28, "filled": True}
+        layers.append({"transform": [{"filter": {"field": "what", "equal": what}}], "mark": mark_spec, "encoding": shown})
     tooltip = [{"field": "run", "title": "run"}] if len(runs) > 1 else []
     tooltip += [{"field": "what", "title": "of"}] if len(whats) > 1 else []
     tooltip += [
@@ -181,7 +186,7 @@ def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
 
 def _spikes(runs: Sequence[RunHistory], by: str) -> list[Spec]:
     """Draw an upright line where a loss leapt."""
-    at = [{each.round: each.x(by) for each in run.rounds} for run in runs]
+    at = [{record.round: record.x(by) for record in run.rounds} for run in runs]
     marks = [
         {"x": places[spike.round], "run": run.label, "text": spike.describe()}
         for run, places in zip(runs, at, strict=True)
@@ -211,7 +216,7 @@ def _y(title: str, rows: Rows, *, zero: bool = False, log: bool = False, form: s
 def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows: Rows = []
     for run in runs:
-        rows += _curve(run, "training", _training(run, by, lambda each: each.loss))
+        rows += _curve(run, "training", _training(run, by, lambda record: record.loss))
         rows += _curve(run, "judged", _judged(run, by, "loss"))
     marks = [*_goal(runs, "loss"), *_spikes(runs, by)]
     return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), marks)
@@ -247,9 +252,9 @@ def _bytes(runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows: Rows = []
     for run in runs:
         total, points = 0.0, []
-        for each in run.rounds:
-            total += each.bytes
-            points.append((each.x(by), total))
+        for record in run.rounds:
+            total += record.bytes
+            points.append((record.x(by), total))
         step = -(-len(points) // MOST_POINTS) if points else 1
         rows += _curve(run, "", [*points[:-1:step], *points[-1:]] if total else [])
     return _lines(runs, by, rows, _y("bytes so far", rows, zero=True, form=".3~s"))
@@ -265,7 +270,7 @@ def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
         count = max(1, min(MOST_RATES, len(run.rounds) // 6))
         bins = [binned(spans, end, count) for spans in run.spans.values()]
         width, ends = end / count, _ends(run, by, end, count)
-        rates = [sum(each[index].items for each in bins) / width for index in range(count)]
+        rates = [sum(spans[index].items for spans in bins) / width for index in range(count)]
         rows += _curve(run, "", zip(ends, rates, strict=True))
     return _lines(runs, by, rows, _y("item-iterations per second", rows, zero=True, form=".3~s"))
 
@@ -275,12 +280,12 @@ def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
     ends = [end * (index + 1) / count for index in range(count)]
     if by == "seconds":
         return ends
-    found, at = [], 0
-    for each in ends:
-        while at < len(run.rounds) - 1 and run.rounds[at].seconds < each:
+    positions, at = [], 0
+    for limit in ends:
+        while at < len(run.rounds) - 1 and run.rounds[at].seconds < limit:
             at += 1
-        found.append(run.rounds[at].x(by))
-    return found
+        positions.append(run.rounds[at].x(by))
+    return positions
 
 
 FIGURES: Mapping[str, FigureKind] = {
@@ -288,11 +293,11 @@ FIGURES: Mapping[str, FigureKind] = {
     "accuracy": FigureKind("Accuracy", partial(_metric, "accuracy"), "seconds"),
     "timeline": FigureKind("Time of each worker", timeline, "seconds"),
     "distance": FigureKind(
-        "Distance between replicas", _per_round("distance to the mean", lambda each: each.distance, log=True), "items"
+        "Distance between replicas", _per_round("distance to the mean", lambda record: record.distance, log=True), "items"
     ),
     "bytes": FigureKind("Messages", _bytes, "seconds"),
-    "staleness": FigureKind("Staleness", _per_round("center versions", lambda each: each.mean_staleness), "items"),
-    "lr": FigureKind("Learning rate", _per_round("learning rate", lambda each: each.lr), "items"),
+    "staleness": FigureKind("Staleness", _per_round("center versions", lambda record: record.mean_staleness), "items"),
+    "lr": FigureKind("Learning rate", _per_round("learning rate", lambda record: record.lr), "items"),
     "speed": FigureKind("Speed", _speed, "seconds"),
 }
 """Figures by the name that `partrain plot --what` takes."""

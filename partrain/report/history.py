@@ -147,13 +147,13 @@ class RunHistory:
     @property
     def bytes(self) -> float:
         """Bytes of all messages."""
-        return sum(each.bytes for each in self.rounds)
+        return sum(record.bytes for record in self.rounds)
 
     @property
     def staleness(self) -> float | None:
         """Mean staleness of all updates; None where there is none."""
-        count = sum(each.stale for each in self.rounds)
-        return sum(each.staleness for each in self.rounds) / count if count else None
+        count = sum(record.stale for record in self.rounds)
+        return sum(record.staleness for record in self.rounds) / count if count else None
 
     @property
     def rate(self) -> float | None:
@@ -217,12 +217,12 @@ def _incident(run: RunHistory, t: float, what: str, rank: int | None = None) -> 
 
 def _accumulate(run: RunHistory) -> None:
     """Turn the items of rounds into item-iterations so far; seconds never fall."""
-    items = run.state.item_iterations - sum(each.items for each in run.rounds)
+    items = run.state.item_iterations - sum(record.items for record in run.rounds)
     seconds = 0.0
-    for each in run.rounds:
-        items += each.items
-        seconds = max(seconds, each.seconds)
-        each.items, each.seconds = items, seconds
+    for record in run.rounds:
+        items += record.items
+        seconds = max(seconds, record.seconds)
+        record.items, record.seconds = items, seconds
 
 
 def _read_files(run: RunHistory, files: RunFolder) -> None:

@@ -85,9 +85,9 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     loaded = load_job(content, path, trusted=trusted, use="items")
     network = load_network(loaded, content)
     dataset = load_dataset(loaded, content)
-    found = items_by_split(network, dataset)
-    split = next(name for name in ("validation", "test", "training") if name in found)
-    items = found[split]
+    by_split = items_by_split(network, dataset)
+    split = next(name for name in ("validation", "test", "training") if name in by_split)
+    items = by_split[split]
     newest = None if items.newest is None else items.newest[:MOST_ITEMS]
     items = replace(items, inputs=items.inputs[:MOST_ITEMS], targets=items.targets[:MOST_ITEMS], newest=newest)
     inputs = items.inputs.numpy()
@@ -121,7 +121,7 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
         answers.confusion_wide = count > NARROW_CLASSES
         answers.confusion_caption = "Rows: true class. Columns: answer. Color: share of the true class."
     wrong = [(int(matrix[a, b]), names[a], names[b]) for a, b in (matrix - torch.diag(matrix.diag())).nonzero().tolist()]
-    rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda one: (-one[0], one[1:]))[:10]]
+    rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda row: (-row[0], row[1:]))[:10]]
     answers.errors = Table(["true", "answer", "items"], rows, frozenset({2})) if rows else None
     right = batch.answers.gather(1, batch.targets[:, None]).squeeze(1)
     answers.worst_title = "Worst-judged items"

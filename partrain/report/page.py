@@ -33,7 +33,7 @@ EXPECTED = ("workers", "seed")
 """Settings in which runs of one and of several workers may differ."""
 CURVES = (("loss", "seconds"), ("loss", "items"), ("accuracy", "seconds"), ("accuracy", "items"))
 MIXING = ("speed", "distance", "staleness", "bytes", "lr")
-ESCAPED = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
+ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 """Characters that could end a script, in JSON."""
 
 
@@ -49,10 +49,10 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
     from markupsafe import Markup
 
     drawn = _drawn(runs)
-    sweeps = [_sweep(index, one, drawn) for index, one in enumerate(sources.sweeps)]
-    items = [_items(index, one, drawn) for index, one in enumerate(answers)]
+    sweeps = [_sweep(index, result, drawn) for index, result in enumerate(sources.sweeps)]
+    items = [_items(index, judged, drawn) for index, judged in enumerate(answers)]
     timelines = _timelines(runs, drawn)
-    said = verdict(runs, sources.sweeps)
+    sentence = verdict(runs, sources.sweeps)
     differing = _differences(runs)
     vega, script = gzip.decompress(_resource("vega.js.gz")).decode(), _resource("page.js").decode()
     commits, commits_note = facts.checkpoints(runs)
@@ -68,8 +68,8 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
         "figures": drawn,
         "title": _title(runs, sources),
         "subtitle": _subtitle(runs),
-        "verdict": said,
-        "mood": _mood(runs, said),
+        "verdict": sentence,
+        "mood": _mood(runs, sentence),
         "notes": _notes(runs, sources, differing),
         "tiles": facts.tiles(runs[0]) if len(runs) == 1 else [],
         "numbers": facts.numbers(runs) if len(runs) > 1 else None,
@@ -113,7 +113,7 @@ def _themed(spec: Spec) -> Spec:
 
 
 def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[str, str]]:
-    found = []
+    charts = []
     for index, run in enumerate(runs[:TIMELINES]):
         spec = FIGURES["timeline"].of_runs([run], "seconds")
         if spec is None:
@@ -123,34 +123,34 @@ def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[
         if run.size > SHOWN_WORKERS:
             caption += f" The first {SHOWN_WORKERS} of {run.size} workers."
         title = FIGURES["timeline"].title + (f": {run.label}" if len(runs) > 1 else "")
-        found.append({"figure": name, "title": title, "caption": caption})
-    return found
+        charts.append({"figure": name, "title": title, "caption": caption})
+    return charts
 
 
-def _sweep(index: int, one: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
+def _sweep(index: int, result: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
     names = {}
-    for kind, spec in (("parallel", sweep.parallel(one)), ("importance", sweep.importance(one))):
+    for kind, spec in (("parallel", sweep.parallel(result)), ("importance", sweep.importance(result))):
         names[kind] = f"{kind}-{index}"
         if spec:
             drawn[names[kind]] = theme.themed(spec, theme.VARIABLES, "container")
-    table, note = facts.combinations(one)
+    table, note = facts.combinations(result)
     return {
-        "name": one.name if one.name != "sweep" else "",
-        "by": one.by,
-        "difference": one.difference,
+        "name": result.name if result.name != "sweep" else "",
+        "by": result.by,
+        "difference": result.difference,
         "table": table,
         "note": note,
         **names,
     }
 
 
-def _items(index: int, one: JudgedAnswers, drawn: dict[str, Spec]) -> dict[str, Any]:
+def _items(index: int, judged: JudgedAnswers, drawn: dict[str, Spec]) -> dict[str, Any]:
     names = {}
-    for kind, spec in one.figures.items():
+    for kind, spec in judged.figures.items():
         drawn[name := f"{kind}-{index}"] = theme.themed(spec, theme.VARIABLES, "container")
         names[kind] = name
     empty = {"confusion": "", "scatter": "", "series": ""}
-    return {**vars(one), **empty, **names}
+    return {**vars(judged), **empty, **names}
 
 
 def _title(runs: Sequence[RunHistory], sources: Sources) -> str:
@@ -173,26 +173,26 @@ def _subtitle(runs: Sequence[RunHistory]) -> str:
     return f"{where} · {when}"
 
 
-def _mood(runs: Sequence[RunHistory], said: str) -> str:
-    if said.startswith("More workers paid") or (len(runs) == 1 and runs[0].status == "reached"):
+def _mood(runs: Sequence[RunHistory], sentence: str) -> str:
+    if sentence.startswith("More workers paid") or (len(runs) == 1 and runs[0].status == "reached"):
         return "good"
     bad = {"diverged", "failed", "killed", "not-reached"}
-    return "bad" if said.startswith("More workers did not") or (len(runs) == 1 and runs[0].status in bad) else ""
+    return "bad" if sentence.startswith("More workers did not") or (len(runs) == 1 and runs[0].status in bad) else ""
 
 
 def _notes(runs: Sequence[RunHistory], sources: Sources, differing: Mapping[str, Any]) -> list[str]:
-    found = list(sources.notes)
+    notes = list(sources.notes)
     if baseline(runs) and any(run.size > 1 for run in runs) and not sources.sweeps:
         others = [key for key in differing if not key.startswith(EXPECTED)]
-        found.append(
+        notes.append(
             (f"The jobs differ in more than their workers: {', '.join(others)}. " if others else "")
             + "Each of these is a single run: partrain bench repeats runs, and gives medians."
         )
     if any(run.simulated for run in runs):
-        found.append("Seconds of simulated workers are those of a simulated clock.")
+        notes.append("Seconds of simulated workers are those of a simulated clock.")
     if len(runs) == 1 and runs[0].size > 1:
-        found.append("To see if more workers paid, add a run of one worker: partrain report RUN RUN_OF_ONE_WORKER.")
-    return found
+        notes.append("To see if more workers paid, add a run of one worker: partrain report RUN RUN_OF_ONE_WORKER.")
+    return notes
 
 
 def _differences(runs: Sequence[RunHistory]) -> dict[str, dict[str, Any]]:

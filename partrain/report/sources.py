@@ -47,20 +47,20 @@ def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources
 
     Raises `InputMissing` for a path that holds none.
     """
-    found = Sources()
+    sources = Sources()
     for path in paths:
         if not path.is_dir():
             raise InputMissing(f"{path}: " + ("not a run folder" if path.exists() else "no such folder") + "; give the folder that `partrain run` printed")  # fmt: skip
         if (path / EVENTS).exists():
-            found.runs.append(path)
+            sources.runs.append(path)
         elif (path / RANKING).exists():
-            _sweep(path, "", found)
+            _sweep(path, "", sources)
         elif steps := _steps(path):
-            _workflow(path, steps, found)
+            _workflow(path, steps, sources)
         else:
-            found.runs.append(run_of(path, note))
-    found.runs = list(dict.fromkeys(found.runs))
-    return found
+            sources.runs.append(run_of(path, note))
+    sources.runs = list(dict.fromkeys(sources.runs))
+    return sources
 
 
 def _steps(folder: Path) -> dict[str, StepRecord]:
@@ -69,20 +69,20 @@ def _steps(folder: Path) -> dict[str, StepRecord]:
         records = {path.parent.name: StepRecord.read(path.parent) for path in sorted(folder.glob(f"*/{STEP}"))}
     except OSError as error:
         raise InputMissing(f"{folder}: cannot be read: {error.strerror}") from None
-    known = {name: record for name, record in records.items() if record}
-    return dict(sorted(known.items(), key=lambda item: item[1].started))
+    started = {name: record for name, record in records.items() if record}
+    return dict(sorted(started.items(), key=lambda item: item[1].started))
 
 
-def _workflow(folder: Path, steps: dict[str, StepRecord], found: Sources) -> None:
-    found.steps.update(steps)
+def _workflow(folder: Path, steps: dict[str, StepRecord], sources: Sources) -> None:
+    sources.steps.update(steps)
     for name in steps:
         if (folder / name / RANKING).exists():
-            _sweep(folder / name, name, found)
+            _sweep(folder / name, name, sources)
         elif (folder / name / EVENTS).exists():
-            found.runs.append(folder / name)
+            sources.runs.append(folder / name)
 
 
-def _sweep(folder: Path, name: str, found: Sources) -> None:
+def _sweep(folder: Path, name: str, sources: Sources) -> None:
     try:
         content = read_json(folder / RANKING)
         rows = [row for row in content["rows"] if isinstance(row["settings"], dict) and row["runs"]]
@@ -90,14 +90,14 @@ def _sweep(folder: Path, name: str, found: Sources) -> None:
         best = [folder / _best_run(row, largest=result.largest) for row in rows[:BEST_RUNS]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputMissing(f"{folder / RANKING}: not the ranking of a sweep: {error}") from None
-    found.sweeps.append(result)
-    found.runs += [run for run in best if (run / EVENTS).exists()]
+    sources.sweeps.append(result)
+    sources.runs += [run for run in best if (run / EVENTS).exists()]
     if len(rows) > BEST_RUNS:
-        found.notes.append(f"Curves are of the {BEST_RUNS} best of {len(rows):,} combinations, the best run of each.")
+        sources.notes.append(f"Curves are of the {BEST_RUNS} best of {len(rows):,} combinations, the best run of each.")
 
 
 def _best_run(row: dict[str, Any], *, largest: bool) -> str:
-    known = [(value, run) for value, run in zip(row["values"], row["runs"], strict=True) if value is not None]
-    if not known:
+    pairs = [(value, run) for value, run in zip(row["values"], row["runs"], strict=True) if value is not None]
+    if not pairs:
         return Path(str(row["runs"][0])).name
-    return Path(str((max if largest else min)(known)[1])).name  # a name only: the file may be hostile
+    return Path(str((max if largest else min)(pairs)[1])).name  # a name only: the file may be hostile

@@ -44,11 +44,11 @@ def _places(values: Sequence[Any]) -> dict[str, float]:
 def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
     """Choose the labels of an axis: both ends, and others where there is room."""
     ordered = sorted(places.items(), key=lambda item: item[1])
-    found = [ordered[0], ordered[-1]][: len(ordered)]
+    ticks = [ordered[0], ordered[-1]][: len(ordered)]
     for text, place in ordered[1:-1]:
-        if all(abs(place - other) >= TICK_DISTANCE for _, other in found):
-            found.append((text, place))
-    return found
+        if all(abs(place - other) >= TICK_DISTANCE for _, other in ticks):
+            ticks.append((text, place))
+    return ticks
 
 
 def varied(sweep: SweepResult) -> list[str]:
@@ -139,14 +139,14 @@ def shares(sweep: SweepResult) -> dict[str, float]:
     numbers = [float(row["median"]) for row in ranked]
     if len(numbers) < 3 or not (whole := statistics.pvariance(numbers)):
         return {}
-    mean, found = statistics.fmean(numbers), {}
+    mean, by_key = statistics.fmean(numbers), {}
     for key in varied(sweep):
         groups: dict[Any, list[float]] = {}
         for group, number in zip(_groups([row["settings"].get(key) for row in ranked]), numbers, strict=True):
             groups.setdefault(group, []).append(number)
-        between = sum(len(one) * (statistics.fmean(one) - mean) ** 2 for one in groups.values()) / len(numbers)
-        found[key] = between / whole
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        between = sum(len(group) * (statistics.fmean(group) - mean) ** 2 for group in groups.values()) / len(numbers)
+        by_key[key] = between / whole
+    return dict(sorted(by_key.items(), key=lambda item: -item[1]))
 
 
 def _groups(values: Sequence[Any]) -> list[Any]:
@@ -159,10 +159,10 @@ def _groups(values: Sequence[Any]) -> list[Any]:
 
 def importance(sweep: SweepResult) -> Spec | None:
     """Describe bars of the shares."""
-    found = shares(sweep)
-    if not found:
+    by_key = shares(sweep)
+    if not by_key:
         return None
-    rows: Rows = [{"key": key, "share": round(share, 4)} for key, share in found.items()]
+    rows: Rows = [{"key": key, "share": round(share, 4)} for key, share in by_key.items()]
     y = {"field": "key", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 150, "labelColor": "ink"}}
     x = {"field": "share", "type": "quantitative", "title": "share of the variance", "scale": {"domain": [0, 1]}, "axis": {"format": "%", "tickCount": 5}}  # fmt: skip
     return {

@@ -55,10 +55,10 @@ def _colored(value: Any, colors: Mapping[str, str]) -> Any:
     """Replace names of colors where colors stand: never in data, which may hold such words."""
     if isinstance(value, dict):
         return {
-            key: each if key == "data" else colors.get(each, each) if key in COLORED and isinstance(each, str)
-            else [colors.get(one, one) for one in each] if key == "range" and isinstance(each, list) else _colored(each, colors)
-            for key, each in value.items()
+            key: item if key == "data" else colors.get(item, item) if key in COLORED and isinstance(item, str)
+            else [colors.get(color, color) for color in item] if key == "range" and isinstance(item, list) else _colored(item, colors)
+            for key, item in value.items()
         }  # fmt: skip
     if isinstance(value, list):
-        return [_colored(each, colors) for each in value]
+        return [_colored(item, colors) for item in value]
     return value

@@ -55,8 +55,8 @@ def _spread(bins: list[Bin], name: str, start: float, end: float, amount: float,
     for index in range(first, final + 1):
         low = start if index == first else index * width
         high = end if index == final else (index + 1) * width
-        one = bins[index]
-        setattr(one, name, getattr(one, name) + amount * max(0.0, high - low) / (end - start))
+        time_bin = bins[index]
+        setattr(time_bin, name, getattr(time_bin, name) + amount * max(0.0, high - low) / (end - start))
 
 
 def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
@@ -68,8 +68,8 @@ def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
     count = max(20, min(MOST_BINS, MOST_CELLS // len(workers)))
     rows: Rows = []
     for row, (run, rank) in enumerate(workers):
-        for index, one in enumerate(binned(run.spans[rank], end, count)):
-            shares = {name: round(getattr(one, name) * count / end, 3) for name in ACTIVITIES}
+        for index, time_bin in enumerate(binned(run.spans[rank], end, count)):
+            shares = {name: round(getattr(time_bin, name) * count / end, 3) for name in ACTIVITIES}
             if any(shares.values()):
                 rows.append({"k": row, "b": index, **shares})
     names = [f"{run.label} worker {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]

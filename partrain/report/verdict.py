@@ -53,7 +53,7 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
     several = [run for run in runs if run.size > 1]
     if (alone := baseline(runs)) is None or not several:
         return limits(runs[0]) if len(runs) == 1 else _overview(runs)
-    compared = [found for run in several if (found := compare(run, alone))]
+    compared = [comparison for run in several if (comparison := compare(run, alone))]
     if not compared:
         if tables := differing(several[0], alone):
             return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in [{tables[0]}]."
@@ -61,7 +61,7 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
             f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
             "loss between two judgements; judge more often ([stop] judge_every)."
         )
-    best = max(compared, key=lambda one: one.speedup)
+    best = max(compared, key=lambda comparison: comparison.speedup)
     clock = "simulated seconds" if best.run.simulated else "s"
     facts = f"{best.run.size} workers ({best.run.label}) took {best.seconds:.3g} {clock} to {best.goal}, one worker ({alone.label}) {best.alone:.3g} {clock}"  # fmt: skip
     ratio = f"{best.speedup:.2f} times as fast, {best.speedup / best.run.size:.0%} of the ideal"
@@ -74,8 +74,8 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
 
 def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
     """Return the run of one worker that others are measured against, the fastest if there are several."""
-    found = [run for run in runs if run.size == 1 and run.judgements]
-    return min(found, key=lambda run: run.summary["seconds"]["train"], default=None)
+    single = [run for run in runs if run.size == 1 and run.judgements]
+    return min(single, key=lambda run: run.summary["seconds"]["train"], default=None)
 
 
 def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
@@ -85,16 +85,16 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
     """
     if differing(run, alone):
         return None
-    goals = [{name: one.state.start.stop.get(name) for name in ("loss", "accuracy")} for one in (run, alone)]
+    goals = [{name: side.state.start.stop.get(name) for name in ("loss", "accuracy")} for side in (run, alone)]
     if goals[0] == goals[1] and run.status == alone.status == "reached":
         named = " and ".join(f"{name} {value:g}" for name, value in goals[0].items() if value is not None)
-        seconds = [float(one.summary["seconds"]["train"]) for one in (run, alone)]
+        seconds = [float(side.summary["seconds"]["train"]) for side in (run, alone)]
         return Comparison(run, seconds[0], seconds[1], f"the target, {named}") if min(seconds) > 0 else None
-    losses = [[judgement.loss for judgement in one.judgements if judgement.loss is not None] for one in (run, alone)]
+    losses = [[judgement.loss for judgement in side.judgements if judgement.loss is not None] for side in (run, alone)]
     if not all(losses):
         return None
     level = max(min(loss) for loss in losses)
-    times = [time_to(one.judgements, level) for one in (run, alone)]
+    times = [time_to(side.judgements, level) for side in (run, alone)]
     if times[0] is None or times[1] is None or min(times[0], times[1]) <= 0:
         return None
     return Comparison(run, times[0], times[1], f"judged loss {number(level)}, the least that both reached")
@@ -110,8 +110,8 @@ def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
 
     None if it never did, or if it had before the first judgement: then only a bound is known.
     """
-    known = [(judgement.seconds, judgement.loss) for judgement in judgements if judgement.loss is not None]
-    for (before, high), (after, low) in pairwise(known):
+    points = [(judgement.seconds, judgement.loss) for judgement in judgements if judgement.loss is not None]
+    for (before, high), (after, low) in pairwise(points):
         if low <= level < high:
             return before + (after - before) * (high - level) / (high - low)
     return None
@@ -160,8 +160,8 @@ def _best_combination(sweep: SweepResult) -> str:
     ranked = [row for row in sweep.rows if isinstance(row.get("median"), int | float)]
     if not ranked:
         return f"None of the {len(sweep.rows):,} combinations recorded {sweep.by}."
-    best, found = ranked[0], shares(sweep)
+    best, by_key = ranked[0], shares(sweep)
     runs = f", the median of {len(best['runs'])} runs" if len(best["runs"]) > 1 else ""
-    most = next(iter(found), None)
-    mattered = f"; {most} mattered most ({found[most]:.0%} of the variance)" if most else ""
+    most = next(iter(by_key), None)
+    mattered = f"; {most} mattered most ({by_key[most]:.0%} of the variance)" if most else ""
     return f"Best of {len(sweep.rows):,} combinations: {settings_text(best['settings'])}, with {sweep.by} {number(best['median'])}{runs}{mattered}."

@@ -63,7 +63,7 @@ class Swap(DivergentReplicas):
         """Return the rank to swap with; the worker's own if it is left over or inactive."""
         order = worker.draw("pairs", common=True).permutation(self.active_workers(worker.size, worker.round)).tolist()
         pairs = dict(zip(order[::2], order[1::2], strict=False))
-        return int((pairs | {other: one for one, other in pairs.items()}).get(worker.rank, worker.rank))
+        return int((pairs | {other: rank for rank, other in pairs.items()}).get(worker.rank, worker.rank))
 
     def result(self, worker: Worker, group: Group, state: State) -> Tensor:
         network = worker.params.clone()

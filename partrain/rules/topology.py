@@ -44,7 +44,7 @@ def pairs(topology: Topology, size: int, round_number: int, draw: np.random.Gene
         assert draw is not None, "a random matching needs a generator"
         order = draw.permutation(size).tolist()
         matched = list(zip(order[::2], order[1::2], strict=False))
-        partners = dict(matched) | {other: one for one, other in matched}
+        partners = dict(matched) | {other: rank for rank, other in matched}
         return [partners.get(rank, rank) for rank in range(size)]
     if topology == "exponential":
         if not pairable(topology, size):
@@ -82,7 +82,7 @@ def _neighbours(topology: Topology, rank: int, size: int) -> list[int]:
         beside = [row * columns + (column + hop) % columns for hop in (-1, 1)]
         return beside + [(row + hop) % rows * columns + column for hop in (-1, 1)]
     hops = [1] if topology == "ring" else [1 << power for power in range((size - 1).bit_length())]
-    return [(rank + way * hop) % size for hop in hops for way in (-1, 1)]
+    return [(rank + sign * hop) % size for hop in hops for sign in (-1, 1)]
 
 
 def _beside(index: int, length: int, start: int) -> int:

@@ -39,11 +39,11 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> Condition:
         """Parse a condition. Raises `BadCondition`."""
-        found: list[Reference] = []
+        parsed: list[Reference] = []
 
         def placeholder(reference: Reference) -> str:
-            found.append(reference)
-            return f" _reference_{len(found) - 1} "
+            parsed.append(reference)
+            return f" _reference_{len(parsed) - 1} "
 
         source = substitute(f" {text}", placeholder)
         try:
@@ -53,7 +53,7 @@ class Condition:
         _check(tree)
         if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
             raise BadCondition(_EXPECTED)
-        return cls(text, tree, tuple(found))
+        return cls(text, tree, tuple(parsed))
 
     @property
     def references(self) -> set[Reference]:
@@ -99,7 +99,7 @@ class Condition:
             case ast.Compare(left, ops, others):
                 values = [value(left), *map(value, others)]
                 pairs = zip(ops, values, values[1:], strict=False)
-                return all(_compared(op, one, other) for op, one, other in pairs)
+                return all(_compared(op, left, other) for op, left, other in pairs)
             case ast.Constant(constant):
                 return constant
         name = self._name(node)
@@ -127,13 +127,13 @@ def lookup(summary: Mapping[str, Any], name: str) -> Any:
 
 def numbers(summary: Mapping[str, Any], prefix: str = "") -> list[str]:
     """List the dotted names of the numbers in a summary."""
-    found = []
+    names = []
     for key, value in summary.items():
         if isinstance(value, Mapping):
-            found += numbers(value, f"{prefix}{key}.")
+            names += numbers(value, f"{prefix}{key}.")
         elif isinstance(value, int | float | str) and not isinstance(value, bool):
-            found.append(f"{prefix}{key}")
-    return found
+            names.append(f"{prefix}{key}")
+    return names
 
 
 _EXPECTED = 'expected a condition, as in "test.accuracy >= 0.9"'
@@ -143,12 +143,12 @@ def _number(value: Any) -> float:
     return math.nan if value is None else value
 
 
-def _compared(op: ast.cmpop, one: Any, other: Any) -> bool:
+def _compared(op: ast.cmpop, left: Any, other: Any) -> bool:
     """Compare two values. A number that is missing (null: it was not finite) fulfils no comparison."""
-    if one is None or other is None:
+    if left is None or other is None:
         return False
     try:
-        return _COMPARE[type(op)](one, other)
+        return _COMPARE[type(op)](left, other)
     except TypeError:
         return False
 

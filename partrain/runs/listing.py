@@ -71,8 +71,8 @@ def _find(folder: Path, depth: int) -> Iterator[Path]:
 
 def runs_below(folder: Path) -> list[ListedRun]:
     """Return the runs at and below a folder, the newest first."""
-    found = [read_run(each) for each in find(folder)]
-    return sorted(found, key=lambda run: run.columns["when"] or 0, reverse=True)
+    rows = [read_run(run) for run in find(folder)]
+    return sorted(rows, key=lambda run: run.columns["when"] or 0, reverse=True)
 
 
 def run_at(path: Path) -> ListedRun:
@@ -82,9 +82,9 @@ def run_at(path: Path) -> ListedRun:
             return read_run(folder)
     if not path.is_dir():
         raise InputMissing(f"no such run: {path}; partrain runs lists them")
-    if not (found := runs_below(path)):
+    if not (rows := runs_below(path)):
         raise InputMissing(f"{path} holds no run")
-    return found[0]
+    return rows[0]
 
 
 def read_run(folder: Path) -> ListedRun:
@@ -128,29 +128,29 @@ def _sizes(folder: str | Path) -> Iterator[tuple[int, int]]:
                 if entry.is_dir(follow_symlinks=False):
                     yield from _sizes(entry.path)
                 else:
-                    found = entry.stat(follow_symlinks=False)
-                    yield found.st_ino, found.st_size
+                    status = entry.stat(follow_symlinks=False)
+                    yield status.st_ino, status.st_size
     except OSError:  # removed meanwhile
         return
 
 
 def _late(files: RunFolder) -> dict[str, Any]:
     """Return round, seconds, judged numbers and status from the last events of a run without a summary."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for event in files.last_values():
         match event.get("event"):
             case "round":
-                found |= {"round": event.get("round"), "seconds": event.get("seconds")}
+                facts |= {"round": event.get("round"), "seconds": event.get("seconds")}
             case "judgement":
-                found |= {"loss": event.get("loss"), "metrics": event.get("metrics")}
+                facts |= {"loss": event.get("loss"), "metrics": event.get("metrics")}
             case "start" | "end":  # a start has no status: the session before it no longer counts
-                found["status"] = event.get("status")
-    return found
+                facts["status"] = event.get("status")
+    return facts
 
 
 def _table(content: dict[str, Any], key: str) -> dict[str, Any]:
-    found = content.get(key)
-    return found if isinstance(found, dict) else {}
+    table = content.get(key)
+    return table if isinstance(table, dict) else {}
 
 
 def _modified(path: Path) -> float:

@@ -32,11 +32,11 @@ def references(value: Any) -> Iterator[Reference]:
         case str():
             yield from (Reference(*match.groups()) for match in _REFERENCE.finditer(value))
         case dict():
-            for each in value.values():
-                yield from references(each)
+            for item in value.values():
+                yield from references(item)
         case list() | tuple():
-            for each in value:
-                yield from references(each)
+            for item in value:
+                yield from references(item)
 
 
 def substitute(value: Any, resolve: Callable[[Reference], Any]) -> Any:
@@ -47,7 +47,7 @@ def substitute(value: Any, resolve: Callable[[Reference], Any]) -> Any:
                 return resolve(Reference(*whole.groups()))
             return _REFERENCE.sub(lambda match: str(resolve(Reference(*match.groups()))), value)
         case dict():
-            return {key: substitute(each, resolve) for key, each in value.items()}
+            return {key: substitute(item, resolve) for key, item in value.items()}
         case list():
-            return [substitute(each, resolve) for each in value]
+            return [substitute(item, resolve) for item in value]
     return value

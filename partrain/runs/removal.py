@@ -26,7 +26,7 @@ class OwnedByWorkflow(ValueError):
 def owner(folder: Path) -> Path | None:
     """Return the folder of the workflow that a run belongs to: its steps, their trials and what they wrote."""
     place = folder.absolute()
-    steps = [each for each in (place, *place.parents) if (each / STEP).is_file()]
+    steps = [ancestor for ancestor in (place, *place.parents) if (ancestor / STEP).is_file()]
     return steps[-1].parent if steps else None
 
 
@@ -59,11 +59,11 @@ def remove(folder: Path) -> tuple[int, list[str]]:
             elif checkpoints.exists():
                 shutil.rmtree(checkpoints)
             for name in sorted({*FILES, tags.FILE}, key=lambda name: name == EVENTS):  # last: until then it is a run
-                for each in (folder / f"{name}.part", folder / name):
-                    each.unlink(missing_ok=True)
+                for file in (folder / f"{name}.part", folder / name):
+                    file.unlink(missing_ok=True)
         except OSError as error:
             raise CannotCreate(f"{error.filename or folder}: cannot be removed: {error.strerror}") from None
-        left = sorted(each.name for each in folder.iterdir())
+        left = sorted(entry.name for entry in folder.iterdir())
         freed = before - size_of(folder)
     if not left:
         folder.rmdir()
@@ -115,8 +115,8 @@ def _best(runs: Sequence[ListedRun]) -> Iterator[ListedRun]:
             by_job[_job(run)].append(run)
     for several in by_job.values():
         for key, sign in (("accuracy", -1), ("loss", 1)):
-            if known := [run for run in several if isinstance(run.columns[key], int | float)]:
-                yield min(known, key=lambda run: sign * run.columns[key])
+            if measured := [run for run in several if isinstance(run.columns[key], int | float)]:
+                yield min(measured, key=lambda run: sign * run.columns[key])
                 break
 
 
@@ -130,5 +130,5 @@ def _made_by_us(folder: Path) -> bool:
 
 
 def _shown(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    cwd = Path.cwd()
+    return path.relative_to(cwd) if path.is_relative_to(cwd) else path

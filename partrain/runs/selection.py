@@ -40,18 +40,18 @@ def holds(condition: Condition, numbers: Mapping[str, Any]) -> bool:
 
 def values_of(condition: Condition, numbers: Mapping[str, Any]) -> str:
     """Return the numbers that a condition names, for a message."""
-    found = condition.values(dict.fromkeys(condition.names) | dict(numbers), _no_steps)
+    values = condition.values(dict.fromkeys(condition.names) | dict(numbers), _no_steps)
     return ", ".join(f"{name} is {'missing' if value is None else f'{value:g}' if isinstance(value, float) else value}"
-                     for name, value in found.items())  # fmt: skip
+                     for name, value in values.items())  # fmt: skip
 
 
-def check_names(names: Iterable[str], known: Iterable[str]) -> None:
+def check_names(names: Iterable[str], legal_names: Iterable[str]) -> None:
     """Check that some run recorded each of these numbers. Raises `BadSelection` with the nearest name."""
-    there = dict.fromkeys(known)
+    legal_keys = dict.fromkeys(legal_names)
     for name in names:
-        if name not in there:
-            near = did_you_mean(name, there) or next((each for each in there if each.endswith(f".{name}")), "")
-            legal = ", ".join(each for each in there if not each.startswith("workers."))
+        if name not in legal_keys:
+            near = did_you_mean(name, legal_keys) or next((key for key in legal_keys if key.endswith(f".{name}")), "")
+            legal = ", ".join(key for key in legal_keys if not key.startswith("workers."))
             more = f"did you mean `{near}`?" if near else f"there are {shown(legal, 300)}; words stand in quotes"
             raise BadSelection(f"no run has `{shown(name, 60)}`: {more}")
 
@@ -60,21 +60,21 @@ def ordered(rows: Sequence[T], key: str, numbers: Callable[[T], Mapping[str, Any
     """Sort rows by a number or word; `-KEY` puts the largest first. Rows without it come last. Raises `BadSelection`."""
     name = key.removeprefix("-")
     check_names([name], (number for row in rows for number in numbers(row)) if rows else [name])
-    known = [row for row in rows if numbers(row).get(name) is not None]
-    known.sort(key=lambda row: _sortable(numbers(row)[name]), reverse=key.startswith("-"))
-    return [*known, *(row for row in rows if numbers(row).get(name) is None)]
+    measured = [row for row in rows if numbers(row).get(name) is not None]
+    measured.sort(key=lambda row: _sortable(numbers(row)[name]), reverse=key.startswith("-"))
+    return [*measured, *(row for row in rows if numbers(row).get(name) is None)]
 
 
 def statuses(texts: Sequence[str]) -> set[str]:
     """Return the statuses that the user names, also several with commas. Raises `BadSelection`."""
-    found = [word.strip() for text in texts for word in text.split(",")]
-    for word in found:
+    words = [word.strip() for text in texts for word in text.split(",")]
+    for word in words:
         if word not in STATUSES:
             near = did_you_mean(word, STATUSES)
             raise BadSelection(
                 f"unknown status `{word}`; " + (f"did you mean `{near}`?" if near else f"known: {', '.join(STATUSES)}")
             )
-    return set(found)
+    return set(words)
 
 
 def fulfilling(runs: Sequence[ListedRun], texts: Sequence[str]) -> list[ListedRun]:
@@ -84,7 +84,7 @@ def fulfilling(runs: Sequence[ListedRun], texts: Sequence[str]) -> list[ListedRu
     numbers = _numbers(runs, names)
     if runs:
         check_names(names, (name for run in runs for name in numbers(run)))
-    return [run for run in runs if all(holds(each, numbers(run)) for each in conditions)]
+    return [run for run in runs if all(holds(condition, numbers(run)) for condition in conditions)]
 
 
 def sorted_runs(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
@@ -94,8 +94,8 @@ def sorted_runs(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
 
 def _numbers(runs: Sequence[ListedRun], names: Sequence[str]) -> Callable[[ListedRun], Mapping[str, Any]]:
     """Return a function for the numbers of a run; with the job's settings below them, if some name is not a number."""
-    known = set(COLUMNS).union(*(run.numbers for run in runs))
-    if known.issuperset(names):
+    legal_keys = set(COLUMNS).union(*(run.numbers for run in runs))
+    if legal_keys.issuperset(names):
         return lambda run: run.numbers
     whole = {run.folder: dict(flatten(run.settings)) | run.numbers for run in runs}
     return lambda run: whole[run.folder]
@@ -111,13 +111,13 @@ def _sortable(value: Any) -> tuple[int, Any]:
 def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the keys in which jobs differ, with each job's value; jobs that do not mention a key are left out."""
     flat = {label: dict(flatten(job)) for label, job in jobs.items()}
-    keys = {key: None for one in flat.values() for key in one}
-    found = {}
+    keys = {key: None for settings in flat.values() for key in settings}
+    by_key = {}
     for key in keys:
-        values = {label: one.get(key, UNSAID) for label, one in flat.items()}
+        values = {label: settings.get(key, UNSAID) for label, settings in flat.items()}
         if key != "name" and any(value != next(iter(values.values())) for value in values.values()):
-            found[key] = {label: value for label, value in values.items() if value is not UNSAID}
-    return found
+            by_key[key] = {label: value for label, value in values.items() if value is not UNSAID}
+    return by_key
 
 
 def _no_steps(reference: Reference) -> Any:

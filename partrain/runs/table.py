@@ -26,10 +26,10 @@ def changed_settings(runs: Sequence[ListedRun]) -> dict[str, dict[str, Any]]:
 
 def columns_of(runs: Sequence[ListedRun], *, only_changed: bool) -> list[str]:
     """Return the columns to show: those that any run has, or only those in which the runs differ."""
-    found = [key for key in COLUMNS if key in KEPT or any(run.columns[key] not in (None, []) for run in runs)]
+    keys = [key for key in COLUMNS if key in KEPT or any(run.columns[key] not in (None, []) for run in runs)]
     if not only_changed or len(runs) < 2:
-        return found
-    return [key for key in found if key in KEPT or any(run.columns[key] != runs[0].columns[key] for run in runs)]
+        return keys
+    return [key for key in keys if key in KEPT or any(run.columns[key] != runs[0].columns[key] for run in runs)]
 
 
 def cells(runs: Sequence[ListedRun], columns: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
@@ -56,8 +56,10 @@ def raw_cells(runs: Sequence[ListedRun], columns: Sequence[str], settings: Mappi
 
 def as_json(run: ListedRun, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return a run as a JSON object; `changed` holds its values of the keys in which the runs differ."""
-    found = run.columns | {"when": iso(run.columns["when"])}
-    return found | ({"changed": {key: each[run.name] for key, each in settings.items() if run.name in each}} if settings else {})
+    row = run.columns | {"when": iso(run.columns["when"])}
+    return row | (
+        {"changed": {key: values[run.name] for key, values in settings.items() if run.name in values}} if settings else {}
+    )
 
 
 def text_of(key: str, value: Any) -> str:
@@ -139,7 +141,7 @@ def describe(run: ListedRun) -> list[str]:
 def checkpoint_names(run: ListedRun) -> list[str]:
     """Return the names of a run's checkpoints, the newest last."""
     folder = RunFolder(run.folder).checkpoints
-    return sorted(each.name for each in folder.glob("*.h5")) if folder.is_dir() else []
+    return sorted(file.name for file in folder.glob("*.h5")) if folder.is_dir() else []
 
 
 def _plain(key: str, value: Any) -> Any:

@@ -31,7 +31,7 @@ def change_tags(folder: Path, words: Sequence[str], *, remove: bool) -> list[str
         if not word or word.split() != [word] or not word.isprintable() or len(word) > _LONGEST:
             raise ValueError(f"{word!r} is no tag: a tag is one word of at most {_LONGEST} characters")
     before = read_tags(folder)
-    after = [each for each in before if each not in words] if remove else list(dict.fromkeys([*before, *words]))
+    after = [tag for tag in before if tag not in words] if remove else list(dict.fromkeys([*before, *words]))
     if after != before:
-        stage_file(folder / FILE, "".join(f"{each}\n" for each in after))
+        stage_file(folder / FILE, "".join(f"{tag}\n" for tag in after))
     return after

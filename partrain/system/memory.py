@@ -37,14 +37,18 @@ _V2 = _Names("memory.max", "memory.current", "", "anon")
 
 def memory_limits(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> MemoryLimits:
     """Read the current limits; `sys.maxsize` where the kernel tells none."""
-    known = {name: size << 10 for name, size in _numbers(proc / "meminfo").items()}
-    swap = known.get("SwapFree", 0)
-    total = known.get("MemTotal", sys.maxsize)
-    ceiling = total - known.get("AnonPages", 0) - known.get("Shmem", 0)
-    found = [_limits(total, ceiling, known.get("MemAvailable", ceiling), swap)]
+    sizes = {name: size << 10 for name, size in _numbers(proc / "meminfo").items()}
+    swap = sizes.get("SwapFree", 0)
+    total = sizes.get("MemTotal", sys.maxsize)
+    ceiling = total - sizes.get("AnonPages", 0) - sizes.get("Shmem", 0)
+    all_limits = [_limits(total, ceiling, sizes.get("MemAvailable", ceiling), swap)]
     folders = group_folders("memory", proc, groups)
-    found += [limits for folder, unified in folders if (limits := _group_limits(folder, _V2 if unified else _V1, swap))]
-    return MemoryLimits(min(one.total for one in found), min(one.ceiling for one in found), min(one.free for one in found))
+    all_limits += [limits for folder, unified in folders if (limits := _group_limits(folder, _V2 if unified else _V1, swap))]
+    return MemoryLimits(
+        min(limit.total for limit in all_limits),
+        min(limit.ceiling for limit in all_limits),
+        min(limit.free for limit in all_limits),
+    )
 
 
 def _limits(total: int, ceiling: int, free: int, swap: int) -> MemoryLimits:

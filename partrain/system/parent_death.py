@@ -67,14 +67,14 @@ def orphans_ended(ancestor: int) -> Iterator[None]:
     reader of it waits for them.
     """
     with ExitStack() as opened:
-        found, left = [], select.poll()
+        handles, left = [], select.poll()
         for pid in _descendants(ancestor):
             with suppress(OSError):  # it has ended
-                found.append(os.pidfd_open(pid))
-                opened.callback(os.close, found[-1])
+                handles.append(os.pidfd_open(pid))
+                opened.callback(os.close, handles[-1])
         yield
         until = time.monotonic() + ORPHAN_GRACE_S
-        for descriptor in found:  # readable once the process has ended
+        for descriptor in handles:  # readable once the process has ended
             left.register(descriptor, select.POLLIN)
             left.poll(max(0.0, until - time.monotonic()) * 1000)
             left.unregister(descriptor)
@@ -87,7 +87,7 @@ def _descendants(pid: int) -> list[int]:
     with suppress(OSError):
         tasks = Path(f"/proc/{pid}/task").iterdir()
         children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-        return [one for child in children for one in (child, *_descendants(child))]
+        return [descendant for child in children for descendant in (child, *_descendants(child))]
     return []
 
 

@@ -22,7 +22,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\
 
 def visible(text: str) -> str:
     """Return a text with control characters as escapes, such as `\\x1b`."""
-    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+    return _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 class VisibleText(io.TextIOWrapper):
@@ -74,9 +74,9 @@ def tolerate_closed_stdout(command: Callable[[], None]) -> None:
     sys.exit(code)  # type: ignore[arg-type]
 
 
-def _text(file: io.FileIO, given: TextIO | None) -> TextIO:
+def _text(file: io.FileIO, stream: TextIO | None) -> TextIO:
     """Open a text stream over a file, set up like Python's own stream `given`; that is None if the descriptor was closed."""
     buffer = io.BufferedWriter(file)
-    if not isinstance(given, io.TextIOWrapper):
+    if not isinstance(stream, io.TextIOWrapper):
         return VisibleText(buffer, "utf-8", "backslashreplace")
-    return VisibleText(buffer, given.encoding, given.errors, line_buffering=given.line_buffering or given.write_through)
+    return VisibleText(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering or stream.write_through)

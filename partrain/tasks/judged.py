@@ -84,22 +84,22 @@ class JudgedMetrics:
             self._observe(batch)
         for name, metric in self._metrics.items():
             with silent(), self._blamed(name):
-                given = batch.answers if name in OF_PROBABILITIES or name in self._code else batch.decided
-                metric.update(given, batch.targets)
+                predictions = batch.answers if name in OF_PROBABILITIES or name in self._code else batch.decided
+                metric.update(predictions, batch.targets)
 
     def compute(self, gather: Gather = lambda x: [x]) -> dict[str, float]:
         """Return the metrics over all items of all workers, and forget the items."""
         self._gather = gather
         self.measured, self._measure = self._measure, self._new_measure()
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if self.measured:
             self.measured.gather(gather)
-            found |= self.measured.numbers()
+            values |= self.measured.numbers()
         for name, metric in self._metrics.items():
             with silent(), self._blamed(name):
-                found[name] = own_number(metric.compute(), self._code[name]) if name in self._code else _number(metric.compute())
+                values[name] = own_number(metric.compute(), self._code[name]) if name in self._code else _number(metric.compute())
                 metric.reset()
-        return {name: found[name] for name in self._names}
+        return {name: values[name] for name in self._names}
 
     @contextmanager
     def _blamed(self, name: str) -> Iterator[None]:
@@ -150,15 +150,15 @@ def judged_metrics(
         if ":" in name:
             made[name_of(name)] = own_metric(name, lower=name_of(name) in lower, folder=folder)
             continue
-        known = kind.metrics.get(name)
-        if known is None:
+        spec = kind.metrics.get(name)
+        if spec is None:
             fitting = ", ".join(kind.metrics) or 'only your own, as "file.py:Metric"'
             raise WrongValue(Finding(place, f"`{name}` is not for the task {kind}", f"fitting: {fitting}"))
-        if outputs < known.least:
-            what = f"`{name}` needs at least {known.least} classes, and the data set has {outputs}"
+        if outputs < spec.least:
+            what = f"`{name}` needs at least {spec.least} classes, and the data set has {outputs}"
             raise WrongValue(Finding(place, what, "remove it"))
-        if known.target:
-            made[name] = known_metric(known, outputs, ignore)
+        if spec.target:
+            made[name] = known_metric(spec, outputs, ignore)
 
     def convert(answers: Tensor, targets: Tensor, newest: Tensor | None) -> AnswerBatch:
         if names and kind.one_class and answers.shape[1:] != kind.answer_shape((), outputs):

@@ -16,15 +16,15 @@ from partrain.system.torchvision import import_torchvision
 from partrain.tasks.metric_names import KnownMetric
 
 
-def known_metric(known: KnownMetric, outputs: int, ignore: int | None) -> Any:
+def known_metric(spec: KnownMetric, outputs: int, ignore: int | None) -> Any:
     """Make a metric of torchmetrics for a number of classes, labels or numbers; `ignore`: label of pixels left out."""
-    module, _, name = known.target.partition(":")
+    module, _, name = spec.target.partition(":")
     import_torchmetrics()
     metric = getattr(import_module(f"torchmetrics.{module}"), name)
-    counted: dict[str, Any] = {known.counted: outputs} if known.counted else {}
+    counted: dict[str, Any] = {spec.counted: outputs} if spec.counted else {}
     with silent():
-        made: Any = metric(**counted, **({} if ignore is None else {"ignore_index": ignore}), **known.arguments)
-    return made.set_dtype(torch.float64) if known.target.startswith("regression:") else made
+        made: Any = metric(**counted, **({} if ignore is None else {"ignore_index": ignore}), **spec.arguments)
+    return made.set_dtype(torch.float64) if spec.target.startswith("regression:") else made
 
 
 @contextmanager

@@ -25,8 +25,8 @@ def cross_entropy(
     plain = functional.cross_entropy(logits, labels, weights, reduction="none", label_smoothing=smoothing, ignore_index=ignore)
     if not focal:
         return plain
-    known = labels.masked_fill(labels == ignore, 0).unsqueeze(1)
-    return plain * (1 - logits.softmax(1).gather(1, known).squeeze(1)).pow(focal)
+    classes = labels.masked_fill(labels == ignore, 0).unsqueeze(1)
+    return plain * (1 - logits.softmax(1).gather(1, classes).squeeze(1)).pow(focal)
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor, focal: float) -> Tensor:

@@ -62,9 +62,9 @@ class OfClasses(Measure):
 
     def add(self, answers: Tensor, targets: Tensor) -> None:
         """Add labels (b, ...) and their targets."""
-        known: Any = targets != self._ignore if self._ignore is not None else ...
+        counted: Any = targets != self._ignore if self._ignore is not None else ...
         width = self._classes + 1
-        pairs = targets[known].long() * width + answers[known].clamp(max=self._classes)
+        pairs = targets[counted].long() * width + answers[counted].clamp(max=self._classes)
         self.sums += torch.bincount(pairs.flatten(), minlength=self.sums.numel()).view_as(self.sums)
 
     @property
@@ -96,8 +96,8 @@ class OfPixels(OfClasses):
     def report(self, names: Names) -> dict[str, Any]:
         hits, counts, answered = self._counts()
         rows = [
-            {"label": label, "iou": _ratio(hit, count + given - hit), "recall": _ratio(hit, count), "pixels": count}
-            for label, (hit, count, given) in enumerate(zip(hits.tolist(), counts.tolist(), answered.tolist(), strict=True))
+            {"label": label, "iou": _ratio(hit, count + predicted - hit), "recall": _ratio(hit, count), "pixels": count}
+            for label, (hit, count, predicted) in enumerate(zip(hits.tolist(), counts.tolist(), answered.tolist(), strict=True))
             if label != self._ignore
         ]
         return {"pixel_accuracy": _ratio(int(hits.sum()), int(counts.sum())), "classes": rows}
@@ -172,11 +172,11 @@ class OfNumbers(Measure):
 
     def report(self, names: Names) -> dict[str, Any]:
         columns = {name: values.tolist() for name, values in self._of_each().items() if name != "mse"}
-        found = {name: value for name, value in self.numbers().items() if name in columns}
+        report = {name: value for name, value in self.numbers().items() if name in columns}
         if self.sums.shape[1] == 1:
-            return found
+            return report
         rows = zip(names(self.sums.shape[1]), *columns.values(), strict=True)
-        return found | {"numbers": [dict(zip(("name", *columns), row, strict=True)) for row in rows]}
+        return report | {"numbers": [dict(zip(("name", *columns), row, strict=True)) for row in rows]}
 
     def _of_each(self) -> dict[str, Tensor]:
         """Return the errors of each number (k,). R² is NaN where the targets do not vary."""
@@ -265,8 +265,13 @@ def _rows(hits: Tensor, counts: Tensor, answered: Tensor, heads: dict[str, Seque
     """Return precision, recall, F1 and count of each class or label, behind its `heads`."""
     return [
         dict(zip(heads, head, strict=True))
-        | {"precision": _ratio(hit, given), "recall": _ratio(hit, count), "f1": _ratio(2 * hit, count + given), "count": count}
-        for hit, count, given, *head in zip(hits.tolist(), counts.tolist(), answered.tolist(), *heads.values(), strict=True)
+        | {
+            "precision": _ratio(hit, predicted),
+            "recall": _ratio(hit, count),
+            "f1": _ratio(2 * hit, count + predicted),
+            "count": count,
+        }
+        for hit, count, predicted, *head in zip(hits.tolist(), counts.tolist(), answered.tolist(), *heads.values(), strict=True)
     ]
 
 

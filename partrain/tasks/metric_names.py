@@ -39,9 +39,9 @@ _COUNTED = {"Multiclass": "num_classes", "Multilabel": "num_labels"}
 def _of(prefix: str, **classes: str) -> dict[str, KnownMetric]:
     return {
         name: KnownMetric(
-            f"classification:{prefix}{each}", bounds=(-1.0 if name in _SIGNED else 0.0, 1.0), counted=_COUNTED[prefix]
+            f"classification:{prefix}{metric}", bounds=(-1.0 if name in _SIGNED else 0.0, 1.0), counted=_COUNTED[prefix]
         )
-        for name, each in classes.items()
+        for name, metric in classes.items()
     }
 
 

@@ -30,7 +30,7 @@ class CollectedMetric:
 
     def compute(self) -> Any:
         answers, targets = (
-            torch.cat(each) if each else torch.empty(0) for each in (*zip(*self._parts, strict=True),) or ((), ())
+            torch.cat(pieces) if pieces else torch.empty(0) for pieces in (*zip(*self._parts, strict=True),) or ((), ())
         )
         return self._function(*(torch.cat([x for x in self.dist_sync_fn(own) if len(x)]) for own in (answers, targets)))
 
@@ -62,9 +62,9 @@ def own_number(value: Any, code: str) -> float:
     try:
         number = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        given = type(value).__name__
+        what = type(value).__name__
     else:
         if number.numel() == 1 and not number.is_complex():
             return float(number)
-        given = "a complex number" if number.numel() == 1 else f"numbers of shape {tuple(number.shape)}"
-    raise UserCodeFailed(f"[task] metrics: `{code}` gives {given}; expected one number")
+        what = "a complex number" if number.numel() == 1 else f"numbers of shape {tuple(number.shape)}"
+    raise UserCodeFailed(f"[task] metrics: `{code}` gives {what}; expected one number")

@@ -37,7 +37,10 @@ class TaskMetrics(Section):
     def judged(self) -> dict[str, bool]:
         """Names of the metrics; True if lower is better."""
         lower = self.lower_is_better or ()
-        return {name_of(each): name_of(each) in lower if ":" in each else LOWER.get(each, False) for each in self.metrics or ()}
+        return {
+            name_of(metric): name_of(metric) in lower if ":" in metric else LOWER.get(metric, False)
+            for metric in self.metrics or ()
+        }
 
     @property
     def metrics_code(self) -> list[str]:
@@ -81,14 +84,14 @@ class BuiltinTask(TaskMetrics):
 
     @field_validator("class_weights", mode="before")
     @classmethod
-    def _positive(cls, given: Any) -> Any:
-        values = [1.0] if given in (None, "balanced") else list(given.values()) if isinstance(given, dict) else given
+    def _positive(cls, weights: Any) -> Any:
+        values = [1.0] if weights in (None, "balanced") else list(weights.values()) if isinstance(weights, dict) else weights
         numbers = isinstance(values, list) and all(type(value) in (int, float) and 0 <= value < math.inf for value in values)
         if not numbers or not any(values):
             raise ValueError(
                 'expected "balanced", a list of numbers by class, or a table { class = number }; none below 0, not all 0'
             )
-        return given
+        return weights
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> BuiltinTask:

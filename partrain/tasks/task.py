@@ -271,8 +271,8 @@ def kind_of_answers(task: Task, kind: str, data: str | None) -> TaskKind:
     """
     if kind in KINDS:
         return KINDS[kind]
-    known = next((BUILT_IN[each] for each in type(task).__mro__ if each in BUILT_IN), USER)
-    if known is not USER or type(task).score is not Task.score:
-        return known
+    built_in = next((BUILT_IN[base] for base in type(task).__mro__ if base in BUILT_IN), USER)
+    if built_in is not USER or type(task).score is not Task.score:
+        return built_in
     logits = task.answers == "logits" or (not task.answers and data == CLASSIFICATION)
     return KINDS[CLASSIFICATION] if logits else KINDS[REGRESSION] if task.answers == "numbers" else USER

@@ -10,9 +10,9 @@ from partrain.tasks.kinds import CLASSIFICATION
 
 def names() -> dict[str, str]:
     """Return the templates, each with its first comment, the default one first."""
-    found = sorted(entry.name for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
-    found.sort(key=lambda name: name != f"{DEFAULT}.toml")
-    return {name.removesuffix(".toml"): text(name.removesuffix(".toml")).partition("\n")[0].lstrip("# ") for name in found}
+    templates = sorted(entry.name for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
+    templates.sort(key=lambda name: name != f"{DEFAULT}.toml")
+    return {name.removesuffix(".toml"): text(name.removesuffix(".toml")).partition("\n")[0].lstrip("# ") for name in templates}
 
 
 def text(name: str) -> str:

@@ -27,20 +27,20 @@ SMALLEST_IMAGE = 8
 def arrays_job(path: Path, shown: str, target: str | None) -> str:
     """Write a job for a file of arrays. Raises InputMissing if the inputs or targets are not clear."""
     kind = "npz" if path.suffix.lower() == ".npz" else "hdf5"
-    found = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
-    inputs, targets = _chosen(path, found, target)
-    items = found[inputs].shape[0]
-    answer = found[targets]
+    arrays = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
+    inputs, targets = _chosen(path, arrays, target)
+    items = arrays[inputs].shape[0]
+    answer = arrays[targets]
     if items < 20:
         raise InputMissing(f"{path}: {items} items in `{inputs}` are too few to train on")
     if answer.shape[0] != items:
         raise InputMissing(f"{path}: `{targets}` holds {answer.shape[0]:,} targets for {items:,} inputs in `{inputs}`")
-    for role, array in ("inputs", found[inputs]), ("targets", answer):
+    for role, array in ("inputs", arrays[inputs]), ("targets", answer):
         if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}, and arrays of numbers are needed")
     classes = answer.texts is not None or answer.kind in "iu"
-    form, model = _network(found[inputs], items)
-    tests = _tests(found, items)
+    form, model = _network(arrays[inputs], items)
+    tests = _tests(arrays, items)
     dataset = [
         f'kind = "{kind}"',
         f"path = {toml_value(shown)}",
@@ -48,7 +48,7 @@ def arrays_job(path: Path, shown: str, target: str | None) -> str:
         f"targets = {toml_value(targets)}           # {'labels: a class for each' if classes else 'numbers: a regression'}",
         *(f"{role} = {toml_value(name)}" for role, name in tests.items()),
     ]
-    if found[inputs].dtype != "|u1":
+    if arrays[inputs].dtype != "|u1":
         dataset.append("standardise = true           # each number minus its mean, divided by its standard deviation")
     if not classes:
         dataset.append("standardise_target = true    # losses are in standard deviations of the target")
@@ -60,27 +60,27 @@ def arrays_job(path: Path, shown: str, target: str | None) -> str:
     return assemble(path, what, model, dataset, int(items * (1 - share)) - held)
 
 
-def _chosen(path: Path, found: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:
+def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:
     """Choose inputs and targets: by their usual names, or the only other array with as many items as `target`."""
-    shapes = ", ".join(f"{name} {array.dtype[1:]} {array.shape}" for name, array in found.items()) or "no array"
-    if target is not None and target not in found:
+    shapes = ", ".join(f"{name} {array.dtype[1:]} {array.shape}" for name, array in arrays.items()) or "no array"
+    if target is not None and target not in arrays:
         raise InputMissing(f"{path}: no array `{target}`; it holds {shapes}")
     for inputs, targets in PAIRS:
-        if inputs in found and targets in found and target in (None, targets):
+        if inputs in arrays and targets in arrays and target in (None, targets):
             return inputs, targets
     if target is None:
         raise InputMissing(f"{path}: name the array to predict: --target NAME; it holds {shapes}")
-    others = [name for name, array in found.items() if name != target and array.shape[0] == found[target].shape[0]]
-    others.sort(key=lambda name: prod(found[name].shape), reverse=True)
-    if not others or (len(others) > 1 and prod(found[others[0]].shape) == prod(found[others[1]].shape)):
+    others = [name for name, array in arrays.items() if name != target and array.shape[0] == arrays[target].shape[0]]
+    others.sort(key=lambda name: prod(arrays[name].shape), reverse=True)
+    if not others or (len(others) > 1 and prod(arrays[others[0]].shape) == prod(arrays[others[1]].shape)):
         what = "several arrays have" if others else "no other array has"
         raise InputMissing(f"{path}: {what} as many items as `{target}`, so the inputs are not clear; it holds {shapes}")
     return others[0], target
 
 
-def _tests(found: Mapping[str, ArraySource], items: int) -> dict[str, str]:
+def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:
     """Find test arrays by their usual names: both or none."""
-    chosen = {f"test_{role}": next((name for name in names if name in found), None) for role, names in TESTS.items()}
+    chosen = {f"test_{role}": next((name for name in names if name in arrays), None) for role, names in TESTS.items()}
     return {role: name for role, name in chosen.items() if name} if all(chosen.values()) else {}
 
 

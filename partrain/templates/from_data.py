@@ -82,11 +82,11 @@ class ColumnFacts:
         """Say why a network should not see the column; "" if it should."""
         if len(self.different) <= 1:
             return "the same value in each row"
-        there = self.rows - self.missing
+        present = self.rows - self.missing
         numbered = self.whole and numbers_rows(self.name)
-        if len(self.different) >= there > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
+        if len(self.different) >= present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
             return "another value in each row, like a name or a number of the row"
-        if self.words and len(self.different) > max(there // 2, FEW_ROWS):
+        if self.words and len(self.different) > max(present // 2, FEW_ROWS):
             return f"{len(self.different):,} different words, most of them in a single row"
         return ""
 

@@ -39,10 +39,12 @@ def series_job(file: TableFile, shown: str, target: str) -> str | None:
             columns[name] += cells
     if len(columns[target]) < FEWEST or (values := _numbers(columns[target])) is None:
         return None
-    found = next(((name, known) for name in columns if name != target and (known := _time(name, columns[name]))), None)
-    if found is None:
+    first = next(
+        ((name, step_and_holes) for name in columns if name != target and (step_and_holes := _time(name, columns[name]))), None
+    )
+    if first is None:
         return None
-    time, (step, holes) = found
+    time, (step, holes) = first
     season = SEASONS.get((step.unit, round(step.size)))
     if season and len(values) < 4 * season:
         season = None
@@ -73,10 +75,10 @@ def series_job(file: TableFile, shown: str, target: str) -> str | None:
 def _numbers(cells: list[Any]) -> list[float] | None:
     """Return the numbers of a column without holes; None if a cell is no number, or if most are missing."""
     try:
-        found = [float(cell) for cell in cells if not is_missing(cell)]
+        numbers = [float(cell) for cell in cells if not is_missing(cell)]
     except (TypeError, ValueError):
         return None
-    return found if len(found) > len(cells) // 2 else None
+    return numbers if len(numbers) > len(cells) // 2 else None
 
 
 def _time(name: str, cells: list[Any]) -> tuple[TimeStep, bool] | None:

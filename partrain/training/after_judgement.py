@@ -48,8 +48,8 @@ class AfterJudgement:
             except Exception as error:
                 where = "tried before any worker starts" if trial else f"after round {progress.round}"
                 first = (str(error).splitlines() or [""])[0]
-                told = f"{self._where}, {where}: {type(error).__name__}" + f": {first}" * bool(first)
-                raise UserCodeFailed(told, f"{usercode.frames(error)}{type(error).__name__}: {error}") from error
+                message = f"{self._where}, {where}: {type(error).__name__}" + f": {first}" * bool(first)
+                raise UserCodeFailed(message, f"{usercode.frames(error)}{type(error).__name__}: {error}") from error
         return self._checked(answer, metrics)
 
     def _checked(self, answer: Any, metrics: Mapping[str, float]) -> tuple[dict[str, float], bool]:

@@ -76,7 +76,7 @@ class Samples:
         if change is not None:
             numbers = change(numbers)
         if self.channel_scale is not None:
-            mean, std = (numbers.new_tensor(one)[:, None, None] for one in self.channel_scale)
+            mean, std = (numbers.new_tensor(values)[:, None, None] for values in self.channel_scale)
             numbers = (numbers - mean) / std
         return _channels_last(numbers) if self.channels_last else numbers
 
@@ -114,14 +114,14 @@ def unpack(rows: Tensor, parts: Sequence[InputPart], dtype: torch.dtype) -> Any:
 
     Bytes are scaled to [0, 1] and become `dtype`, as float32 does.
     """
-    found = []
+    tensors = []
     for part in parts:
         raw = rows[:, part.offset : part.end].contiguous()
         numbers = (raw if part.dtype == "uint8" else raw.view(getattr(torch, part.dtype))).reshape(len(rows), *part.shape)
         if part.dtype == "uint8":
             numbers = torch.mul(numbers, 1 / 255)
-        found.append(numbers if part.dtype == "int64" else numbers.to(dtype))
-    return {part.name: one for part, one in zip(parts, found, strict=True)} if parts[0].name else tuple(found)
+        tensors.append(numbers if part.dtype == "int64" else numbers.to(dtype))
+    return {part.name: tensor for part, tensor in zip(parts, tensors, strict=True)} if parts[0].name else tuple(tensors)
 
 
 def split(inputs: Any, sizes: Sequence[int]) -> Sequence[Any]:
@@ -129,8 +129,8 @@ def split(inputs: Any, sizes: Sequence[int]) -> Sequence[Any]:
     if isinstance(inputs, Tensor):
         return torch.split(inputs, list(sizes))
     if isinstance(inputs, tuple):
-        return list(zip(*(torch.split(one, list(sizes)) for one in inputs), strict=True))
-    pieces = {name: torch.split(one, list(sizes)) for name, one in inputs.items()}
+        return list(zip(*(torch.split(values, list(sizes)) for values in inputs), strict=True))
+    pieces = {name: torch.split(values, list(sizes)) for name, values in inputs.items()}
     return [{name: piece[number] for name, piece in pieces.items()} for number in range(len(sizes))]
 
 
@@ -141,7 +141,7 @@ def join(batches: Sequence[Any]) -> Any:
         return torch.cat(list(batches))
     if isinstance(first, tuple):
         return tuple(torch.cat(ones) for ones in zip(*batches, strict=True))
-    return {name: torch.cat([one[name] for one in batches]) for name in first}
+    return {name: torch.cat([batch[name] for batch in batches]) for name in first}
 
 
 def _channels_last(images: Tensor) -> Tensor:
@@ -266,8 +266,8 @@ def balanced(items: NDArray[np.int64], labels: NDArray[np.int64], draw: np.rando
     Some classes, drawn too, come once more if the number of items is no multiple of the number of classes.
     """
     classes = np.unique(labels)
-    each, more = divmod(len(items), len(classes))
-    wanted = np.full(len(classes), each)
+    per_class, more = divmod(len(items), len(classes))
+    wanted = np.full(len(classes), per_class)
     wanted[draw.permutation(len(classes))[:more]] += 1
     drawn = [draw.choice(items[labels == label], count) for label, count in zip(classes, wanted, strict=True)]
     return draw.permutation(np.concatenate(drawn))

@@ -49,11 +49,11 @@ def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -
 def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
     """Pool N rows (N, B) with weights (N, 1) into one (B,): means, and variances of the `tensors` named so, as above."""
     mixed = (weights * rows).sum(0) / weights.sum()
-    each, mean = _parts(rows, tensors), _parts(mixed, tensors)
+    local, mean = _parts(rows, tensors), _parts(mixed, tensors)
     for name in tensors:
         variance = name.removesuffix("mean") + "var"
         if name.endswith("running_mean") and variance in tensors:
-            mean[variance] += (weights * (each[name] - mean[name]).square()).sum(0) / weights.sum()
+            mean[variance] += (weights * (local[name] - mean[name]).square()).sum(0) / weights.sum()
     return mixed
 
 

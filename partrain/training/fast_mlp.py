@@ -102,7 +102,9 @@ class MlpGradient:
         owned = [parameter for layer in layers for parameter in (layer.linear.weight, layer.linear.bias)]
         if any(layer.linear.in_features == 1 for layer in layers[1:]):
             return None  # autograd may choose another of two equal products there, with other last bits
-        whole = len(owned) == len(gradients) == len({id(one) for one in owned}) and all(one.requires_grad for one in owned)
+        whole = len(owned) == len(gradients) == len({id(tensor) for tensor in owned}) and all(
+            gradient.requires_grad for gradient in owned
+        )
         return cls(layers, gradients, flattens=flattens) if whole else None
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -169,9 +169,9 @@ class Replica:
         """
         if late := sorted(set(self.module.state_dict()) ^ self._names):
             raise UserCodeFailed(f"{where}: `{late[0]}` came or went during training; make parameters and buffers in `__init__`")
-        there = dict(self.module.named_parameters())
+        registered = dict(self.module.named_parameters())
         for name, (parameter, address) in self._homes.items():
-            if there.get(name) is not parameter or parameter.data_ptr() != address:
+            if registered.get(name) is not parameter or parameter.data_ptr() != address:
                 what = f"parameter `{name}` was exchanged for another tensor, and would not be trained"
                 raise UserCodeFailed(f"{where}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 

@@ -61,7 +61,7 @@ def slot_map(
     rule: Rule,
     size: int,
     state: Any = None,
-    commons: CenterClient | None = None,
+    center: CenterClient | None = None,
     *,
     streams: bool = False,
     probed: int = 0,
@@ -75,7 +75,7 @@ def slot_map(
         arrays.append((PROBE, "<f8", (probed,)))
     row = _NAMES[layout.params.dtype], (layout.params.size,)
     arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
-    arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]
+    arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(center).items()]
     if rule.averages_networks:
         arrays.append(("training/averaged", "<i8", ()))
         arrays += [(f"training/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
@@ -100,7 +100,7 @@ def slot_map(
     return SlotMap.of(arrays)
 
 
-def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: CenterClient | None = None) -> None:
+def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, center: CenterClient | None = None) -> None:
     """Copy this worker's part of the state to a slot."""
     place = f"workers/{worker.rank}"
     if worker.rank == 0:
@@ -108,7 +108,7 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
             _at(arrays, f"model/{name}").copy_(tensor)
         for name, value in _fields(state, common=True):
             arrays[f"rule/{name}"][...] = _plain(value)
-        for name, tensor in _shared(commons).items():
+        for name, tensor in _shared(center).items():
             _at(arrays, f"rule/{name}").copy_(tensor)
         if worker.average:
             arrays["training/averaged"][...] = worker.average.count
@@ -122,7 +122,7 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
         arrays[f"{place}/stream"][:] = worker.batches.cursor
 
 
-def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: CenterClient | None = None) -> None:
+def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, center: CenterClient | None = None) -> None:
     """Restore this worker to the snapshot's state."""
     with torch.no_grad():
         for name, tensor in worker.module.state_dict(keep_vars=True).items():
@@ -133,7 +133,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
             if path in arrays:
                 tensor.copy_(_at(arrays, path))
         if worker.rank == 0:
-            for name, tensor in _shared(commons).items():
+            for name, tensor in _shared(center).items():
                 tensor.copy_(_at(arrays, f"rule/{name}"))
     for common, place in ((True, "rule"), (False, f"workers/{worker.rank}/rule")):
         for name, value in _fields(state, common=common):
@@ -153,8 +153,8 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
         worker.batches.cursor = cursor
 
 
-def _shared(commons: CenterClient | None) -> dict[str, Tensor]:
-    return commons.tensors() if commons else {}
+def _shared(center: CenterClient | None) -> dict[str, Tensor]:
+    return center.tensors() if center else {}
 
 
 def _fields(state: Any, *, common: bool) -> list[tuple[str, Any]]:

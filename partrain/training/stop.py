@@ -126,9 +126,9 @@ class Progress:
         """
         self.judged_round, self.loss, self.accuracy = self.round, loss, accuracy
         self.metrics = {name: value for name, value in (metrics or {}).items() if math.isfinite(value)}
-        known = {**self.metrics, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}
+        values = {**self.metrics, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}
         by = by or Criterion("loss" if accuracy is None else "accuracy", lower=accuracy is None)
-        value, sign = known.get(by.name, math.nan), -1 if by.lower else 1
+        value, sign = values.get(by.name, math.nan), -1 if by.lower else 1
 
         def beats(other: float | None) -> bool:
             return not math.isnan(value) and (other is None or sign * value > sign * other)

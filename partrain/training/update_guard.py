@@ -96,8 +96,8 @@ class UpdateGuard:
     def _undone(self, before: Before, finite_loss: Callable[[], bool], numbers: dict[int, list[Tensor]]) -> bool:
         """Return to the numbers `before` if loss, `numbers` or buffers are not finite. Keys are indices of NOT_FINITE."""
         numbers[5] = [buffer.reshape(-1) for _, buffer in persistent_buffers(self._replica.module) if buffer.is_floating_point()]
-        found = (key for key, parts in numbers.items() if any(first_non_finite(part) is not None for part in parts))
-        self.excluded = next(found, 0) if finite_loss() else 1
+        broken = (key for key, parts in numbers.items() if any(first_non_finite(part) is not None for part in parts))
+        self.excluded = next(broken, 0) if finite_loss() else 1
         if self.excluded:
             before.restore(self._replica)
         return self.excluded > 0

@@ -163,7 +163,7 @@ class WatchApp(App[None]):
         self._show("title", [title_line(str(self.watched.root), self.rows, self.marks, self.sort, width)], 1)
         self._show("runs", list_lines(self.rows, self.marks, width, heights[0]) if heights[0] else [], heights[0])
         now = time.monotonic()
-        few = sum(len(each.track.points()) for each in self.chosen()) < FEW_POINTS
+        few = sum(len(row.track.points()) for row in self.chosen()) < FEW_POINTS
         if anew or few or now - self._curves_t >= CURVES_S:
             self._curves_t = now
             self._show("curves", self._curves(width, heights[1]), heights[1])

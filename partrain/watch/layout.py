@@ -137,8 +137,8 @@ def list_lines(rows: Sequence[RunRow], marks: Marks, width: int, height: int) ->
 def _list_line(row: RunRow, marks: Marks, columns: Sequence[ListColumn], wide: int, width: int) -> Line:
     chosen = row.folder == marks.highlighted
     over = CURSOR if chosen else ""
-    mark = marks.mark(row.folder)
-    line: Line = [(">" if chosen else " ", f"bold{over}"), (f" {mark or ' '} ", f"bold {marks.style(row.folder)}{over}")]
+    symbol = marks.mark(row.folder)
+    line: Line = [(">" if chosen else " ", f"bold{over}"), (f" {symbol or ' '} ", f"bold {marks.style(row.folder)}{over}")]
     line.append((shortened(printable(row.name), wide).ljust(wide), f"bold{over}" if chosen else ""))
     for column in columns:
         style = STATUS_STYLES.get(row.status, "") if column.title == "status" else ""
@@ -170,18 +170,18 @@ def shortened(text: str, width: int) -> str:
 
 def curve_lines(tracks: Sequence[tuple[Track, str, str]], scale: str, *, log: bool, width: int, height: int) -> list[Line]:
     """Draw judged loss and accuracy of runs, each with its color and its mark, beside one another; the last is above the others."""
-    known = [(track.points(), style, mark) for track, style, mark in tracks]
-    ends = [getattr(point, scale) for points, _, _ in known for point in points[-1:]]
+    curves = [(track.points(), style, symbol) for track, style, symbol in tracks]
+    ends = [getattr(point, scale) for points, _, _ in curves for point in points[-1:]]
     name, text = SCALES[scale]
     end = f"{text(max(ends))} {name}" if ends else name
-    both = any(point.accuracy == point.accuracy for points, _, _ in known for point in points[-1:]) and width >= 50
+    both = any(point.accuracy == point.accuracy for points, _, _ in curves for point in points[-1:]) and width >= 50
     gap = 2
     wide = (width - gap) // 2 if both else width
 
     def plot(title: str, what: str, *, log: bool) -> Plot:
         shown = [
-            PlotCurve([(getattr(point, scale), getattr(point, what)) for point in points], style, mark)
-            for points, style, mark in known
+            PlotCurve([(getattr(point, scale), getattr(point, what)) for point in points], style, symbol)
+            for points, style, symbol in curves
         ]
         return Plot(title, shown, end, log)
 
@@ -189,7 +189,7 @@ def curve_lines(tracks: Sequence[tuple[Track, str, str]], scale: str, *, log: bo
     if not both:
         return left
     right = plot("judged accuracy", "accuracy", log=False).lines(width - gap - wide, height)
-    return [[*_padded(one, wide + gap), *other] for one, other in zip(left, right, strict=True)]
+    return [[*_padded(row, wide + gap), *other] for row, other in zip(left, right, strict=True)]
 
 
 def run_lines(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:

@@ -43,7 +43,7 @@ def once_lines(runs: Runs, now: float, width: int, height: int, *, unicode: bool
     else:
         rows = rows_of(runs)
         lines = list_lines(rows, Marks(), width, len(rows) + 1) if rows else [[("no run yet", "")]]
-    return ["".join("".join(each if each.isprintable() else " " for each in text) for text, _ in line).rstrip() for line in lines]
+    return ["".join("".join(char if char.isprintable() else " " for char in text) for text, _ in line).rstrip() for line in lines]
 
 
 def document(runs: Runs) -> list[dict[str, Any]]:

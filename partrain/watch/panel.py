@@ -51,7 +51,7 @@ def _style(style: str) -> Style:
 
 def _plain(text: str) -> str:
     """Replace control characters."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 class LinesPanel(Widget):
@@ -64,7 +64,7 @@ class LinesPanel(Widget):
     def show(self, lines: list[Line]) -> None:
         """Show lines."""
         before, self.lines = self.lines, lines
-        changed = [y for y, (one, other) in enumerate(zip_longest(before, lines)) if one != other]
+        changed = [y for y, (line, other) in enumerate(zip_longest(before, lines)) if line != other]
         if changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 

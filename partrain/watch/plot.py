@@ -44,7 +44,7 @@ class Plot(NamedTuple):
         title = f"{self.title}{', logarithmic' if self.log else ''}"
         lines: list[Line] = [[(title[:width].ljust(width), "bold")]]
         columns, rows = width - LABEL, height - 2
-        series = [each._replace(points=self._shown(each)) for each in self.series]
+        series = [curve._replace(points=self._shown(curve)) for curve in self.series]
         series = _smoothed(series, 2 * columns)
         spans = _spans(series)
         if spans is None or columns < 4 or rows < 1:
@@ -79,20 +79,20 @@ class Plot(NamedTuple):
 
 def _smoothed(series: Sequence[PlotCurve], dots: int) -> list[PlotCurve]:
     """Average the points that share a column of dots: noise would fill the plot."""
-    last = max((x for each in series for x, _ in each.points), default=0.0)
-    found = []
-    for each in series:
+    last = max((x for curve in series for x, _ in curve.points), default=0.0)
+    smooth = []
+    for curve in series:
         columns: dict[int, list[tuple[float, float]]] = {}
-        for x, y in each.points:
+        for x, y in curve.points:
             columns.setdefault(round(x / last * (dots - 1)) if last > 0 else 0, []).append((x, y))
         means = [(shared[-1][0], sum(y for _, y in shared) / len(shared)) for shared in columns.values()]
-        found.append(each._replace(points=means))
-    return found
+        smooth.append(curve._replace(points=means))
+    return smooth
 
 
 def _spans(series: Sequence[PlotCurve]) -> tuple[float, float, float] | None:
     """Return the end of the horizontal axis, and the ends of the vertical one; None without points."""
-    points = [point for each in series for point in each.points]
+    points = [point for curve in series for point in curve.points]
     if not points:
         return None
     heights = [y for _, y in points]
@@ -108,27 +108,29 @@ def _cells(
     bits: dict[tuple[int, int], int] = {}
     styles: dict[tuple[int, int], str] = {}
     marks: dict[tuple[int, int], tuple[str, str]] = {}
-    for each in series:
+    for curve in series:
         dots = [
             (round(x / last * (2 * columns - 1)), round((high - y) * scale) if scale else 2 * rows)
-            for x, y in each.points
+            for x, y in curve.points
             if x >= 0
         ]
         for x, y in _connected(dots):
             place = y // 4, x // 2
             bits[place] = bits.get(place, 0) | DOTS[x % 2][y % 4]
-            styles[place] = each.style
-        if dots and each.mark:
-            marks[dots[-1][1] // 4, dots[-1][0] // 2] = each.mark, f"bold {each.style}"
+            styles[place] = curve.style
+        if dots and curve.mark:
+            marks[dots[-1][1] // 4, dots[-1][0] // 2] = curve.mark, f"bold {curve.style}"
         elif len(set(dots)) == 1:
-            marks[dots[0][1] // 4, dots[0][0] // 2] = DOT, f"bold {each.style}"
+            marks[dots[0][1] // 4, dots[0][0] // 2] = DOT, f"bold {curve.style}"
     return {place: (chr(BRAILLE + dots), styles[place]) for place, dots in bits.items()} | marks
 
 
 def _connected(dots: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
     """Return the dots of straight lines from each dot to the next."""
-    found = set(dots[:1])
+    joined = set(dots[:1])
     for (x, y), (to_x, to_y) in pairwise(dots):
         steps = max(abs(to_x - x), abs(to_y - y), 1)
-        found.update((x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)) for step in range(1, steps + 1))
-    return found
+        joined.update(
+            (x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)) for step in range(1, steps + 1)
+        )
+    return joined

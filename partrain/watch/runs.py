@@ -25,10 +25,10 @@ def root_of(path: str) -> Path:
     """Return the folder to watch: `latest` is the newest run in `runs/`. Raises InputMissing."""
     folder = Path(path)
     if path == "latest" and not folder.exists():
-        found = runs_below(Path("runs"))
-        if not found:
+        folders = runs_below(Path("runs"))
+        if not folders:
             raise InputMissing("runs/ holds no run yet; train one: partrain run JOB.toml")
-        return max(found, key=lambda run: (run / EVENTS).stat().st_mtime_ns)
+        return max(folders, key=lambda run: (run / EVENTS).stat().st_mtime_ns)
     if not folder.is_dir():
         raise InputMissing(f"{path}: no such folder; give a run folder or a folder of runs, or train: partrain run JOB.toml")
     return folder

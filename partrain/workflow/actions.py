@@ -181,8 +181,8 @@ class JobAction(Action):
     def broken_promise(self, folder: Path) -> str:
         """Tell if the job did not run on as many machines as it should."""
         start = RunFolder(folder).start
-        found = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
-        return f"it ran on {found} {plural('machine', found)}, not on {self.machines}" if found != self.machines else ""
+        machines = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
+        return f"it ran on {machines} {plural('machine', machines)}, not on {self.machines}" if machines != self.machines else ""
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json` of the run."""
@@ -268,22 +268,24 @@ class ProgramAction(Action):
 
     def reads(self) -> list[Path]:
         """Return its `inputs`."""
-        return [self.base / each for each in self.named_inputs]
+        return [self.base / path for path in self.named_inputs]
 
     def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the words, and the names of what it writes."""
-        words = substitute(list(self.words), lambda each: str(each) if each.step == self.name else resolve(each))
+        words = substitute(
+            list(self.words), lambda reference: str(reference) if reference.step == self.name else resolve(reference)
+        )
         return {"command": words, "outputs": substitute(list(self.writes), resolve)}
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return what it reads, and files among its words: a script that changes runs again."""
         named = [self.base / word for word in self.words[1:] if not any(references(word)) and word not in self.writes]
         scripts = [path for path in named if _is_file(path)]
-        return [*(self.base / str(each) for each in substitute(list(self.named_inputs), resolve)), *scripts]
+        return [*(self.base / str(path) for path in substitute(list(self.named_inputs), resolve)), *scripts]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return what it writes: a relative path lies in the step's folder if it is there, else where the program runs."""
-        names = [Path(str(each)) for each in substitute(list(self.writes), resolve)]
+        names = [Path(str(path)) for path in substitute(list(self.writes), resolve)]
         return [folder / name if (folder / name).exists() else self.base / name for name in names]
 
     def arguments(self, folder: Path, resolve: Resolve) -> list[str]:

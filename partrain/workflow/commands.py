@@ -37,7 +37,7 @@ class CommandSpec:
 
     def parameter(self, key: str) -> Parameter | None:
         """Return the parameter of a key."""
-        return next((each for each in self.parameters if each.key == key), None)
+        return next((parameter for parameter in self.parameters if parameter.key == key), None)
 
     def problems(self, options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         """Find keys that do not fit: key ("" for the whole table), message, suggestion."""
@@ -45,8 +45,8 @@ class CommandSpec:
         for key, value in options.items():
             parameter = self.parameter(key)
             if parameter is None:
-                near = did_you_mean(key, [each.key for each in self.parameters])
-                legal = f"legal: {', '.join(each.key for each in self.parameters)}"
+                near = did_you_mean(key, [parameter.key for parameter in self.parameters])
+                legal = f"legal: {', '.join(parameter.key for parameter in self.parameters)}"
                 yield key, f"`{name}` has no option `{key}`", f"did you mean `{near}`?" if near else legal
             elif isinstance(value, dict) or (isinstance(value, list) and not parameter.several):
                 yield key, f"`{key}` of `{name}` takes one value", ""
@@ -59,7 +59,7 @@ class CommandSpec:
     def paths(self, options: Mapping[str, Any], kind: str, folder: Path) -> list[Path]:
         """Return the files that the options name, of one kind; relative paths start from `folder`."""
         return [
-            folder / str(each) for parameter, value in self._given(options) if parameter.kind == kind for each in _listed(value)
+            folder / str(path) for parameter, value in self._given(options) if parameter.kind == kind for path in _listed(value)
         ]
 
     def arguments(self, options: Mapping[str, Any], inputs: Path, outputs: Path) -> list[str]:
@@ -70,8 +70,8 @@ class CommandSpec:
                 words += [parameter.flag] if value else []
                 continue
             base = {"input": inputs, "output": outputs}.get(parameter.kind)
-            for each in _listed(value):
-                text = str(base / str(each)) if base else str(each)
+            for item in _listed(value):
+                text = str(base / str(item)) if base else str(item)
                 if parameter.flag:
                     words.append(f"{parameter.flag}={text}")
                 else:

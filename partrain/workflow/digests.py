@@ -53,9 +53,9 @@ class Digests:
         state = path.stat()
         stamp = [state.st_size, state.st_mtime_ns, state.st_ino]
         key = str(path.absolute())
-        known = self._known.get(key)
-        if isinstance(known, list) and known[:3] == stamp and isinstance(known[3], str):
-            return known[3]
+        entry = self._known.get(key)
+        if isinstance(entry, list) and entry[:3] == stamp and isinstance(entry[3], str):
+            return entry[3]
         with path.open("rb") as file:
             digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
         if abs(time.time_ns() - state.st_mtime_ns) > RECENT_NS:

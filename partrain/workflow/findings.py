@@ -48,7 +48,7 @@ class Findings:
         """Return the problems. Raises `Rejected` if one is an error, `Unreadable` if all are missing files."""
         problems = [*(self._source.problem(finding) for finding in self._findings), *self._problems]
         if any(problem.severity == "error" for problem in problems):
-            files_only = all(isinstance(each, FileFinding) for each in self._findings) and not self._problems
+            files_only = all(isinstance(finding, FileFinding) for finding in self._findings) and not self._problems
             raise (Unreadable if files_only else Rejected)(problems)
         return problems
 
@@ -60,9 +60,9 @@ class Findings:
             return section, dict(enumerate(section.steps))
         except ValidationError as error:
             errors = error.errors(include_url=False)
-        for each in errors:
-            self._explain(each["type"], tuple(each["loc"]), each["input"], each.get("ctx", {}))
-        bad = {each["loc"][1] if each["loc"][0] == "steps" and len(each["loc"]) > 1 else -1 for each in errors}
+        for problem in errors:
+            self._explain(problem["type"], tuple(problem["loc"]), problem["input"], problem.get("ctx", {}))
+        bad = {error["loc"][1] if error["loc"][0] == "steps" and len(error["loc"]) > 1 else -1 for error in errors}
         steps = data.get("steps")
         if -1 in bad or not isinstance(steps, list):
             return None, {}

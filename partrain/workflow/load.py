@@ -42,10 +42,10 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands)
     """
     files: list[Path] = []
     for path in paths:
-        found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
-        if not found:
+        jobs = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+        if not jobs:
             raise InputMissing(f"{path} holds no *.toml")
-        files += found
+        files += jobs
     named: dict[str, Path] = {}
     problems: list[Problem] = []
     for file in files:
@@ -109,12 +109,12 @@ class _Loader:
     def _check_outputs(self) -> None:
         """Refuse two steps that write one path."""
         for number, section in self._sections.items():
-            for index, each in enumerate(section.outputs):
-                if any(references(each)):
+            for index, output in enumerate(section.outputs):
+                if any(references(output)):
                     continue
-                other = self._makers.setdefault((self._folder / each).resolve(), section.name)
+                other = self._makers.setdefault((self._folder / output).resolve(), section.name)
                 if other != section.name:
-                    message = f'step "{other}" writes {shown(each, 60)} too'
+                    message = f'step "{other}" writes {shown(output, 60)} too'
                     self._findings.find(("steps", number, "outputs", index), message, "let each step write a file of its own")
 
     def _steps(self, path: KeyPath, section: StepSection) -> list[Step]:
@@ -128,7 +128,7 @@ class _Loader:
             self._check_name((*path, "needs", index), name)
         if action is None:
             return []
-        named = {each.step for each in [*action.references(), *references(texts), *references(section.inputs)]}
+        named = {reference.step for reference in [*action.references(), *references(texts), *references(section.inputs)]}
         makers = {self._makers.get(file.resolve(), "") for file in action.reads()}
         needs = frozenset((named | makers | set(section.needs)) - {section.name, ""})
         kept = tuple(assertion for assertion in assertions if assertion)
@@ -148,7 +148,7 @@ class _Loader:
         for number, (name, trial) in enumerate(trials.items()):
             job = self._checks.trial(path, action, trial, first=not number)
             run = TunedAction(job, tuner, trial.number) if tuner else job
-            before = frozenset(f"{step.name}/{each}" for each in tuner.before(trial.number)) if tuner else frozenset[str]()
+            before = frozenset(f"{step.name}/{run}" for run in tuner.before(trial.number)) if tuner else frozenset[str]()
             runs.append(replace(step, name=f"{step.name}/{name}", action=run, needs=step.needs | before, assertions=()))
         ranking = SweepAction(sweep, trials, action, tuner)
         return [*runs, replace(step, action=ranking, needs=frozenset(run.name for run in runs), when=None)]
@@ -164,7 +164,7 @@ class _Loader:
 
     def _check_name(self, path: KeyPath, name: str) -> bool:
         raw = self._source.data.get("steps")
-        if name in self._names or any(isinstance(each, dict) and each.get("name") == name for each in raw or ()):
+        if name in self._names or any(isinstance(entry, dict) and entry.get("name") == name for entry in raw or ()):
             return True
         near = did_you_mean(name, self._names)
         suggestion = f'did you mean "{near}"?' if near else f"steps: {', '.join(self._names)}"[:200]
@@ -192,8 +192,8 @@ def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from _texts(each, (*path, key))
+        for key, item in value.items():
+            yield from _texts(item, (*path, key))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _texts(each, (*path, index))
+        for index, item in enumerate(value):
+            yield from _texts(item, (*path, index))

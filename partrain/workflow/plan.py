@@ -120,8 +120,8 @@ def failed_assertions(step: Step, record: StepRecord, results: Results) -> Seque
         try:
             if condition.holds(record.summary, results.resolve):
                 continue
-            found = ", ".join(f"{name} = {value}" for name, value in condition.values(record.summary, results.resolve).items())
-            failures.append(f"{condition.text} does not hold: {found}")
+            values = ", ".join(f"{name} = {value}" for name, value in condition.values(record.summary, results.resolve).items())
+            failures.append(f"{condition.text} does not hold: {values}")
         except ValueError as unknown:
             failures.append(f"{condition.text}: {unknown}")
         except InputMissing as missing:

@@ -48,7 +48,7 @@ class StepRecord:
     @classmethod
     def read(cls, folder: Path) -> StepRecord | None:
         """Read the record of a step's folder; None if there is none that can be read."""
-        content, names = read_object(folder / STEP), {each.name for each in fields(cls)}
+        content, names = read_object(folder / STEP), {field.name for field in fields(cls)}
         try:
             return cls(**{name: value for name, value in content.items() if name in names})
         except TypeError:
@@ -98,9 +98,9 @@ def clear(folder: Path) -> None:
         entries = list(folder.iterdir())
         if entries and StepRecord.read(folder) is None:
             raise CannotCreate(f"{folder} holds files that are not of a step; remove it, or give --out another folder")
-        for each in sorted(
-            entries, key=lambda each: each.name == STEP
+        for entry in sorted(
+            entries, key=lambda entry: entry.name == STEP
         ):  # the record last: after a kill it is still a step's folder
-            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     except OSError as error:
         raise CannotCreate(f"{folder}: {error.strerror}") from None

@@ -25,8 +25,8 @@ class FreeResources:
         """Tell if a step can start. One that wants more cores than there are runs alone."""
         if not self._used:
             return True
-        used = sum(each.cores for each in self._used.values())
-        busy = frozenset[str]().union(*(each.devices for each in self._used.values()))
+        used = sum(step.cores for step in self._used.values())
+        busy = frozenset[str]().union(*(step.devices for step in self._used.values()))
         return used + wanted.cores <= self._cores and not wanted.devices & busy
 
     def take(self, name: str, wanted: Resources) -> None:

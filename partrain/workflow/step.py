@@ -36,11 +36,11 @@ class Workflow:
 
     def dependents(self, name: str) -> set[str]:
         """Return the steps that need a step, directly or through others."""
-        found = {name}
+        names = {name}
         for step in self.steps.values():
-            if step.needs & found:
-                found.add(step.name)
-        return found - {name}
+            if step.needs & names:
+                names.add(step.name)
+        return names - {name}
 
 
 class Circular(ValueError):

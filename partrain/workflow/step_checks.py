@@ -94,11 +94,11 @@ class StepChecks:
                 (*path, key), f"unknown key `{key}` in [[steps]]",
                 f"did you mean `{near}`?" if near else f"legal: {others}, assert, or a command of partrain", at_key=True,
             )  # fmt: skip
-        known = [key for key in section.actions if key not in unknown]
-        if len(known) == 1:
-            return known[0]
+        actions = [key for key in section.actions if key not in unknown]
+        if len(actions) == 1:
+            return actions[0]
         if not unknown:
-            what = "does nothing" if not known else f"does {len(known)} things: {', '.join(known)}"
+            what = "does nothing" if not actions else f"does {len(actions)} things: {', '.join(actions)}"
             self._findings.find(path, f'step "{section.name}" {what}', "give it one of job, command, or a command of partrain")
         return None
 
@@ -118,7 +118,7 @@ class StepChecks:
         spec = self._commands[key]
         for option, message, suggestion in spec.problems(options):
             self._findings.find((*path, option) if option else path, message, suggestion, at_key=bool(option))
-        return CommandAction(spec, options, self._folder, [self._folder / each for each in section.inputs])
+        return CommandAction(spec, options, self._folder, [self._folder / file for file in section.inputs])
 
     def _job(self, path: KeyPath, section: StepSection) -> Action | None:
         """Check a job with its overrides. What other steps make may be missing yet."""
@@ -144,7 +144,11 @@ class StepChecks:
             self._findings.add(map(source.problem, findings))
         if late:
             keys = {tuple(key.split(".")) for key, _, _ in late}
-            unknown = [each for each in validate(full.data, file.parent, here=False)[1] if each.path in keys and each.at == "key"]
+            unknown = [
+                problem
+                for problem in validate(full.data, file.parent, here=False)[1]
+                if problem.path in keys and problem.at == "key"
+            ]
             self._findings.add(map(full.problem, unknown))
         if section.machines > 1 and not section.launcher:
             self._findings.find(
@@ -153,13 +157,13 @@ class StepChecks:
             )  # fmt: skip
         if job is None:
             return None
-        more = [self._folder / each for each in section.inputs]
+        more = [self._folder / name for name in section.inputs]
         return JobAction(file, overrides, full.data, job, more, tuple(section.launcher), section.machines)
 
     def _waits(self, overrides: Mapping[str, Any], source: TomlSource, file: Path) -> bool:
         """Tell if a job needs results of other steps."""
         return any(references(dict(overrides))) or any(
-            each.resolve() in self._made for each in data_files(source.data.get("dataset"), file.parent)
+            data_file.resolve() in self._made for data_file in data_files(source.data.get("dataset"), file.parent)
         )
 
     def _job_source(self, path: KeyPath, file: Path) -> TomlSource | None:
@@ -182,8 +186,8 @@ class StepChecks:
         def parts(key: str, value: Any, place: KeyPath) -> Iterator[tuple[str, Any, KeyPath]]:
             position = self._source.positions[place]
             if isinstance(value, dict) and position.key[0] == position.value[0]:  # a dotted key: its value begins with the key
-                for name, each in value.items():
-                    yield from parts(f"{key}.{name}", each, (*place, name))
+                for name, item in value.items():
+                    yield from parts(f"{key}.{name}", item, (*place, name))
             else:
                 yield key, value, place
 
@@ -208,5 +212,5 @@ class StepChecks:
 
 def _is_result(value: Any) -> bool:
     """Tell if a value is one reference to a number of another step, whose type is not known yet."""
-    found = list(references(value))
-    return isinstance(value, str) and len(found) == 1 and str(found[0]) == value and not found[0].is_path
+    inner = list(references(value))
+    return isinstance(value, str) and len(inner) == 1 and str(inner[0]) == value and not inner[0].is_path

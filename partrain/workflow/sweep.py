@@ -39,8 +39,8 @@ class Combination:
     @property
     def median(self) -> float:
         """The median of the recorded values; NaN if there is none."""
-        known = [value for value in self.values if value is not None]
-        return statistics.median(known) if known else math.nan
+        values = [value for value in self.values if value is not None]
+        return statistics.median(values) if values else math.nan
 
     def key(self, *, maximizes: bool) -> float:
         """Return a number to sort by: the best row first, rows without a value last."""
@@ -167,26 +167,26 @@ def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     lines = [("rank", *keys, by, "from", "to", "runs")]
     for number, row in enumerate(rows, 1):
-        known = [value for value in row.values if value is not None]
-        spread = (f"{min(known):.4g}", f"{max(known):.4g}") if known else ("", "")
-        median = f"{row.median:.4g}" if known else f"ended at round {row.pruned[0]}" if row.pruned else "none"
+        values = [value for value in row.values if value is not None]
+        spread = (f"{min(values):.4g}", f"{max(values):.4g}") if values else ("", "")
+        median = f"{row.median:.4g}" if values else f"ended at round {row.pruned[0]}" if row.pruned else "none"
         lines.append(
-            (str(number), *(_shown(row.settings.get(key)) for key in keys), median, *spread, f"{len(known)}/{len(row.values)}")
+            (str(number), *(_shown(row.settings.get(key)) for key in keys), median, *spread, f"{len(values)}/{len(row.values)}")
         )
     return lines
 
 
 def difference(rows: Sequence[Combination], by: str) -> str:
     """Return a sentence: what the best combinations share, and in what they differ."""
-    known = [row for row in rows if not math.isnan(row.median)]
-    if len(known) < 2:
+    measured = [row for row in rows if not math.isnan(row.median)]
+    if len(measured) < 2:
         return ""
-    top = known[: max(2, min(5, len(known) // 3))]
-    keys = list(dict.fromkeys(key for row in known for key in row.settings))
+    top = measured[: max(2, min(5, len(measured) // 3))]
+    keys = list(dict.fromkeys(key for row in measured for key in row.settings))
     shared, varied = [], []
     for key in keys:
         values = list(dict.fromkeys(_shown(row.settings.get(key)) for row in top))
-        everywhere = {_shown(row.settings.get(key)) for row in known}
+        everywhere = {_shown(row.settings.get(key)) for row in measured}
         if len(values) == 1 and len(everywhere) > 1:
             shared.append(f"{key} = {values[0]}")
         elif len(values) > 1:
@@ -194,7 +194,7 @@ def difference(rows: Sequence[Combination], by: str) -> str:
     facts = [f"share {' and '.join(shared)}"] if shared else []
     facts += [f"differ in {' and '.join(varied)}"] if varied else []
     spread = f"{by} {top[0].median:.4g} to {top[-1].median:.4g}"
-    return f"The {len(top)} best of {len(known)} ({spread}) {' and '.join(facts)}." if facts else ""
+    return f"The {len(top)} best of {len(measured)} ({spread}) {' and '.join(facts)}." if facts else ""
 
 
 def _shown(value: Any) -> str:

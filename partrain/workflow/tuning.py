@@ -129,9 +129,9 @@ class Tuner:
             if end < math.inf:
                 study.tell(trial, state=TrialState.PRUNED)
                 return
-        known = [value for each in folders if (value := recorded(each, self.sweep.by)) is not None]
-        if known:
-            study.tell(trial, statistics.median(known))
+        values = [value for folder in folders if (value := recorded(folder, self.sweep.by)) is not None]
+        if values:
+            study.tell(trial, statistics.median(values))
         else:
             study.tell(trial, state=TrialState.FAIL)
 
@@ -159,15 +159,15 @@ class Tuner:
     def _distributions(self) -> dict[str, BaseDistribution]:
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-        found: dict[str, BaseDistribution] = {}
+        distributions: dict[str, BaseDistribution] = {}
         for key, value in self.sweep.values.items():
             if isinstance(value, list):
-                found[key] = CategoricalDistribution(range(len(value)))
+                distributions[key] = CategoricalDistribution(range(len(value)))
             elif value.whole:
-                found[key] = IntDistribution(math.ceil(value.low), math.floor(value.high), log=value.log)
+                distributions[key] = IntDistribution(math.ceil(value.low), math.floor(value.high), log=value.log)
             else:
-                found[key] = FloatDistribution(value.low, value.high, log=value.log)
-        return found
+                distributions[key] = FloatDistribution(value.low, value.high, log=value.log)
+        return distributions
 
     def _value(self, key: str, drawn: Any) -> Any:
         values = self.sweep.values[key]

@@ -89,8 +89,10 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     _watch(setup.task, setup.interface, spec, channel)
     worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))
     slot_map(setup.module, layout, job.sync, len(spec.plan.shares))
-    known = set(setup.module.state_dict())
-    endless = [name for name, one in persistent_buffers(setup.module) if one.is_floating_point() and not one.isfinite().all()]
+    names = set(setup.module.state_dict())
+    endless = [
+        name for name, buffer in persistent_buffers(setup.module) if buffer.is_floating_point() and not buffer.isfinite().all()
+    ]
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
         raise UserCodeFailed(f"{_named(job)}: {what}; register it with persistent=False if it is a constant")
@@ -99,7 +101,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     worker.active = True  # also where the job lets it wait for its first round
 
     if user_code_under_test(job) or spec.try_built_in:
-        yield from _train(setup, worker, known, homes, job, spec.plan.shares)
+        yield from _train(setup, worker, names, homes, job, spec.plan.shares)
     own_metrics = bool(job.task and job.task.metrics_code)
     most = MOST_JUDGED if own_metrics else batches.batch_size
     judged = setup.held_out(most) or setup.test
@@ -135,7 +137,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 def _train(
     setup: WorkerSetup,
     worker: LocalWorker,
-    known: set[str],
+    names: set[str],
     homes: dict[str, tuple[int, int]],
     job: Job,
     shares: Sequence[WorkerPlan],
@@ -150,7 +152,7 @@ def _train(
     if not math.isfinite(worker.loss()):
         raise Diverged(f"{_named(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
 
-    if late := sorted(set(setup.module.state_dict()) ^ known):
+    if late := sorted(set(setup.module.state_dict()) ^ names):
         raise UserCodeFailed(
             f"{_named(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
@@ -177,7 +179,7 @@ def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
 
 def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel) -> None:
     """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid ones."""
-    job, told = spec.job, set[str]()
+    job, remarks = spec.job, set[str]()
     named = job.task.name if isinstance(job.task, UserTask) else ""
     owns = type(task).differentiate is not Task.differentiate
     given_loss, given_differentiate, given_score, given_correct = task.loss, task.differentiate, task.score, task.correct
@@ -185,8 +187,8 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel
     def loss(answers: Tensor, targets: Tensor) -> Tensor:
         if not named:
             _check_answers(answers, interface, job.model.name)
-            if (remark := _remark(answers, interface, job.model.name)) and remark not in told:
-                told.add(remark)
+            if (remark := _remark(answers, interface, job.model.name)) and remark not in remarks:
+                remarks.add(remark)
                 channel.send(DryRunRemark(remark))
         lost = given_loss(answers, targets)
         if not owns:
@@ -196,36 +198,36 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel
         return lost
 
     def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
-        given = given_differentiate(module, parameters, *batch)
+        result = given_differentiate(module, parameters, *batch)
         if owns:
-            check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
-        elif sparse := [gradient for gradient in given[1] if gradient is not None and gradient.is_sparse]:
+            check_gradients(result, parameters, f"[task] name: `{named}`: `differentiate`")
+        elif sparse := [gradient for gradient in result[1] if gradient is not None and gradient.is_sparse]:
             what = f"a gradient of shape {tuple(sparse[0].shape)} is sparse, and partrain trains on dense ones"
             raise UserCodeFailed(f"{_named(job)}: {what}; leave sparse=True out, as of `nn.Embedding`")
-        elif all(gradient is None for gradient in given[1]):
+        elif all(gradient is None for gradient in result[1]):
             raise UserCodeFailed(f"{_named(job)}: the loss does not depend on any parameter that is trained")
-        return given
+        return result
 
     def correct(answers: Tensor, targets: Tensor) -> Any:
-        given = given_correct(answers, targets)
-        if not _is_number(given):
+        count = given_correct(answers, targets)
+        if not _is_number(count):
             wanted = "expected the number of items with a right answer, as (answers.argmax(1) == targets).sum()"
-            raise UserCodeFailed(f"[task] name: `{named}`: `correct` gives {kind(given)}; {wanted}")
-        return given
+            raise UserCodeFailed(f"[task] name: `{named}`: `correct` gives {kind(count)}; {wanted}")
+        return count
 
     def score(*batch: Any) -> Any:
-        given = given_score(*batch)
+        scores = given_score(*batch)
         who, expected = f"[task] name: `{named}`: `score` gives", "expected the sum of the losses and the number of right answers"
         try:
-            two = tuple(given)
+            two = tuple(scores)
         except TypeError:
             two = ()
         if len(two) != 2:
-            raise UserCodeFailed(f"{who} {kind(given)}; {expected}")
+            raise UserCodeFailed(f"{who} {kind(scores)}; {expected}")
         for number in two:
             if not _is_number(number):
                 raise UserCodeFailed(f"{who} {kind(number)} for a number; {expected}")
-        return given
+        return scores
 
     vars(task).update(loss=loss, differentiate=differentiate, score=score, correct=correct)
     vars(task).update(

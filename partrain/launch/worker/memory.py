@@ -68,8 +68,8 @@ class MemoryNeeds:
         if self.rows > max(total, most):
             raise BadJob(f"{need}, and this machine has {gib(total)} of memory; take fewer workers or a smaller network")
         if self.rows > most:
-            there = f"of this machine's {gib(total)} of memory no more than {gib(most)} are not in use"
-            raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
+            limit = f"of this machine's {gib(total)} of memory no more than {gib(most)} are not in use"
+            raise BadJob(f"{need}, and {limit}; free memory, or take fewer workers or a smaller network")
 
     def warning(self, limits: MemoryLimits) -> str:
         """Write a warning if the run may need more memory than is free; "" otherwise."""

@@ -261,12 +261,12 @@ class WorkerProcess:
             self.channel.send(TrainingFinished())
 
     def poll(self, seconds: float) -> Signal:
-        known = self.progress.round < self.spec.known_rounds
-        signal = Signal.STOP if self.arena.get("command") and not known else Signal(0)
+        replayed = self.progress.round < self.spec.known_rounds
+        signal = Signal.STOP if self.arena.get("command") and not replayed else Signal(0)
         if self.rank:
             return signal
         limit = self.spec.job.stop.seconds
-        if limit is not None and seconds + self.spec.elapsed >= limit and not known:
+        if limit is not None and seconds + self.spec.elapsed >= limit and not replayed:
             signal |= Signal.OUT_OF_TIME
         lasted, self._previous_poll_s = seconds - self._previous_poll_s, seconds
         wanted = self.arena.get("wanted") if self.arena.get("granted") else 0

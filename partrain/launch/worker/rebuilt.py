@@ -101,13 +101,13 @@ def _verdict(spec: ProcessSpec, path: str) -> dict[str, str]:
     try:
         module = build_drawn(spec.job.model, Path(spec.folder), interface_of(spec, item), spec.job.seed)
         module.load_state_dict(tensors)
-        found = answers_to(module, inputs)
+        rebuilt = answers_to(module, inputs)
     except Exception as error:
         return {"failed": (error.message if isinstance(error, Failure) else f"{type(error).__name__}: {error}").splitlines()[0]}
-    if len(found) == len(answers) and all(map(torch.equal, found, answers)):
+    if len(rebuilt) == len(answers) and all(map(torch.equal, rebuilt, answers)):
         return {}
     ours = digests(module)
     other = [path for path in {**held, **ours} if ours.get(path) != held.get(path)]
-    if not other and len(found) == len(answers) and all(agree(*pair, ROUNDING) for pair in zip(found, answers, strict=True)):
+    if not other and len(rebuilt) == len(answers) and all(agree(*pair, ROUNDING) for pair in zip(rebuilt, answers, strict=True)):
         return {}
     return {"differs": other[0] if other else ""}

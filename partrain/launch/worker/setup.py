@@ -113,7 +113,7 @@ class WorkerSetup:
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
         job, plan, rank = self._spec.job, self._spec.plan, self._rank
-        share, sizes = plan.shares[rank], [one.spec.partition_size for one in plan.shares]
+        share, sizes = plan.shares[rank], [other.spec.partition_size for other in plan.shares]
 
         def partition(number: int | None) -> Any:
             chosen, stratify = job.dataset.held_out, job.dataset.stratify

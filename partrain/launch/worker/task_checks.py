@@ -27,9 +27,9 @@ def check_task_calls(task: Task, name: str) -> None:
         return lost
 
     def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
-        given = given_differentiate(module, parameters, *batch)
-        check_gradients(given, parameters, f"[task] name: `{name}`: `differentiate`")
-        return given
+        result = given_differentiate(module, parameters, *batch)
+        check_gradients(result, parameters, f"[task] name: `{name}`: `differentiate`")
+        return result
 
     vars(task).update({"differentiate": differentiate} if owns else {"loss": loss})
 
@@ -40,11 +40,11 @@ def check_loss(loss: Any, who: str) -> None:
         raise InvalidTaskOutput(f"{who} gives {kind(loss)}; expected the mean loss of the items, a tensor () of one number")
 
 
-def check_gradients(given: Any, parameters: Any, who: str) -> None:
+def check_gradients(result: Any, parameters: Any, who: str) -> None:
     """Check the value of a user task's `differentiate`."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise InvalidTaskOutput(f"{who} gives {kind(given)}; expected the mean loss, and a gradient or None for each parameter")
-    loss, gradients = given
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise InvalidTaskOutput(f"{who} gives {kind(result)}; expected the mean loss, and a gradient or None for each parameter")
+    loss, gradients = result
     check_loss(loss, who)
     if not isinstance(gradients, tuple | list) or len(gradients) != len(parameters):
         raise InvalidTaskOutput(f"{who} gives as gradients {kind(gradients)}; expected {len(parameters)}, one for each parameter")
