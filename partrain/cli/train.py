@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings
-from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, WorkersLost
+from partrain.errors import BadCheckpoint, Failure, InputMissing, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.record.run_folder import RunFolder
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+JOB_OPTIONS = ("log", "metrics_port", "metrics_host", "verbose")
+WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster")
 
 Steps = Annotated[list[str] | None, typer.Option("--rerun", metavar="STEP", help="Workflow: run a step though nothing changed.")]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="STEP", help="Workflow: run this step only.")]
@@ -89,30 +91,29 @@ def run(
     from partrain.workflow.kinds import is_sweep, is_workflow
 
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
-        if log or metrics_port is not None:
-            raise typer.BadParameter(
-                "this option is for a job, not for a workflow", param_hint="--log" if log else "--metrics-port"
-            )
         from partrain.cli.workflow import run_workflow
-        from partrain.comm.machine import Machine
         from partrain.workflow.plan import Selection
         from partrain.workflow.runner import Options
 
-        if (machine := Machine.find()) and not machine.alone:
-            message = "a workflow is run on one machine; its step of a job on several names `machines` and a `launcher`"
-            raise BadJob(message)
-        os.environ.pop("TORCHELASTIC_RUN_ID", None)  # a step's job is a run of its own, not the one that torchrun started
+        if misplaced := _given(context, JOB_OPTIONS):
+            raise typer.BadParameter("this option is for a job, not for a workflow", param_hint=misplaced[0])
         options = Options(Selection(frozenset(only or ()), start_at, frozenset(rerun or ())), jobs, keep_going, retries, cluster)
         raise typer.Exit(
             run_workflow(files, out, set_ or (), options, dry_run=dry_run, quiet=quiet, as_json=as_json, line=context.obj)
         )
-    if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
-                                              "--start-at": start_at, "--keep-going": keep_going, "--retries": retries,
-                                              "--cluster": cluster}.items() if value]:  # fmt: skip
+    if misplaced := _given(context, WORKFLOW_OPTIONS):
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     _train(files[0], out, set_, RunOptions(hooks, quiet, as_json, verbose))
+
+
+def _given(context: typer.Context, names: Collection[str]) -> list[str]:
+    """Return which of these options are on the command line."""
+    sources = {
+        option.opts[0]: context.get_parameter_source(option.name) for option in context.command.params if option.name in names
+    }
+    return [flag for flag, source in sources.items() if source and source.name == "COMMANDLINE"]
 
 
 def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOptions) -> None:

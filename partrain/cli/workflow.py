@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ import typer
 
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import CommandLine, examples
-from partrain.errors import INTERRUPTED, OK, TERMINATED
+from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob
 from partrain.number_format import plural
 from partrain.record.file_names import WORKFLOW
 from partrain.system.environment import boot_seconds
@@ -92,12 +93,16 @@ def run_workflow(
     line: CommandLine,
 ) -> int:
     """Run a workflow, or several jobs as one; return the exit code."""
+    from partrain.comm.machine import Machine
     from partrain.workflow.digests import Digests
     from partrain.workflow.kinds import is_workflow
     from partrain.workflow.load import load, of_jobs
     from partrain.workflow.plan import preview
     from partrain.workflow.results import Results
 
+    if (machine := Machine.find()) and not machine.alone:
+        raise BadJob("a workflow is run on one machine; its step of a job on several names `machines` and a `launcher`")
+    os.environ.pop("TORCHELASTIC_RUN_ID", None)  # a step's job is a run of its own, not the one that torchrun started
     single = len(paths) == 1 and not paths[0].is_dir() and is_workflow(paths[0])
     if single and overrides:
         raise typer.BadParameter(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from partrain.checkpoint.runs import checkpoint_of
-from partrain.config.overrides import flatten, toml_value
+from partrain.config.overrides import assigned, flatten, toml_value
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
 from partrain.errors import InputMissing
@@ -25,6 +25,7 @@ from partrain.system.regular_file import read_object
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.resources import Resources
+from partrain.workflow.tuning import PRUNED, TunedTrial
 
 Process = Literal["command", "program", "none"]
 """A command of partrain, a program, or no process: the runner calls `perform`."""
@@ -132,6 +133,8 @@ class JobAction(Action):
     machines: int = 1
     tolerated: Sequence[int] = ()
     """A trial of a sweep may miss its target, or diverge."""
+    tuned: TunedTrial | None = None
+    """The trial of a sweep whose settings a tuner chooses; `data` and `job` have any settings of the sweep's ranges."""
 
     @property
     def process(self) -> Process:
@@ -155,11 +158,12 @@ class JobAction(Action):
 
     def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the job's values by dotted key, and partrain's version."""
-        return {**dict(flatten(substitute(dict(self.data), resolve), _is_dict)), "partrain": __version__}
+        data = substitute(dict(self._drawn(folder).data), resolve)
+        return {**dict(flatten(data, _is_dict)), "partrain": __version__}
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return data files and user code beside the job."""
-        data, beside = substitute(dict(self.data), resolve), self.path.parent
+        data, beside = substitute(dict(self._drawn(folder).data), resolve), self.path.parent
         code = [beside / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
         source = data.get("model", {}).get("from")
         start = [checkpoint_of(beside / source)] if isinstance(source, str) else []
@@ -171,7 +175,8 @@ class JobAction(Action):
 
     def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
         """Return the words of `partrain run`."""
-        sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(self.overrides), resolve).items()]
+        overrides = substitute(dict(self._drawn(folder).overrides), resolve)
+        sets = [f"--set={key}={toml_value(value)}" for key, value in overrides.items()]
         return [*self.launcher, "run", str(self.path), "--out", str(folder), *sets, "--quiet"]
 
     def resume_arguments(self, folder: Path) -> list[str]:
@@ -184,9 +189,21 @@ class JobAction(Action):
         machines = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
         return f"it ran on {machines} {plural('machine', machines)}, not on {self.machines}" if machines != self.machines else ""
 
+    def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
+        """Return the reason if the run is poor beside the trials before it, else ""."""
+        return self.tuned.ends_early(folder, judgements) if self.tuned else ""
+
     def summary(self, folder: Path) -> dict[str, Any]:
-        """Return `summary.json` of the run."""
-        return RunFolder(folder).summary
+        """Return `summary.json` of the run; `pruned` in it tells that a tuner ended the run early."""
+        pruned = read_object(folder / PRUNED) if self.tuned else {}
+        return RunFolder(folder).summary | ({"pruned": pruned} if pruned else {})
+
+    def _drawn(self, folder: Path) -> JobAction:
+        """Return the action with the settings that the tuner chose."""
+        if not self.tuned:
+            return self
+        settings = self.tuned.settings(folder)
+        return replace(self, overrides={**self.overrides, **settings}, data=assigned(self.data, settings))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from partrain.workflow.section import StepSection
 from partrain.workflow.step import Circular, Step, Workflow, in_order
 from partrain.workflow.step_checks import StepChecks
 from partrain.workflow.sweep import SweepAction
-from partrain.workflow.tuning import TunedAction, Tuner
+from partrain.workflow.tuning import TunedTrial, Tuner
 
 
 def load(path: Path, commands: Commands) -> Workflow:
@@ -147,9 +147,11 @@ class _Loader:
         runs = []
         for number, (name, trial) in enumerate(trials.items()):
             job = self._checks.trial(path, action, trial, first=not number)
-            run = TunedAction(job, tuner, trial.number) if tuner else job
-            before = frozenset(f"{step.name}/{run}" for run in tuner.before(trial.number)) if tuner else frozenset[str]()
-            runs.append(replace(step, name=f"{step.name}/{name}", action=run, needs=step.needs | before, assertions=()))
+            before = frozenset[str]()
+            if tuner:
+                job = replace(job, tuned=TunedTrial(tuner, trial.number))
+                before = frozenset(f"{step.name}/{earlier}" for earlier in tuner.before(trial.number))
+            runs.append(replace(step, name=f"{step.name}/{name}", action=job, needs=step.needs | before, assertions=()))
         ranking = SweepAction(sweep, trials, action, tuner)
         return [*runs, replace(step, action=ranking, needs=frozenset(run.name for run in runs), when=None)]
 

@@ -58,8 +58,8 @@ class Selection:
 class Decision:
     """The decision about one step."""
 
-    runs: bool
     reason: str
+    """Why the step runs; "" if it does not."""
     settings: dict[str, Any]
     inputs: dict[str, str | None]
     continuing: bool = False
@@ -72,21 +72,22 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
     settings = step.action.settings(folder, results.digest)
     inputs = results.digests(step.action.inputs(folder, results.resolve))
     record = results.record(step.name)
+    continuing = False
     if step.name in rerun:
-        return Decision(runs=True, reason="asked for by --rerun", settings=settings, inputs=inputs)
-    if record is None:
-        return Decision(runs=True, reason="has not run yet", settings=settings, inputs=inputs)
-    if change := difference(record, settings, inputs):
-        return Decision(runs=True, reason=change, settings=settings, inputs=inputs)
-    if record.status != DONE:
+        reason = "asked for by --rerun"
+    elif record is None:
+        reason = "has not run yet"
+    elif change := difference(record, settings, inputs):
+        reason = change
+    elif record.status != DONE:
         reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")
-        return Decision(runs=True, reason=reason, settings=settings, inputs=inputs, continuing=record.status in CONTINUABLE)
-    outputs = results.digests(step.action.outputs(folder, results.resolve))
-    for path, digest in outputs.items():
-        if record.outputs.get(path) != digest:
-            reason = f"{path} {'is missing' if digest is None else 'was changed by another program'}"
-            return Decision(runs=True, reason=reason, settings=settings, inputs=inputs)
-    return Decision(runs=False, reason="unchanged", settings=settings, inputs=inputs)
+        continuing = record.status in CONTINUABLE
+    else:
+        outputs = results.digests(step.action.outputs(folder, results.resolve))
+        changed = next((path for path, digest in outputs.items() if record.outputs.get(path) != digest), "")
+        state = "is missing" if changed and outputs[changed] is None else "was changed by another program"
+        reason = f"{changed} {state}" if changed else ""
+    return Decision(reason, settings, inputs, continuing)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
@@ -108,9 +109,9 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         except (InputMissing, ValueError) as missing:
             yield step.name, "run", str(missing)
             continue
-        if decision.runs:
+        if decision.reason:
             moving.add(step.name)
-        yield step.name, "run" if decision.runs else "skip", decision.reason
+        yield step.name, "run" if decision.reason else "skip", decision.reason or "unchanged"
 
 
 def failed_assertions(step: Step, record: StepRecord, results: Results) -> Sequence[str]:

@@ -123,7 +123,7 @@ class Runner:
                 self._settle(state, "skipped", f"{step.when.text} does not hold")
                 return True
             decision = decide(step, self._results, self._rerun)
-            if not decision.runs:
+            if not decision.reason:
                 record = self._results.record(step.name)
                 assert record is not None
                 if not self._assert(step, record, state):

@@ -13,23 +13,19 @@ import os
 import statistics
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partrain.config.overrides import assigned
-from partrain.errors import NOT_REACHED, CannotCreate, Diverged
+from partrain.errors import CannotCreate
 from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
 from partrain.record.events import JudgementEvent
 from partrain.record.run_folder import RunFolder
 from partrain.runs.conditions import UnknownNumber, lookup
-from partrain.runs.references import Reference
 from partrain.seeds import derive
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
-from partrain.workflow.actions import Action, JobAction, Process, Resolve
-from partrain.workflow.resources import Resources
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -175,72 +171,22 @@ class Tuner:
 
 
 @dataclass(frozen=True)
-class TunedAction(Action):
-    """Train a job whose settings a tuner chooses. Its folder lies in the sweep's."""
+class TunedTrial:
+    """A trial of a sweep whose settings a tuner chooses. Folders of its runs lie in the sweep's."""
 
-    job: JobAction
-    """The job, with any settings of the sweep's ranges."""
     tuner: Tuner
-    trial: int
-    tolerated: Sequence[int] = (NOT_REACHED, Diverged.code)
+    number: int
 
-    @property
-    def process(self) -> Process:
-        """That of the job."""
-        return self.job.process
+    def settings(self, run: Path) -> dict[str, Any]:
+        """Return the settings of the trial, whose run is in the folder."""
+        return self.tuner.settings(self.number, run.parent)
 
-    @property
-    def resources(self) -> Resources:
-        """The share of the machine that the job uses."""
-        return self.job.resources
-
-    def references(self) -> Iterator[Reference]:
-        """Iterate over the references in the job's overrides."""
-        return self.job.references()
-
-    def reads(self) -> list[Path]:
-        """Return the job's data files."""
-        return self.job.reads()
-
-    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
-        """Return the job's values, those of the tuner among them."""
-        return self._drawn(folder).settings(folder, resolve)
-
-    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the job's files."""
-        return self._drawn(folder).inputs(folder, resolve)
-
-    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the newest checkpoint."""
-        return self.job.outputs(folder, resolve)
-
-    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
-        """Return the words of `partrain run`."""
-        return self._drawn(folder).arguments(folder, resolve)
-
-    def resume_arguments(self, folder: Path) -> list[str]:
-        """Return the words of `partrain resume`."""
-        return self.job.resume_arguments(folder)
-
-    def summary(self, folder: Path) -> dict[str, Any]:
-        """Return the run's summary; `pruned` in it tells that it was ended early."""
-        pruned = read_object(folder / PRUNED)
-        return self.job.summary(folder) | ({"pruned": pruned} if pruned else {})
-
-    def broken_promise(self, folder: Path) -> str:
-        """Tell if the job did not run on as many machines as it should."""
-        return self.job.broken_promise(folder)
-
-    def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
+    def ends_early(self, run: Path, judgements: Sequence[JudgementEvent]) -> str:
         """Return the reason if the run is poor beside the trials before it, else ""."""
-        if not self.tuner.poor(self.trial, folder.parent, folder, judgements):
+        if not self.tuner.poor(self.number, run.parent, run, judgements):
             return ""
-        pruned = read_object(folder / PRUNED)
+        pruned = read_object(run / PRUNED)
         return f"ended early: {self.tuner.sweep.by} {pruned['value']:.4g} at round {pruned['round']} is poor"
-
-    def _drawn(self, folder: Path) -> JobAction:
-        settings = self.tuner.settings(self.trial, folder.parent)
-        return replace(self.job, overrides={**self.job.overrides, **settings}, data=assigned(self.job.data, settings))
 
 
 def _judgements(folder: Path) -> list[JudgementEvent]:
