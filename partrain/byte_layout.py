@@ -19,7 +19,7 @@ _WIDTHS = {"uint8": 1, "float32": 4, "int64": 8}
 
 @dataclass(frozen=True)
 class InputPart:
-    """One of several inputs of an item. All inputs of an item lie behind one another in a row of bytes."""
+    """One of several inputs of an item. All inputs of an item lie one after the other in a row of bytes."""
 
     name: str
     """Name of the network's argument; "" for the first arguments, which are given by position."""
@@ -53,7 +53,7 @@ def lay_out_parts(forms: Sequence[tuple[str, str, tuple[int, ...]]]) -> tuple[tu
 
 
 def of_unequal_lengths(parts: Sequence[InputPart]) -> bool:
-    """Tell if items are sequences of unequal length: one input, padded, and its length."""
+    """Return whether items are sequences of unequal length: one input, padded, and its length."""
     return len(parts) == 2 and parts[1].name == LENGTHS and not parts[0].name
 
 

@@ -62,7 +62,7 @@ def _language(block: list[str]) -> str:
 
 
 def _parts(lines: list[str]) -> list[str]:
-    """Split the lines of a paragraph: `Source:` begins anew, `Args:` a list, a line `Example:` code."""
+    """Split the lines of a paragraph: `Source:` starts a new one, `Args:` a list, a line `Example:` code."""
     if lines and lines[0].strip() == "Example:":
         return ["Example:", fence(inspect.cleandoc("\n" + "\n".join(lines[1:])), "python")]
     parts: list[str] = []

@@ -41,7 +41,7 @@ def sign(run_folder: Path, job: str, folder: Path) -> None:
 
 
 def is_signed(run_folder: Path | None, job: str, folder: Path) -> bool:
-    """Tell if this user has trained the job, whose relative paths start from `folder`, in a run folder."""
+    """Return whether this user has trained the job, whose relative paths start from `folder`, in a run folder."""
     key = _key()
     if run_folder is None or key is None:
         return False

@@ -28,7 +28,7 @@ def join_words() -> None:
     if "=" in joined[-1]:
         from typer._completion_classes import BashComplete
 
-        # bash replaces only what is behind the `=`; typer drops candidates that do not begin with the whole word
+        # bash replaces only what follows the `=`; typer drops candidates that do not begin with the whole word
         BashComplete.format_completion = lambda self, item: str(item.value).partition("=")[2]  # type: ignore[method-assign]
 
 

@@ -113,7 +113,7 @@ def plot(
 
 
 def _is_report(path: Path) -> bool:
-    """Tell if a file is a former report, which may be replaced."""
+    """Return whether a file is a former report, which may be replaced."""
     from partrain.report.page import MARK
 
     try:

@@ -292,7 +292,7 @@ def _count(number: int) -> str:
 
 
 def _misspelt(word: str, words: Any) -> bool:
-    """Tell if a word is a misspelt command rather than a folder."""
+    """Return whether a word is a misspelt command rather than a folder."""
     from partrain.config.problems import did_you_mean
 
     return "/" not in word and not word.startswith("-") and not Path(word).exists() and bool(did_you_mean(word, words))

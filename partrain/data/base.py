@@ -388,7 +388,7 @@ def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[ArrayFie
 
 
 def views(slots: tuple[ArrayField, ...], *buffers: memoryview) -> dict[str, NDArray[Any]]:
-    """Return by name the arrays that lie in the buffer and in the files mapped behind it, without a copy."""
+    """Return by name the arrays that lie in the buffer and in the mapped files after it, without a copy."""
     return {slot.name: view(buffers[slot.file][slot.offset : slot.end], slot.dtype, slot.shape, slot.strides) for slot in slots}
 
 

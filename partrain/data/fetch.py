@@ -133,7 +133,7 @@ def fetch(section: DataSection, report: TransferReport | None = None) -> list[Pa
 
 
 def is_url(name: str) -> bool:
-    """Tell if a name is that of a file in the network. Raises InputMissing if it has no digest."""
+    """Return whether a name is that of a file in the network. Raises InputMissing if it has no digest."""
     if not _SCHEME.match(name):
         return False
     try:
@@ -252,7 +252,7 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferRepo
 
 
 def _continues(answer: Any, start: int) -> bool:
-    """Tell if a server sends the requested range: some send the whole file instead."""
+    """Return whether a server sends the requested range: some send the whole file instead."""
     asked = f"bytes {start}-"
     return answer.status == 206 and str(answer.headers.get("Content-Range", asked)).startswith(asked)
 

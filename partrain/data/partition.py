@@ -79,7 +79,7 @@ class Partition(Section):
     @model_validator(mode="after")
     def _redraw_shuffles(self) -> Partition:
         if self.redraw == "round" and self.order == "given":
-            raise ValueError('redraw = "round" shuffles the items anew each round, which contradicts order = "given"')
+            raise ValueError('redraw = "round" shuffles the items again each round, which contradicts order = "given"')
         return self
 
     @model_validator(mode="after")
@@ -153,7 +153,7 @@ def _spread(n: int, sizes: Sequence[int]) -> list[range]:
 
 
 def _exact_first(n: int, sizes: Sequence[int | None], taken: int, overlap: float) -> list[range]:
-    """Place exact sizes from 0 on, without overlap. The workers without a size share the items behind them evenly."""
+    """Place exact sizes from 0 on, without overlap. The workers without a size share the other items evenly."""
     others = sizes.count(None)
     if n - taken < others:
         raise ValueError(

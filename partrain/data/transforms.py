@@ -1,4 +1,4 @@
-"""Augmentation at work: transforms of torchvision.transforms.v2, drawn anew for each image, seeded for each batch."""
+"""Augmentation at work: transforms of torchvision.transforms.v2, drawn again for each image, seeded for each batch."""
 
 from __future__ import annotations
 

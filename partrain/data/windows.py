@@ -1,7 +1,7 @@
 """Items that are windows over one long sequence, in its order: training | gap | held out | gap | test.
 
 An item sees the first part of its window; the end of the window is its target. No item before the gap sees or has as target
-anything that is the target of an item behind it. The inputs behind the gap may reach back over it, as when the network is used.
+anything that is the target of an item after it. The inputs after the gap may reach back over it, as when the network is used.
 The windows overlap in memory, too: none is copied.
 """
 
@@ -13,7 +13,7 @@ from partrain.data.base import DataSection, WrongSetting
 from partrain.errors import InputMissing
 
 FOLD_IN_TIME = (
-    "`fold`: the items follow one another in time; those behind a fold would be trained on, and see what the fold is to forecast"
+    "`fold`: the items follow one another in time; those after a fold would be trained on, and see what the fold is to forecast"
 )
 
 

@@ -23,7 +23,7 @@ MOST = 32
 
 
 def runs_in_kernel() -> bool:
-    """Tell if this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

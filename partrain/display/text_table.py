@@ -70,7 +70,7 @@ def comma_separated(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[
 
 
 def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Group the columns behind the first into tables that fit the width."""
+    """Group the columns after the first into tables that fit the width."""
     parts: list[list[int]] = [[]]
     for column in range(1, len(widths)):
         if parts[-1] and widths[0] + sum(2 + widths[name] for name in [*parts[-1], column]) > width:

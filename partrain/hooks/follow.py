@@ -106,8 +106,8 @@ class Follower:
         """Yield new complete lines, and whether each is of an earlier session."""
         at_end = False
         while not at_end:
-            anew, lines = self._tail.read()
-            if anew:  # rounds were removed, which run again: the rest is known
+            restarted, lines = self._tail.read()
+            if restarted:  # rounds were removed, which run again: the rest is known
                 self._read, self._before = 0, self._tail.size
                 with self._lock:
                     vars(self._state).update(vars(RunState()))

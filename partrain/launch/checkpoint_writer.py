@@ -57,7 +57,7 @@ class CheckpointContext:
         return HISTORY + self.columns
 
     def append(self, rows: Sequence[tuple[float, ...]]) -> None:
-        """Append rows to the history. They replace those of rounds that ran anew in another way."""
+        """Append rows to the history. They replace those of rounds that ran again in another way."""
         while rows and self.history and self.history[-len(self.names)] >= rows[0][0]:
             del self.history[-len(self.names) :]
         for row in rows:

@@ -109,7 +109,7 @@ class Start:
     content: Content | None = None
     """The checkpoint, where `arrays` are of one."""
     other_workers: bool = False
-    """The checkpoint is of a run with other workers: each worker's own state of the rule begins anew."""
+    """The checkpoint is of a run with other workers: each worker's own state of the rule starts again."""
     caps: list[list[int]] = field(default_factory=list)
     """Recorded caps of the rounds that follow, which run again (`round_seconds`): by round, then by rank."""
 

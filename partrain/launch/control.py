@@ -56,7 +56,7 @@ def _holders(folder: Path) -> Iterator[int]:
 
 
 def _handles(process: int, number: signal.Signals) -> bool:
-    """Tell if a process has a handler of its own for a signal, which otherwise would kill it."""
+    """Return whether a process has a handler of its own for a signal, which otherwise would kill it."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("SigCgt:"):

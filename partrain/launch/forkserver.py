@@ -199,7 +199,7 @@ def _run_child(server: int, main: Callable[..., None], *arguments: Any) -> None:
 
 
 def died(patience_s: float) -> bool:
-    """Tell if the forkserver has died. Its children may exit up to `patience_s` seconds before it does."""
+    """Return whether the forkserver has died. Its children may exit up to `patience_s` seconds before it does."""
     until = time.monotonic() + patience_s
     while pid() and not _adopted:
         try:
@@ -277,7 +277,7 @@ def _stop_idle() -> None:
 
 
 def _has_children() -> bool:
-    """Tell if the forkserver has children; also if the kernel does not tell."""
+    """Return whether the forkserver has children; also if the kernel does not tell."""
     try:
         return bool(Path(f"/proc/{pid()}/task/{pid()}/children").read_text())
     except OSError:

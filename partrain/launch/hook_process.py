@@ -89,7 +89,7 @@ class HookProcess:
             self._metrics.close()
 
     def _reap(self) -> None:
-        """Take note of the process's end."""
+        """Record that the process ended."""
         assert self._child
         if self._child.stop(None) and self._child.exit_code:
             self._warn(f"the process of the hooks {self._child.end_in_words()}; {self._log} tells why")

@@ -1,4 +1,4 @@
-"""The job of a checkpoint, named anew by the user because its data or code have moved: `partrain resume CKPT --job FILE`."""
+"""The job of a checkpoint, named a second time by the user because its data or code have moved: `partrain resume CKPT --job FILE`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[
 
 
 def _is_path(key: str, dataset: Mapping[str, Any]) -> bool:
-    """Tell if a key of `[dataset]` may be a path; any text among the arguments of a user data set may be one."""
+    """Return whether a key of `[dataset]` may be a path; any text among the arguments of a user data set may be one."""
     if "name" in dataset:
         return key not in _OWN_KEYS and isinstance(dataset.get(key), str)
     return key in PATHS

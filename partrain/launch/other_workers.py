@@ -1,8 +1,8 @@
 """A run that goes on with other workers than before: more, fewer, or on other devices.
 
 The mixed network, moments, buffers and center stay. What each worker had for itself is shared out again: replicas and moments become
-their mean, integer buffers their maximum, as after a round that mixes them. Partitions are drawn anew, for the new number of workers.
-Each worker's own state of the rule (error feedback, say) begins anew.
+their mean, integer buffers their maximum, as after a round that mixes them. Partitions are drawn again, for the new number of workers.
+Each worker's own state of the rule (error feedback, say) starts again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def next_pass(arrays: dict[str, NDArray[Any]]) -> int | None:
 
 
 def begins_anew(path: str) -> bool:
-    """Tell if an array is a worker's own state of the rule, which begins anew."""
+    """Return whether an array is a worker's own state of the rule, which starts again."""
     match = OWN.fullmatch(path)
     return match is not None and match[2].startswith("rule/")
 

@@ -57,7 +57,7 @@ def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunCont
             if moving
             else "no step changes the network any more"
         )
-        context.warn(f"{over}: {effect}; to train for longer, run the job anew with a higher limit or `horizon`")
+        context.warn(f"{over}: {effect}; to train for longer, run the job again with a higher limit or `horizon`")
 
 
 def end_of(folder: Path, number: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def end_of(folder: Path, number: int) -> dict[str, Any]:
 
 
 def made_progress(context: RunContext, content: Content) -> bool:
-    """Tell if a resumed run has committed anything beyond the checkpoint that it started from."""
+    """Return whether a resumed run has committed anything beyond the checkpoint that it started from."""
     commit = context.state.commit
     return commit is not None and commit.round > content.round
 
@@ -186,7 +186,7 @@ def resume(
 def _shared_out(arrays: dict[str, Any]) -> str:
     """Tell how the items are shared among other workers."""
     number = next_pass(arrays)
-    return "partitions are drawn anew" if number is None else f"the stream is sharded anew, and begins with pass {number}"
+    return "partitions are drawn again" if number is None else f"the stream is sharded again, and begins with pass {number}"
 
 
 def recorded_caps(path: Path, after_round: int) -> list[list[int]]:

@@ -177,5 +177,5 @@ def _numbers(records: Sequence[RoundRecord]) -> list[tuple[int, float]]:
 
 
 def _judged(record: RoundRecord) -> bool:
-    """Tell if the network was judged after the round."""
+    """Return whether the network was judged after the round."""
     return not (math.isnan(record.judged_loss) and math.isnan(record.accuracy))

@@ -72,7 +72,7 @@ def prepare(
 ) -> PreparedRun:
     """Read the data and plan the run. Nothing in the run folder changes.
 
-    `moved`: the user names the job of the checkpoint anew. `other_workers`: the job's workers are not those of the checkpoint.
+    `moved`: the user names the job of the checkpoint: its data or code have moved. `other_workers`: the job's workers are not those of the checkpoint.
     """
     with locating(loaded):
         return _prepare(loaded, context, content, moved=moved, other_workers=other_workers)

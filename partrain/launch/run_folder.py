@@ -85,7 +85,7 @@ def _discard(folder: Path, made: Path | None) -> None:
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Tell if a checkpoint was committed there. A run that ended before that may be tried again."""
+    """Return whether a checkpoint was committed there. A run that ended before that may be tried again."""
     files = RunFolder(folder)
     return files.holds_checkpoints or (files.events_file.exists() and COMMIT_MARK in read_regular(files.events_file))
 

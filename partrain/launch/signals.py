@@ -76,7 +76,7 @@ class Signals:
         return signal.Signals(self.first).name if self.first else ""
 
     def heed(self) -> None:
-        """Take note that the counts were seen."""
+        """Mark the signals as handled."""
         os.read(self.pipe, 64)
         self._heeded = self.count
 

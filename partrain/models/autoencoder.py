@@ -69,7 +69,7 @@ def _transposed(before: tuple[int, ...], after: tuple[int, ...]) -> nn.Module:
 
 
 def _with_activations(section: Autoencoder, layers: list[nn.Module]) -> list[nn.Module]:
-    """Add an activation, after BatchNorm if the section asks for it, behind each layer with weights but the last."""
+    """Add an activation, after BatchNorm if the section asks for it, after each layer with weights but the last."""
     *activated, _ = [layer for layer in layers if not isinstance(layer, nn.Flatten | nn.Unflatten)]
     result: list[nn.Module] = []
     for layer in layers:

@@ -56,7 +56,7 @@ def zeros(interface: Interface, count: int, dtype: torch.dtype) -> Any:
 
 
 def _takes_one(signature: inspect.Signature) -> bool:
-    """Tell if a `forward` can be called with one argument, which is then the whole tuple or dict."""
+    """Return whether a `forward` can be called with one argument, which is then the whole tuple or dict."""
     try:
         signature.bind(None)
     except TypeError:

@@ -29,7 +29,7 @@ MAX_NAMES = 6
 FROM = ("model", "from")
 
 MATCHED, EXCEPTED = "matched", "excepted"
-HEAD, COUNT = "of other classes, begins anew", "not counted in the file"
+HEAD, COUNT = "of other classes, starts again", "not counted in the file"
 LEFT_OUT = "not in the network"
 MISSING, LEFT_OVER = "missing in file", "left over in the file"
 SHAPE, TYPE = "other shape", "other type"
@@ -165,7 +165,7 @@ def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: st
 
 
 def _convertible(source: Tensor, target: Tensor) -> bool:
-    """Tell if a type can become the network's: floats become floats of any width, integers and booleans integers."""
+    """Return whether a type can become the network's: floats become floats of any width, integers and booleans integers."""
     return source.is_floating_point() == target.is_floating_point() and source.is_complex() == target.is_complex()
 
 
@@ -191,7 +191,7 @@ def _refusal(rows: list[ArrayMatch], file: str) -> Finding:
     if matched and (names := count[MISSING] + count[SHAPE] + count[TYPE]):
         layers = list(dict.fromkeys("".join([*name.rpartition(".")[:2], "*"]) for name in names))
         quoted = ", ".join(f'"{layer}"' for layer in layers) if len(layers) <= MAX_NAMES else "..."
-        hints.append(f"except = [{quoted}] for arrays that begin anew")
+        hints.append(f"except = [{quoted}] for arrays that start again")
     if matched:
         hints.append("strict = false to take those that match")
     what = f"{file} is not of this network: {matched} of {total} arrays match, {words or 'all are excepted'}"
@@ -216,7 +216,7 @@ def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
 
 
 def _fits(rows: list[ArrayMatch], old: str, new: str) -> bool:
-    """Tell if no array below the prefix would meet one of another shape under its new name."""
+    """Return whether no array below the prefix would meet one of another shape under its new name."""
     shapes = {row.name: row.here.shape for row in rows if row.here is not None}
     for row in rows:
         if row.state == LEFT_OVER and row.there is not None and (not old or row.name.startswith(f"{old}.")):

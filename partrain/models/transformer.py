@@ -47,7 +47,7 @@ class Gpt(nn.Module):
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Answer items (b, L, ...). `lengths` (b,): positions of each that are no padding.
 
-        Padding stands behind an item, and attention is causal: no position of an item attends to its padding.
+        Padding follows an item, and attention is causal: no position of an item attends to its padding.
         """
         positions = torch.arange(items.shape[1], device=items.device)
         stream = self.dropout(self.embedding(items) + self.positions(positions))

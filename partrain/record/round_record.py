@@ -91,7 +91,7 @@ ELSEWHERE = ("judged_loss", "accuracy", "excluded", "discarded")
 NOT_FINITE = ("", "the training loss", "the parameters", "the gradient", "the optimizer state", "the buffers")
 """Numbers that may be the reason for an exclusion."""
 MEASURED = tuple(name for name in FIELDS if name not in ELSEWHERE)[3:]
-"""Numbers of a `round` event behind `round`, `iterations` and `items`, which each has."""
+"""Numbers of a `round` event after `round`, `iterations` and `items`, which each has."""
 
 
 ACTIVITIES = ("compute", "wait", "mix")

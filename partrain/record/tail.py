@@ -39,15 +39,15 @@ class Tail:
         return self._at / self.size if self.size else 0.0
 
     def read(self) -> tuple[bool, list[bytes]]:
-        """Read the next whole lines, about `CHUNK_BYTES`. Return True if the file begins anew, and the lines. Raises OSError."""
+        """Read the next whole lines, about `CHUNK_BYTES`. Return True if the file starts again, and the lines. Raises OSError."""
         status = self._path.stat()
         stamp = status.st_ino, status.st_size, status.st_mtime_ns
         if stamp == self._known:
             return False, []
         self.size = status.st_size
         with open_regular(self._path) as file:
-            anew = self._at > 0 and not self._continues(file)
-            if anew:
+            restarted = self._at > 0 and not self._continues(file)
+            if restarted:
                 self._at, self._mark = 0, b""
             file.seek(self._at)
             data = file.read(CHUNK_BYTES)
@@ -58,10 +58,10 @@ class Tail:
         self._at += len(whole)
         self._mark = (self._mark + whole)[-MARK_BYTES:]
         self._known = stamp if end >= self.size else None
-        return anew, whole.splitlines()
+        return restarted, whole.splitlines()
 
     def _continues(self, file: BinaryIO) -> bool:
-        """Tell if the bytes before the place of the last read are still there."""
+        """Return whether the bytes before the place of the last read are still there."""
         file.seek(self._at - len(self._mark))
         return file.read(len(self._mark)) == self._mark
 
@@ -80,8 +80,8 @@ class FollowedState:
     def read(self) -> RunState:
         """Read all new events; lines that are no sound events are skipped. Raises OSError."""
         while True:
-            anew, lines = self._tail.read()
-            if anew:
+            restarted, lines = self._tail.read()
+            if restarted:
                 self._forget()
             for line in lines:
                 with suppress(ValueError):

@@ -124,7 +124,7 @@ def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
 
 
 def _plain(names: Sequence[str]) -> bool:
-    """Tell if names may stand in an expression of Vega: a label comes from the user, and is no code."""
+    """Return whether names may stand in an expression of Vega: a label comes from the user, and is no code."""
     return all(re.fullmatch(r"[\w ./:-]+", name, re.ASCII) for name in names)
 
 

@@ -70,7 +70,7 @@ class Fednova(Rule):
             yield warning("local_momentum", message, f'set local_momentum = {momentum:g} and optimizer_state = "reset"')
 
     def unequal_work(self, context: JobContext) -> bool:
-        """Tell whether some workers run more local iterations than others."""
+        """Return whether some workers run more local iterations than others."""
         own = [(table.iterations, table.passes) for table in context.worker_tables]
         caps = [cap if any(cap) else (self.iterations, self.passes) for cap in own]
         sized = any(passes and table.partition_size for (_, passes), table in zip(caps, context.worker_tables, strict=True))

@@ -141,7 +141,7 @@ class BacktrackingState(RpropState):
     """E: mean loss of all items before that iteration."""
 
     def loss_has_risen(self, group: Group, weight: float, losses: float, items: int) -> bool:
-        """Tell whether the mean loss has risen since the iteration before, given this worker's weight and sum of losses."""
+        """Return whether the mean loss has risen since the iteration before, given this worker's weight and sum of losses."""
         scores = group.scores(weight, weight * losses / max(items, 1))
         before, self.loss = self.loss, sum(loss for _, loss in scores) / sum(weight for weight, _ in scores)
         return self.loss > before

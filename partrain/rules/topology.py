@@ -62,7 +62,7 @@ def pairs(topology: Topology, size: int, round_number: int, draw: np.random.Gene
 
 
 def pairable(topology: Topology, size: int) -> bool:
-    """Tell whether `pairs` has pairs for this number of workers."""
+    """Return whether `pairs` has pairs for this number of workers."""
     return topology != "exponential" or size & (size - 1) == 0
 
 

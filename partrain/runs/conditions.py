@@ -61,7 +61,7 @@ class Condition:
         return set(references(self.text))
 
     def holds(self, summary: Mapping[str, Any], resolve: Callable[[Reference], Any]) -> bool:
-        """Tell if the condition holds. `summary`: the step's own numbers. Raises `UnknownNumber`."""
+        """Return whether the condition holds. `summary`: the step's own numbers. Raises `UnknownNumber`."""
         return bool(self._value(self.tree, summary, resolve))
 
     def values(self, summary: Mapping[str, Any], resolve: Callable[[Reference], Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _job(run: ListedRun) -> str:
 
 
 def _made_by_us(folder: Path) -> bool:
-    """Tell if a folder is `runs/NAME`."""
+    """Return whether a folder is `runs/NAME`."""
     return folder.absolute().parent.name == "runs"
 
 

@@ -34,7 +34,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def holds(condition: Condition, numbers: Mapping[str, Any]) -> bool:
-    """Tell if a condition holds for the numbers of a run. A number that the run lacks fulfils no comparison."""
+    """Return whether a condition holds for the numbers of a run. A number that the run lacks fulfils no comparison."""
     return condition.holds(dict.fromkeys(condition.names) | dict(numbers), _no_steps)
 
 

@@ -262,7 +262,7 @@ def _macro(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def _rows(hits: Tensor, counts: Tensor, answered: Tensor, heads: dict[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return precision, recall, F1 and count of each class or label, behind its `heads`."""
+    """Return precision, recall, F1 and count of each class or label, after its `heads`."""
     return [
         dict(zip(heads, head, strict=True))
         | {

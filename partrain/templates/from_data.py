@@ -91,7 +91,7 @@ class ColumnFacts:
         return ""
 
     def _counts(self) -> bool:
-        """Tell if whole numbers run without gaps, as numbers of rows do."""
+        """Return whether whole numbers run without gaps, as numbers of rows do."""
         numbers = [int(text) for text in self.different]
         return max(numbers) - min(numbers) == len(numbers) - 1
 

@@ -59,7 +59,7 @@ def series_job(file: TableFile, shown: str, target: str) -> str | None:
         f"target = {toml_value(target)}",
         f"time = {toml_value(time)}              # rows are {step} apart",
         f"window = {window}                  # rows that the network sees",
-        f"steps = {steps}                   # rows behind them that it forecasts",
+        f"steps = {steps}                   # rows after them that it forecasts",
     ]
     if season:
         lines.append(f"season = {season}                  # `evaluate` compares with the value one season before")

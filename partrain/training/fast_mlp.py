@@ -156,7 +156,7 @@ class MlpGradient:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Tell if a hook watches the network, or a `forward` was replaced."""
+    """Return whether a hook watches the network, or a `forward` was replaced."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
     if any(
         getattr(parameter, name, None)

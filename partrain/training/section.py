@@ -21,5 +21,5 @@ class Engine(Section):
 
 
 def cpu_has_bfloat16() -> bool:
-    """Tell if this machine's CPU multiplies in bfloat16. Reads the kernel's file: asking torch would cost its import."""
+    """Return whether this machine's CPU multiplies in bfloat16. Reads the kernel's file: asking torch would cost its import."""
     return bool(processor().flags & {"avx512_bf16", "amx_bf16", "bf16"})

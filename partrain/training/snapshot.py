@@ -138,7 +138,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
     for common, place in ((True, "rule"), (False, f"workers/{worker.rank}/rule")):
         for name, value in _fields(state, common=common):
             kept = arrays.get(f"{place}/{name}")
-            if kept is None:  # of other workers: it begins anew
+            if kept is None:  # of other workers: it starts again
                 continue
             if isinstance(value, Tensor):
                 value.copy_(torch.from_numpy(kept))

@@ -256,7 +256,7 @@ class LocalWorker:
         self.seconds += self.clock() - began
 
     def _seed_generators(self) -> None:
-        """Seed the default generators for dropout and the like, anew at each call. An `in_row` engine draws nothing and needs no seed."""
+        """Seed the default generators for dropout and the like, again at each call. An `in_row` engine draws nothing and needs no seed."""
         if self._engine.in_row:
             return
         seed = derive(self._seed, "draws", self.rank, self.round, self._draws)

@@ -106,7 +106,7 @@ class WatchApp(App[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Draw in the new size."""
-        self.call_after_refresh(self.draw, anew=True)
+        self.call_after_refresh(self.draw, everything=True)
 
     def tick(self) -> None:
         """Look at the folders, read, and draw."""
@@ -123,7 +123,7 @@ class WatchApp(App[None]):
         if self._reading:
             self.set_timer(PAUSE_S, self.read)
         elif before:
-            self.draw(anew=True)
+            self.draw(everything=True)
 
     def arrange(self) -> None:
         """Put the runs in order; keep the cursor on its run, or begin at one that trains."""
@@ -149,8 +149,8 @@ class WatchApp(App[None]):
 
     # Drawing
 
-    def draw(self, *, anew: bool = False) -> None:
-        """Draw what has changed; the curves only now and then, if they need not be drawn anew."""
+    def draw(self, *, everything: bool = False) -> None:
+        """Draw what has changed; the curves only now and then, if they need not be drawn again."""
         if not self.is_running or len(self.screen_stack) > 1:
             return  # a question covers the screen
         self.arrange()
@@ -164,7 +164,7 @@ class WatchApp(App[None]):
         self._show("runs", list_lines(self.rows, self.marks, width, heights[0]) if heights[0] else [], heights[0])
         now = time.monotonic()
         few = sum(len(row.track.points()) for row in self.chosen()) < FEW_POINTS
-        if anew or few or now - self._curves_t >= CURVES_S:
+        if everything or few or now - self._curves_t >= CURVES_S:
             self._curves_t = now
             self._show("curves", self._curves(width, heights[1]), heights[1])
         self._show("run", self._run_lines(run, width, heights[2]), heights[2])
@@ -289,7 +289,7 @@ class WatchApp(App[None]):
     def _changed(self) -> None:
         if not self._reading:
             self.read()
-        self.draw(anew=True)
+        self.draw(everything=True)
 
 
 def _next(names: list[str], name: str) -> str:

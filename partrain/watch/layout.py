@@ -51,7 +51,7 @@ ASCII_SIGNS = "#=."
 
 
 class ListColumn(NamedTuple):
-    """A column of the list behind the names."""
+    """A column of the list after the names."""
 
     title: str
     width: int

@@ -14,7 +14,7 @@ BRAILLE = 0x2800
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a braille character by column and row of the dot."""
 LABEL = 9
-"""Characters of the labels at the left, with the axis behind them."""
+"""Characters of the labels at the left, with the axis after them."""
 AXIS, TICK = "│", "┤"
 DOT = "•"
 """A curve of one point."""

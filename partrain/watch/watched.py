@@ -119,10 +119,10 @@ class WatchedRun:
         end = time.perf_counter() + seconds
         while True:
             try:
-                anew, lines = self._tail.read()
+                restarted, lines = self._tail.read()
             except OSError:
                 return False
-            if anew:
+            if restarted:
                 self._begin_anew()
             for line in lines:
                 self._apply(line)
@@ -184,7 +184,7 @@ class WatchedRun:
         return None
 
     def _read_summary(self, changed: int) -> dict[str, Any] | None:
-        """Read the summary, unless the events go on behind it: then a later session was killed."""
+        """Read the summary, unless the events go on after it: then a later session was killed."""
         with suppress(OSError):
             if self._files.summary_file.stat().st_mtime_ns >= changed:
                 return self._files.summary or None

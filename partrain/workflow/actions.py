@@ -184,7 +184,7 @@ class JobAction(Action):
         return [*self.launcher, "resume", str(folder), "--trust-code", "--quiet"]
 
     def broken_promise(self, folder: Path) -> str:
-        """Tell if the job did not run on as many machines as it should."""
+        """Return whether the job did not run on as many machines as it should."""
         start = RunFolder(folder).start
         machines = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
         return f"it ran on {machines} {plural('machine', machines)}, not on {self.machines}" if machines != self.machines else ""

@@ -188,7 +188,7 @@ class _Attempt:
                 )  # fmt: skip
 
     def _replaced(self) -> bool:
-        """Tell if another attempt runs this step now."""
+        """Return whether another attempt runs this step now."""
         return bool(read_object(self.task.folder / WORKER).get("attempt", self._token) != self._token)
 
     def _signals(self) -> list[int]:
@@ -202,7 +202,7 @@ class _Attempt:
         return fresh
 
     def _withdrawn(self) -> bool:
-        """Tell if the scheduler wants the step no more, as after the runner was killed."""
+        """Return whether the scheduler wants the step no more, as after the runner was killed."""
         from distributed import get_worker
 
         state = get_worker().state.tasks.get(self.key)

@@ -81,7 +81,7 @@ class Executor(Protocol):
     """Starts steps somewhere."""
 
     def fits(self, wanted: Resources) -> bool:
-        """Tell if a step can start now."""
+        """Return whether a step can start now."""
 
     def start(self, task: StepTask) -> RunningStep:
         """Start a step. Raises `Failure` if that fails."""

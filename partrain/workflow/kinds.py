@@ -12,12 +12,12 @@ from partrain.errors import Failure
 
 
 def is_workflow(path: Path) -> bool:
-    """Tell if a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is none."""
+    """Return whether a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is none."""
     return "steps" in _tables(path, ())
 
 
 def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
-    """Tell if a job with its `--set` arguments has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
+    """Return whether a job with its `--set` arguments has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
     return bool(_tables(path, overrides).get("sweep"))
 
 

@@ -46,7 +46,7 @@ class LocalExecutor:
         self._free = FreeResources(usable_cores())
 
     def fits(self, wanted: Resources) -> bool:
-        """Tell if a step can start now."""
+        """Return whether a step can start now."""
         return self._free.fits(wanted)
 
     def start(self, task: StepTask) -> StepProcess:

@@ -22,7 +22,7 @@ class FreeResources:
         self._used: dict[str, Resources] = {}
 
     def fits(self, wanted: Resources) -> bool:
-        """Tell if a step can start. One that wants more cores than there are runs alone."""
+        """Return whether a step can start. One that wants more cores than there are runs alone."""
         if not self._used:
             return True
         used = sum(step.cores for step in self._used.values())

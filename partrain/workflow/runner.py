@@ -195,7 +195,7 @@ class Runner:
         self._refresh(self.states)
 
     def _ends_early(self, name: str) -> bool:
-        """Tell if a running step is to end before its time."""
+        """Return whether a running step is to end before its time."""
         state = self.states[name]
         reason = self.workflow.steps[name].action.ends_early(self._results.of_step(name), state.judgements)
         if reason:

@@ -161,7 +161,7 @@ class StepChecks:
         return JobAction(file, overrides, full.data, job, more, tuple(section.launcher), section.machines)
 
     def _waits(self, overrides: Mapping[str, Any], source: TomlSource, file: Path) -> bool:
-        """Tell if a job needs results of other steps."""
+        """Return whether a job needs results of other steps."""
         return any(references(dict(overrides))) or any(
             data_file.resolve() in self._made for data_file in data_files(source.data.get("dataset"), file.parent)
         )
@@ -211,6 +211,6 @@ class StepChecks:
 
 
 def _is_result(value: Any) -> bool:
-    """Tell if a value is one reference to a number of another step, whose type is not known yet."""
+    """Return whether a value is one reference to a number of another step, whose type is not known yet."""
     inner = list(references(value))
     return isinstance(value, str) and len(inner) == 1 and str(inner[0]) == value and not inner[0].is_path

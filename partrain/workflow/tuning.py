@@ -93,7 +93,7 @@ class Tuner:
         return self._drawn[trial]
 
     def poor(self, trial: int, folder: Path, run: Path, events: Sequence[JudgementEvent]) -> bool:
-        """Tell if a run is to end early, by Optuna's rule. The first judgement that is poor is written to the run's folder."""
+        """Return whether a run is to end early, by Optuna's rule. The first judgement that is poor is written to the run's folder."""
         if (run / PRUNED).exists():
             return True
         if not self.sweep.prune:

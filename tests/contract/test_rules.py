@@ -123,7 +123,7 @@ def test_nothing_in_a_snapshot_is_idle(name: str, policy: dict[str, str]) -> Non
 
 
 def matters(trial: Trial, crippled: Snapshot, whole: Snapshot) -> bool:
-    """Tell whether training from a snapshot with an array zeroed ends elsewhere, or diverges."""
+    """Return whether training from a snapshot with an array zeroed ends elsewhere, or diverges."""
     try:
         return not same(trial.run(3, since=crippled)[1], whole)
     except Diverged:

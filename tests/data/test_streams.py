@@ -182,7 +182,7 @@ def test_other_workers_begin_with_a_new_pass(tmp_path: Path) -> None:
     said = partrain("resume", run, "--set", "workers.0.count=3", "--until", "rounds=5", "--trust-code")
     assert said.code == 0, said
     assert "2 cpu workers before, 3 cpu workers from round 5 on: " in said.err
-    assert "the stream is sharded anew, and begins with pass 3" in said.err
+    assert "the stream is sharded again, and begins with pass 3" in said.err
     assert cursors(run) == [[3, 24]] * 3
 
 

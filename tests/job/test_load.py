@@ -438,7 +438,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
             "[stop]",
             '[partition]\norder = "given"\nredraw = "round"\n[stop]',
             [
-                'job.toml:24:1: redraw = "round" shuffles the items anew each round, which contradicts order = "given"',
+                'job.toml:24:1: redraw = "round" shuffles the items again each round, which contradicts order = "given"',
                 "   |",
                 '24 | redraw = "round"',
                 "   | ^^^^^^",

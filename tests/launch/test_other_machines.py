@@ -1,4 +1,4 @@
-"""A run of two machines that goes on with one, and with three: from its newest checkpoint, with partitions drawn anew."""
+"""A run of two machines that goes on with one, and with three: from its newest checkpoint, with partitions drawn again."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_nothing_is_stored_in_vain(tmp_path: Path, sync: list[str]) -> None:
     whole = checkpoint.read(round_file(run, 3))
     kept = [path.split("/buffers/")[1] for path in whole.arrays if "/buffers/" in path]
     needless = {f"model/{name}" for name in kept if "ema" not in str(sync) or "batches" in name}
-    """In the network that counts they are worker 0's, and each worker takes its own; those of a mean are computed anew each time. An
+    """In the network that counts they are worker 0's, and each worker takes its own; those of a mean are computed again each time. An
     exponential average has averages of its own, and counts of the network in training."""
     assert needless < whole.arrays.keys()
     for name, damaged in forgetful(whole):

@@ -52,7 +52,7 @@ def slowed(folder: Path, deed: str, *sets: str, call: int) -> Path:
 
 
 def same_state(ours: Path, theirs: Path) -> bool:
-    """Tell if networks, moments, counts and losses are the same bits. The caps of the next round are measured in each run."""
+    """Return whether networks, moments, counts and losses are the same bits. The caps of the next round are measured in each run."""
     mine, other = (checkpoint.read(run / "checkpoint.h5").arrays for run in (ours, theirs))
     assert sorted(mine) == sorted(other)
     return all(np.array_equal(mine[path], other[path], equal_nan=True) for path in mine)

@@ -25,7 +25,7 @@ def matrix(topology: Topology, size: int, round: int = 0) -> np.ndarray:
 
 
 def connected(links: np.ndarray) -> bool:
-    """Tell whether non-zero entries of W connect all workers."""
+    """Return whether non-zero entries of W connect all workers."""
     size = len(links)
     return bool((np.linalg.matrix_power((links + np.eye(size) > 0).astype(float) / size, size) > 0).all())
 

@@ -41,7 +41,7 @@ def load_error(section: Any, folder: Path) -> str:
 
 
 def is_mapped(array: Any) -> bool:
-    """Tell if an array's numbers lie in a mapped file."""
+    """Return whether an array's numbers lie in a mapped file."""
     address = array.ctypes.data
     for line in Path("/proc/self/maps").read_text().splitlines():
         start, end = (int(part, 16) for part in line.split()[0].split("-"))

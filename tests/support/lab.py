@@ -459,6 +459,6 @@ class Hooks:
 
 
 def same(one: Snapshot, other: Snapshot) -> bool:
-    """Tell whether two snapshots hold the same bits."""
+    """Return whether two snapshots hold the same bits."""
     assert one.arrays.keys() == other.arrays.keys()
     return all(one.arrays[path].tobytes() == other.arrays[path].tobytes() for path in one.arrays)

@@ -98,7 +98,7 @@ class Course:
     arrays: dict[str, NDArray[Any]]
 
     def same(self, other: Course) -> bool:
-        """Tell whether every array has the same bits, and the scores are equal."""
+        """Return whether every array has the same bits, and the scores are equal."""
         assert self.arrays.keys() == other.arrays.keys()
         equal = all(self.arrays[path].tobytes() == other.arrays[path].tobytes() for path in self.arrays)
         return equal and [one.test for one in self.endings] == [one.test for one in other.endings]

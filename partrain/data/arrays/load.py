@@ -144,7 +144,7 @@ def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayFie
 
 
 def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
-    """Tell if the file holds the numbers as they are wanted, aligned."""
+    """Return whether the file holds the numbers as they are wanted, aligned."""
     if section.standardises(role, forms.task):
         return False
     same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)

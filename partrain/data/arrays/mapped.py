@@ -1,6 +1,6 @@
 """The memory-mapped form of a data set: `partrain data convert` writes it, `kind = "mapped"` opens it without copying.
 
-A file holds the bytes that workers would have in memory, behind a header:
+A file holds the bytes that workers would have in memory, after a header:
 
     8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4096 | items
 
@@ -209,7 +209,7 @@ def verify(path: Path) -> None:
 
 
 def is_mapped(path: Path) -> bool:
-    """Tell if a file has this form."""
+    """Return whether a file has this form."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 

@@ -28,7 +28,7 @@ def argument_name(name: str) -> str:
 
 
 def named_inputs(held: Mapping[str, ArraySource], names: list[str], path: Path, key: str, tokens: Sequence[str]) -> ArraySource:
-    """Combine arrays of a file into one array of rows, one input of the items behind the other. `tokens`: those that are tokens."""
+    """Combine arrays of a file into one array of rows, one input of the items after the other. `tokens`: those that are tokens."""
     sources = [choose_array(dict(held), name, path, key) for name in names]
     forms = []
     for name, source in zip(names, sources, strict=True):
@@ -77,7 +77,7 @@ def longest(values: ArraySource, offsets: ArraySource) -> int:
 
 
 def padded(values: ArraySource, offsets: ArraySource, *, tokens: bool, longest: int) -> ArraySource:
-    """Make an array of rows of sequences that lie behind one another: item i is values[offsets[i]:offsets[i + 1]]."""
+    """Make an array of rows of sequences that lie one after the other: item i is values[offsets[i]:offsets[i + 1]]."""
     starts = _starts(values, offsets)
     if tokens and (values.kind not in "iu" or len(values.shape) != 1):
         raise InputMissing(f"{values.where}: is {values.dtype} {values.shape}; tokens of all items are whole numbers (total,)")

@@ -37,7 +37,7 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
     errors are in the units of the file."""
 
     def standardises(self, role: str, task: Kind) -> bool:
-        """Tell if the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
+        """Return whether the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
         return (
             self.standardise_target and KINDS[task].targets == "numbers" if role.endswith("targets") else self.standardise is True
         )

@@ -35,7 +35,7 @@ class ItemForm:
         return self.shape or (() if self.name == "label" else (1,))
 
     def differs_in_length(self, other: ItemForm) -> bool:
-        """Tell if both are sequences, tokens (L,) or numbers (L, features), and only their lengths differ."""
+        """Return whether both are sequences, tokens (L,) or numbers (L, features), and only their lengths differ."""
         axes = {"tokens": 1, "numbers": 2}.get(self.name)
         return (
             self.name == other.name

@@ -56,7 +56,7 @@ class Columns:
 
 
 def has_several(item: Any) -> bool:
-    """Tell if an item has several inputs: a dict or tuple of arrays before the target, or more than one array."""
+    """Return whether an item has several inputs: a dict or tuple of arrays before the target, or more than one array."""
     if not isinstance(item, tuple | list) or len(item) < 2:
         return False
     first = item[0]

@@ -41,11 +41,11 @@ class Batch(NamedTuple):
     inputs: NDArray[Any]
     targets: NDArray[Any]
     cursor: Cursor
-    """The position behind them."""
+    """The position after them."""
 
 
 def is_stream(data: Any) -> bool:
-    """Tell if a user's data set is a stream. One that gives its items by number is none."""
+    """Return whether a user's data set is a stream. One that gives its items by number is none."""
     return callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__")
 
 
@@ -153,7 +153,7 @@ class Shard:
             yield Batch(block.rows, block.targets, at)
 
     def _from(self, start: Cursor) -> Iterator[tuple[int, Item]]:
-        """Yield the items behind a position."""
+        """Yield the items after a position."""
         rank, size, seed = self._key
         items = self._source.items(rank, size, seed, start.pass_number, max(0, start.drawn - 1))
         if start.drawn:

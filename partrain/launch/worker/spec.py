@@ -45,7 +45,7 @@ class ProcessSpec:
     memory: MemoryLimits
     """Free memory before the first process started."""
     other_workers: bool = False
-    """The state to restore is of other workers: each worker's own state of the rule begins anew."""
+    """The state to restore is of other workers: each worker's own state of the rule starts again."""
     known_rounds: int = 0
     """Rounds up to this one are known from an earlier attempt, and run again as they were: no request or time limit ends them."""
     caps: list[list[int]] = field(default_factory=list)
