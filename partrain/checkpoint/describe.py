@@ -46,7 +46,7 @@ def describe(content: Content) -> dict[str, Any]:
 
 
 def _table(value: Any) -> Mapping[str, Any]:
-    """Return a part of the manifest; empty where it is none, as in a soup."""
+    """Return a part of the manifest; empty where it is missing, as in a soup."""
     return value if isinstance(value, dict) else {}
 
 

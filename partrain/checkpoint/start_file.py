@@ -82,7 +82,7 @@ def locate(name: str, folder: Path) -> Path:
 
 
 def missing_url(section: Network) -> str | None:
-    """Return the URL in `from` whose file has not been fetched yet; None if there is none. Raises InputMissing without a digest."""
+    """Return the URL in `from` whose file has not been fetched yet, or None. Raises InputMissing without a digest."""
     name = section.start_file
     return name if name and is_url(name) and not local_path(name, Path()).is_file() else None
 

@@ -105,7 +105,7 @@ class RunFolder:
         return read_object(self.summary_file)
 
     def events(self) -> Iterator[Event]:
-        """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged, or if a text or number is none."""
+        """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged, or if a text or number is malformed."""
         for event in read_events(self.events_file):
             if not is_sound(event):
                 kind = getattr(event, "kind", "unknown")

@@ -41,7 +41,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError if it is none, or is nested too deep for the parser."""
+    """Parse JSON. Raises ValueError if the text is not JSON, or is nested too deep for the parser."""
     try:
         return json.loads(text)
     except RecursionError:

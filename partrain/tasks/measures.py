@@ -58,7 +58,7 @@ class OfClasses(Measure):
         """Begin without items. Targets `ignore` do not count, nor does the class of this label in means."""
         self._classes, self._ignore = classes, ignore
         self.sums = torch.zeros(classes, classes + 1, dtype=torch.int64)
-        """(C, C + 1): the last column counts answers that are none of the classes."""
+        """(C, C + 1): the last column counts answers that are not among the classes."""
 
     def add(self, answers: Tensor, targets: Tensor) -> None:
         """Add labels (b, ...) and their targets."""
@@ -69,7 +69,7 @@ class OfClasses(Measure):
 
     @property
     def confusion(self) -> Tensor:
-        """The confusion matrix (C, C); (C, C + 1) if some answers are none of the classes."""
+        """The confusion matrix (C, C); (C, C + 1) if some answers are not among the classes."""
         return self.sums if self.sums[:, -1].any() else self.sums[:, :-1]
 
     def numbers(self) -> dict[str, float]:

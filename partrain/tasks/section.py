@@ -30,7 +30,7 @@ class TaskMetrics(Section):
             raise ValueError(f"`metrics`: `{taken[0]}` {why}: remove it")
         own = [name_of(metric) for metric in self.metrics or () if ":" in metric]
         if wrong := [name for name in self.lower_is_better or () if name not in own]:
-            raise ValueError(f"`lower_is_better`: `{wrong[0]}` is none of your own metrics; it has {', '.join(own) or 'none'}")
+            raise ValueError(f"`lower_is_better`: `{wrong[0]}` is not one of your own metrics; it has {', '.join(own) or 'none'}")
         return self
 
     @property

@@ -32,7 +32,7 @@ GAIN = 0.9
 
 
 def series_job(file: TableFile, shown: str, target: str) -> str | None:
-    """Write a job that forecasts a column of a series; None if the table is none, or the target no column of numbers."""
+    """Write a job that forecasts a column of a series; None if the table is not a series, or the target not a column of numbers."""
     columns: dict[str, list[Any]] = {name: [] for name in file.names}
     for block in islice(file.blocks(file.names), LOOKED_AT >> 14):
         for name, cells in block.columns.items():
@@ -82,7 +82,7 @@ def _numbers(cells: list[Any]) -> list[float] | None:
 
 
 def _time(name: str, cells: list[Any]) -> tuple[TimeStep, bool] | None:
-    """Return the step of a column of time stamps, and if moments are missing; None if it is none."""
+    """Return the step of a column of time stamps, and if moments are missing; None if it is not one."""
     try:
         stamps = [parse_stamp(cell) for cell in cells]
         if isinstance(stamps[0], float) and name.strip().lower() not in NAMES:

@@ -90,7 +90,7 @@ class Runs:
 
 
 def _folders(root: Path) -> tuple[set[Path], set[Path]]:
-    """Return the run folders below a folder, and the folders of a workflow's steps that are none."""
+    """Return the run folders below a folder, and the folders of a workflow's steps that are not run folders."""
     runs: set[Path] = set()
     steps: set[Path] = set()
     level = [root]

@@ -12,7 +12,7 @@ from partrain.errors import Failure
 
 
 def is_workflow(path: Path) -> bool:
-    """Return whether a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is none."""
+    """Return whether a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is not one."""
     return "steps" in _tables(path, ())
 
 

@@ -138,7 +138,7 @@ def test_processes_judge_as_simulated_workers_do(tmp_path: Path) -> None:
             'stop.patience_by="gap"',
             'write a metric of your own: metrics = ["file.py:gap"] in [task]; a function of [hooks] asks to stop',
         ),
-        ('task.lower_is_better=["f1"]', "`f1` is none of your own metrics"),
+        ('task.lower_is_better=["f1"]', "`f1` is not one of your own metrics"),
     ],
 )
 def test_mistakes_are_told_before_training(tmp_path: Path, setting: str, words: str) -> None:

@@ -47,7 +47,7 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
         if self.tokens and self.standardise:
             raise ValueError("`standardise` is for numbers, and `tokens` have no mean: keep one")
         if self.tokens and self.classes:
-            raise ValueError("`classes` selects labels, and `tokens` are none: keep one")
+            raise ValueError("`classes` selects labels, and `tokens` are not labels: keep one")
         return self
 
 

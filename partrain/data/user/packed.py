@@ -70,7 +70,7 @@ def _is_array(value: Any) -> bool:
 
 
 def parse(item: Any, where: str) -> Item:
-    """Convert an item of a user's data set; UserCodeFailed if it is none."""
+    """Convert an item of a user's data set; UserCodeFailed if it is not one."""
     if not isinstance(item, tuple | list) or (len(item) != 2 and not has_several(item)):
         size = f" of {len(item)}" if isinstance(item, tuple | list) else ""
         raise UserCodeFailed(f"{where} is {type(item).__name__}{size}: expected an input and a target")

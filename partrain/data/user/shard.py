@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether a user's data set is a stream. One that gives its items by number is none."""
+    """Return whether a user's data set is a stream. One that gives its items by number is not one."""
     return callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__")
 
 
