@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -78,15 +79,10 @@ def texts(section: type[Section]) -> dict[str, str]:
         found |= vars(base).get("key_texts", {})
         body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            if (
-                named
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ):
-                found[field.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]
+        for field_and_text in pairwise(body.body):
+            match field_and_text:
+                case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[key] = inspect.cleandoc(text)
     return found
 
 

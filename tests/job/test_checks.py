@@ -262,10 +262,10 @@ def test_curvature_is_each_workers_own(said) -> None:
 
 def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("rounds = 3", 'rounds = 3\n[engine]\nprecision = "bfloat16"')
-    monkeypatch.setattr("partrain.job.checks.cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr("partrain.job.contradictions.cpu_has_bfloat16", lambda: False)
     (warning,) = said(*asked)
     assert warning == "16:13 warning: this machine's CPU has no bfloat16: CPU workers emulate it, and are slower than in float32"
-    monkeypatch.setattr("partrain.job.checks.cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr("partrain.job.contradictions.cpu_has_bfloat16", lambda: True)
     assert said(*asked) == []
 
 
