@@ -19,7 +19,18 @@ from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
-from partrain.job.contradictions import OF_ITEMS, OF_JOB, OF_MACHINE, OF_SECTIONS, OF_STREAM, OF_TARGETS, Check, caps_of, count_of
+from partrain.job.contradictions import (
+    MAX_WORKERS,
+    OF_ITEMS,
+    OF_JOB,
+    OF_MACHINE,
+    OF_SECTIONS,
+    OF_STREAM,
+    OF_TARGETS,
+    Check,
+    caps_of,
+    count_of,
+)
 from partrain.job.schema import Job, kind_of_task
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
@@ -42,7 +53,6 @@ if TYPE_CHECKING:
     from partrain.tasks import AnyTask
     from partrain.training.stop import Stop
 
-MAX_WORKERS = 1024
 FEW_ITEMS = 100
 """Partitions below this are too small for a replica to learn much alone."""
 
@@ -52,7 +62,7 @@ Tables = Mapping[str, Any]
 
 def check_job(tables: Tables) -> Iterator[Finding]:
     """Check tables against each other, for any machine."""
-    own = _round_lengths, _equal_rounds, _rounds_of_settings, _worker_count, _rule, _shared_params, _swept_keys
+    own = _round_lengths, _equal_rounds, _rounds_of_settings, _rule, _swept_keys
     return _run((*OF_JOB, *own, *OF_SECTIONS), tables)
 
 
@@ -171,24 +181,12 @@ def _equal_rounds(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding
 # The rule and its workers
 
 
-def _worker_count(workers: list[WorkerGroup]) -> Iterator[Finding]:
-    if (count := count_of(workers)) > MAX_WORKERS:
-        yield Finding(("workers", 0), f"{count:,} workers are more than {MAX_WORKERS:,}")
-
-
 def _rule(
     sync: AnyRule, workers: list[WorkerGroup], optimizer: AnyOptimizer | None = None, faults: Faults | None = None
 ) -> Iterator[Finding]:
     """Let the rule check its settings."""
     capped = faults is not None and faults.round_seconds is not None
     yield from sync.check(JobContext(count_of(workers), optimizer, workers, capped))
-
-
-def _shared_params(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    cuda = [index for index, group in enumerate(workers) if group.device != "cpu"]
-    if sync.shares_params and cuda:
-        message = f'under rule "{sync.rule}" all workers train the same numbers in memory: CPU workers only'
-        yield Finding(("workers", cuda[0], "device"), message)
 
 
 def _rounds_of_settings(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
@@ -268,7 +266,7 @@ def _cut(
         return [], [Finding(("dataset", "validation"), message)]
     if count > training:
         return [], [Finding(("workers", 0, "count"), f"{count:,} workers are more than the {training:,} training items")]
-    if count > MAX_WORKERS:  # `_worker_count` reports it
+    if count > MAX_WORKERS:  # a contradiction of its own
         return [], []
     if too_large := [
         Finding(("workers", index, "partition_size"), f"`partition_size` {size:,} exceeds the {training:,} training items")

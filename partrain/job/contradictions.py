@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from partrain.training.faults import Faults
     from partrain.training.stop import Stop
 
+MAX_WORKERS = 1024
+
 Check = Callable[..., Iterator[Finding]]
 """Finds what is wrong with the tables that its parameters name."""
 
@@ -47,7 +49,7 @@ def row(
     def check(**tables: Any) -> Iterator[Finding]:
         if value := holds(**tables):
             *path, what, todo = (text.format(value, **tables) for text in (*key.split("."), message, advice))
-            yield Finding(tuple(path), what, todo, at, severity)
+            yield Finding(tuple(int(part) if part.isdigit() else part for part in path), what, todo, at, severity)
 
     return check
 
@@ -110,6 +112,11 @@ OF_JOB = (
         'rule "{sync.rule}" takes its own steps on full batches: [optimizer] has no effect', "remove it", "value", "warning"),
     row("optimizer", lambda sync, names: not sync.full_batch and "optimizer" not in names,
         "the job has no [optimizer] table", 'add one, for example name = "sgd" and lr = 0.1', "value"),
+    row("workers.0", lambda workers: count_of(workers) > MAX_WORKERS and count_of(workers),
+        f"{{0:,}} workers are more than {MAX_WORKERS:,}", "", "value"),
+    row("workers.{0}.device", lambda sync, workers: sync.shares_params
+        and next((str(index) for index, group in enumerate(workers) if group.device != "cpu"), ""),
+        'under rule "{sync.rule}" all workers train the same numbers in memory: CPU workers only', "", "value"),
     row("sync.weights", lambda sync: "weights" in sync.model_fields_set and not sync.uses_weights,
         'rule "{sync.rule}" does not mix parameters by `weights`: they apply to moments and buffers only', severity="warning"),
     row("sync.lr_scale", lambda sync, optimizer: sync.lr_scale != "none" and is_rateless(sync, optimizer)

@@ -72,18 +72,16 @@ def named_tables(key: str) -> list[NamedTable]:
 @cache
 def texts(section: type[Section]) -> dict[str, str]:
     """Return the text below each key of a table, from the source of its class and of those that it inherits from."""
-    found: dict[str, str] = {}
-    for base in reversed(section.__mro__):
-        if not (issubclass(base, Section) and base is not Section):
-            continue
-        found |= vars(base).get("key_texts", {})
+    by_key: dict[str, str] = {}
+    for base in (base for base in reversed(section.__mro__) if issubclass(base, Section) and base is not Section):
+        by_key |= vars(base).get("key_texts", {})
         body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field_and_text in pairwise(body.body):
             match field_and_text:
                 case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[key] = inspect.cleandoc(text)
-    return found
+                    by_key[key] = inspect.cleandoc(text)
+    return by_key
 
 
 def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -> Iterator[KeyDescription]:
