@@ -20,9 +20,9 @@ from test_layers import LAYERS
 from typer.main import get_command
 
 from partrain.cli.main import COMMANDS, app
+from partrain.cli.reference import WORDS
 from partrain.job.load import parse, validate
 from partrain.job.reference import all_keys
-from partrain.job.words import WORDS
 from partrain.version import __version__
 from partrain.workflow.section import WorkflowSection
 

@@ -27,6 +27,19 @@ ANSWERS = {
     70: "internal: a defect of partrain; please report it", 130: "stopped by Ctrl-C (SIGINT)", 143: "stopped by SIGTERM",
 }  # fmt: skip
 """Exit codes that are no failures of a run."""
+WORDS = {
+    "item": "a sample: one row, image, window or text of the data set",
+    "iteration": "a step: one update of a worker's network on one batch",
+    "pass": "an epoch of one worker: each item of its partition once",
+    "item-iteration": "a sample seen: a batch of 64 items is 64 item-iterations",
+    "round": "local iterations of all workers, and the mixing after them",
+    "partition": "the training items of one worker; neighbours may overlap",
+    "replica": "a worker's own copy of the network, which it trains",
+    "rule": "the algorithm that mixes the replicas: parameter averaging and others",
+    "judge": "evaluate the mixed network on held-out items (`validation`), as a validation loop does",
+    "answer": "a prediction: the output of the trained network for an item",
+}
+"""Words of partrain, and those that PyTorch users know."""
 
 
 class UnknownWord(Failure):
@@ -115,7 +128,6 @@ def _codes(word: str) -> Explanations:
 def _words(word: str) -> Explanations:
     """Explain the words of partrain."""
     from partrain.display.text_table import aligned
-    from partrain.job.words import WORDS
 
     if word == "words":
         return [("\n".join(aligned(list(WORDS.items()))), dict(WORDS))]

@@ -75,7 +75,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
 
 
 def _rewrite(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
-    """Write changes into the text; where tomlkit cannot do that exactly, write the data anew, without comments."""
+    """Write changes into the text; where tomlkit cannot do that exactly, write the data again, without comments."""
     import tomlkit  # slow to import, and most commands override nothing
     from tomlkit.exceptions import TOMLKitError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,39 +59,25 @@ def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
 def _check_named(table: str, section: UserCode, folder: Path, key: KeyPath) -> Iterator[Finding]:
     """Check the code that a key names."""
     place, _, attribute = section.name.partition(":")
-    check = _check_file if place.endswith(".py") else _check_package
-    found: Iterator[Finding] = check(table, section, folder, place, attribute)
-    for finding in found:
-        yield finding._replace(path=key) if finding.path == (table, "name") else finding
-
-
-def _check_package(table: str, section: UserCode, folder: Path, place: str, attribute: str) -> Iterator[Finding]:
-    top = place.partition(".")[0]
-    if top == "__main__":  # a script's own class
+    top, path = place.partition(".")[0], folder / place
+    if not place.endswith(".py"):
+        with suppress(ImportError, ValueError):  # a module without a spec is one that has been made by hand
+            if top != "__main__" and find_spec(top) is None:
+                message = f"no module `{top}` in this Python environment"
+                yield Finding(key, message, 'install it there, or name a file beside the job: "file.py:..."')
         return
-    try:
-        there = find_spec(top) is not None
-    except (ImportError, ValueError):
-        there = True  # a module without a spec is one that has been made by hand
-    if not there:
-        message = f"no module `{top}` in this Python environment"
-        yield Finding((table, "name"), message, 'install it there, or name a file beside the job: "file.py:..."')
-
-
-def _check_file(table: str, section: UserCode, folder: Path, place: str, attribute: str) -> Iterator[Finding]:
-    path = folder / place
     if not path.resolve().is_relative_to(folder.resolve()):
-        yield Finding((table, "name"), f"`{place}` is outside the job's folder")
+        yield Finding(key, f"`{place}` is outside the job's folder")
         return
     if not path.is_file():
-        near = similar_file(place, [one.name for one in folder.glob("*.py")])
-        yield FileFinding((table, "name"), f"no file `{place}` beside the job", f"did you mean `{near}`?" if near else "")
+        near = similar_file(place, [file.name for file in folder.glob("*.py")])
+        yield FileFinding(key, f"no file `{place}` beside the job", f"did you mean `{near}`?" if near else "")
         return
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
-        yield Finding((table, "name"), f"{place}:{line}: {getattr(error, 'msg', error)}")
+        yield Finding(key, f"{place}:{line}: {getattr(error, 'msg', error)}")
         return
     names = _top_level(tree)
     first = attribute.partition(".")[0]
@@ -98,7 +85,7 @@ def _check_file(table: str, section: UserCode, folder: Path, place: str, attribu
         near = did_you_mean(first, sorted(names))
         kept = sorted(name for name, node in names.items() if isinstance(node, ast.ClassDef | ast.FunctionDef))
         advice = f"did you mean `{near}`?" if near else f"it has {', '.join(kept[:8])}" if kept else ""
-        yield Finding((table, "name"), f"`{place}` has no `{first}`", advice)
+        yield Finding(key, f"`{place}` has no `{first}`", advice)
     elif names is not None and "." not in attribute and table not in ("hooks", "metrics"):  # which take no keys of the job
         yield from _check_arguments(table, section, names[first], names)
 
@@ -146,19 +133,15 @@ def _constructor(node: ast.ClassDef, names: Mapping[str, ast.AST], depth: int = 
 
 
 def _takes_nothing(base: ast.expr, names: Mapping[str, ast.AST]) -> bool:
-    """Tell if a base class is known to take no arguments: `object`, or one of WITHOUT_ARGUMENTS by import."""
+    """Return whether a base class is known to take no arguments: `object`, or one of WITHOUT_ARGUMENTS by import."""
     if isinstance(base, ast.Name) and base.id == "object":
         return base.id not in names
     first, _, rest = ast.unparse(base).partition(".")
     origin = names.get(first)
-    if isinstance(origin, ast.ImportFrom):
-        package = (origin.module or "").partition(".")[0]
-    else:
-        package = next(
-            (one.name for one in getattr(origin, "names", ()) if (one.asname or one.name).partition(".")[0] == first), ""
-        )
-        package = package.partition(".")[0]
-    return package in ("torch", "partrain") and (rest or first).rpartition(".")[2] in WITHOUT_ARGUMENTS
+    aliases = [alias for alias in getattr(origin, "names", ()) if (alias.asname or alias.name).partition(".")[0] == first]
+    modules = [origin.module] if isinstance(origin, ast.ImportFrom) else [alias.name for alias in aliases]
+    package = next(iter(modules), None) or ""
+    return package.partition(".")[0] in ("torch", "partrain") and (rest or first).rpartition(".")[2] in WITHOUT_ARGUMENTS
 
 
 def _check_arguments(table: str, section: UserCode, node: ast.AST, names: Mapping[str, ast.AST]) -> Iterator[Finding]:

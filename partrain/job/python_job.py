@@ -11,19 +11,8 @@ from pydantic import ValidationError
 from partrain.config.problems import Finding, KeyPath, Problem, Rejected
 from partrain.config.section import Section
 from partrain.job.schema import Job, given_in
-from partrain.job.validation_errors import explain
+from partrain.job.validation_errors import STAND_INS, explain
 
-_STAND_IN = "linear"
-"""Name of a network, for an object in its place: the rest is checked with it."""
-_STAND_INS: dict[str, Any] = {
-    "model": {"name": _STAND_IN},
-    "dataset": {"name": "mnist"},
-    "optimizer": {"name": "adam", "lr": 0.001},
-    "sync": {"rule": "average", "passes": 1},
-    "workers": [{"count": 2}],
-    "stop": {"rounds": 20},
-}
-"""Tables in the place of objects, by key."""
 _CODE = {"model": "network", "dataset": "data set", "task": "task"}
 """Tables that objects may stand for."""
 
@@ -82,7 +71,8 @@ def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
     kind = value if isinstance(value, type) else type(value)
     what = f"the class `{kind.__name__}`" if kind is value else f"an object of type `{kind.__name__}`"
     finding = Finding(path, f"a job holds texts, numbers, lists and tables, not {what}", _instead_of(kind, path))
-    return _STAND_INS.get(str(path[0]), _STAND_IN) if len(path) == 1 else _STAND_IN, [finding]
+    network = STAND_INS["model"]["name"]  # a name of anything: findings below an object's key are dropped
+    return STAND_INS.get(str(path[0]), network) if len(path) == 1 else network, [finding]
 
 
 def _instead_of(kind: type, path: KeyPath) -> str:
@@ -92,12 +82,12 @@ def _instead_of(kind: type, path: KeyPath) -> str:
         return f'partrain.train({table}=...) takes it; or write the class to a file: name = "file.py:{kind.__name__}"'
     if table in _CODE:
         return f"write a text, a number, a list or a table; or a function that makes the {_CODE[table]}: {table}=lambda: ..."
-    if len(path) == 1:
-        example = _STAND_INS.get(table)
+    if len(path) == 1 and table != "name":
+        example = STAND_INS.get(table)
         return f"give a table: {f'a dict as {example}' if example else 'a dict'}, or one of partrain.sections"
     return "write a text, a number, a list or a table"
 
 
 def check_table(key: str, table: Any) -> None:
     """Raise `BadJob` for a table that no job can hold under this key."""
-    PythonJob(**{"name": "job", **_STAND_INS, key: table})
+    PythonJob(**STAND_INS | {key: table})

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -71,23 +72,16 @@ def named_tables(key: str) -> list[NamedTable]:
 @cache
 def texts(section: type[Section]) -> dict[str, str]:
     """Return the text below each key of a table, from the source of its class and of those that it inherits from."""
-    found: dict[str, str] = {}
-    for base in reversed(section.__mro__):
-        if not (issubclass(base, Section) and base is not Section):
-            continue
-        found |= vars(base).get("key_texts", {})
+    by_key: dict[str, str] = {}
+    for base in (base for base in reversed(section.__mro__) if issubclass(base, Section) and base is not Section):
+        by_key |= vars(base).get("key_texts", {})
         body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            if (
-                named
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ):
-                found[field.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]
-    return found
+        for field_and_text in pairwise(body.body):
+            match field_and_text:
+                case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
+                    by_key[key] = inspect.cleandoc(text)
+    return by_key
 
 
 def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -> Iterator[KeyDescription]:

@@ -10,12 +10,10 @@ from partrain.config.overrides import override, toml_value
 from partrain.config.problems import KeyPath
 from partrain.config.toml_source import TomlSource
 from partrain.job.load import LoadedJob, load
-from partrain.job.schema import Job
+from partrain.job.schema import NAMING, Job
 from partrain.record.file_names import JOB
 
 DEFAULT = "default"
-NAMING = ("name", "kind", "rule")
-"""Keys that stand first in their table, because they choose its other keys."""
 
 
 class Setting(NamedTuple):
@@ -80,7 +78,7 @@ def _heading(table: KeyPath) -> str:
 def _leaves(path: KeyPath, content: Any) -> Iterator[tuple[KeyPath, Any]]:
     """Yield the values of nested tables by path; lists of tables count as tables, other lists as values."""
     if isinstance(content, dict) and (content or not path) and not (path and path[0] == "sweep"):
-        for key, value in sorted(content.items(), key=lambda pair: pair[0] not in NAMING):  # stable
+        for key, value in sorted(content.items(), key=lambda pair: pair[0] not in NAMING):  # stable; they choose the other keys
             yield from _leaves((*path, key), value)
     elif isinstance(content, list) and content and all(isinstance(one, dict) for one in content):
         for number, one in enumerate(content):

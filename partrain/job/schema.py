@@ -147,8 +147,8 @@ def metrics_of(task: AnyTask | None, model: AnyModel, implied: Kind) -> dict[str
 
 
 def tables_of(job: Job) -> dict[str, Any]:
-    """Return the tables of a job by name, and under `given` the names of those in its file."""
-    return {**{name: getattr(job, name) for name in Job.model_fields}, "given": job.model_fields_set}
+    """Return the tables of a job by name, and under `names` the names of those in its file."""
+    return {**{name: getattr(job, name) for name in Job.model_fields}, "names": job.model_fields_set}
 
 
 SYNONYMS: dict[str, tuple[str, ...]] = {

@@ -117,10 +117,8 @@ class SweepSection(Section):
     @property
     def values(self) -> dict[str, list[Any] | Range]:
         """The lists and ranges by dotted key."""
-        found: dict[str, list[Any] | Range] = {}
-        for key, value in (self.model_extra or {}).items():
-            found[key] = Range.model_validate(value) if isinstance(value, dict) else value
-        return found
+        extra = (self.model_extra or {}).items()
+        return {key: Range.model_validate(value) if isinstance(value, dict) else value for key, value in extra}
 
     @property
     def maximizes(self) -> bool:

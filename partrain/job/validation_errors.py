@@ -27,13 +27,14 @@ from partrain.job.schema import (
 )
 
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
-_STAND_INS: dict[str, Any] = {
+STAND_INS: dict[str, Any] = {
     "name": "job",
     "model": {"name": "linear"},
     "dataset": {"name": "mnist"},
-    "sync": {"rule": "average"},
-    "workers": [{}],
-    "stop": {},
+    "optimizer": {"name": "adam", "lr": 0.001},
+    "sync": {"rule": "average", "passes": 1},
+    "workers": [{"count": 2}],
+    "stop": {"rounds": 20},
 }
 """Valid values of what a job must have. They stand in for invalid tables while the others are validated."""
 
@@ -92,8 +93,8 @@ class _Repair:
         """Return the tables without errors, as `tables_of` does for a whole job."""
         invalid = {str(locate(error["loc"]).path[0]) for error in errors}
         data = {name: value for name, value in self.data.items() if name not in invalid}
-        job = Job.model_validate({**data, **{name: value for name, value in _STAND_INS.items() if name in invalid}})
-        return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "given": self.data.keys()}
+        job = Job.model_validate({**data, **{name: value for name, value in STAND_INS.items() if name in invalid}})
+        return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "names": self.data.keys()}
 
     def _correct_key(self, spot: Location) -> bool:
         """Rename an unknown key to the likely one, or drop it; return whether it was there."""

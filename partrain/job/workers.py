@@ -28,6 +28,11 @@ class WorkerGroup(Section):
     passes: int | None = Field(None, ge=1)
     """Passes over the partition of each worker in a round, instead of `iterations`; default: `[sync] passes`."""
 
+    def caps(self, iterations: int | None, passes: int | None) -> tuple[int | None, int | None]:
+        """Return iterations and passes of a round: its own, else those of `[sync]`, even if one counts iterations and the other passes."""
+        own = self.iterations, self.passes
+        return (iterations, passes) if own == (None, None) else own
+
 
 @dataclass(frozen=True)
 class WorkerSpec:
@@ -42,15 +47,11 @@ class WorkerSpec:
 
 
 def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | None) -> list[WorkerSpec]:
-    """List the workers by rank, in the order of their groups; `iterations` and `passes` are the caps of `[sync]`.
-
-    A group's own cap replaces the common one, even if one counts iterations and the other passes.
-    """
+    """List the workers by rank, in the order of their groups; `iterations` and `passes` are the caps of `[sync]`."""
     specs: list[WorkerSpec] = []
     cuda_devices, in_turn = cuda_count(), 0
     for group in groups:
-        own = group.iterations is not None or group.passes is not None
-        caps = (group.iterations, group.passes) if own else (iterations, passes)
+        caps = group.caps(iterations, passes)
         for _ in range(group.count):
             device = group.device
             if device == "cuda":

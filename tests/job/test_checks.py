@@ -39,6 +39,9 @@ count = 2
 """
 
 
+SYNTHETIC = 'kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n'
+
+
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with eight cores and no CUDA device."""
@@ -160,7 +163,7 @@ def test_balanced_sampling_names_the_task(said, tmp_path: Path) -> None:
     np.savez(tmp_path / "l.npz", inputs=np.zeros((300, 3), np.float32), targets=np.zeros((300, 2), bool))
     labels = 'kind = "npz"\npath = "l.npz"\nvalidation = 100\n'
     found = said(
-        'kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n',
+        SYNTHETIC,
         labels,
         "rounds = 3",
         'rounds = 3\n[partition]\nsampling = "balanced"\n[task]\nkind = "multi-label"',
@@ -207,7 +210,7 @@ def test_targets_of_a_table_that_do_not_fit_the_task(said, tmp_path: Path, datas
     """`validate` reads the rows anyway, so it compares their classes and numbers with [task]."""
     (tmp_path / "t.csv").write_text(TABLE)
     columns = 'path = "t.csv"\ninputs = ["a", "b"]\nvalidation = 1\n'
-    changes = ('kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n', f'kind = "csv"\n{columns}{dataset}\n')
+    changes = (SYNTHETIC, f'kind = "csv"\n{columns}{dataset}\n')
     found = said(*changes, "count = 2", f"count = 2\n[task]\n{task}")
     assert [one for one in found if words in one], found
 
@@ -215,24 +218,33 @@ def test_targets_of_a_table_that_do_not_fit_the_task(said, tmp_path: Path, datas
 def test_a_mean_for_each_channel(said, tmp_path: Path) -> None:
     np.savez(tmp_path / "i.npz", inputs=np.zeros((9, 3, 4, 4), np.uint8), targets=np.arange(9) % 3)
     images = 'kind = "npz"\npath = "i.npz"\nvalidation = 1\nmean = [0.5]\ndeviation = [0.2]\n'
-    found = said('kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n', images)
+    found = said(SYNTHETIC, images)
     assert "7:1 `mean` has 1 number, and images have 3 channels; give one for each" in found
+
+
+def test_augmented_items_are_images_and_torchvision_changes_them(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "i.npz", inputs=np.zeros((300, 3), np.float32), targets=np.arange(300) % 3)
+    monkeypatch.setattr("partrain.job.contradictions.find_spec", lambda name: None)
+    assert [
+        line
+        for line in said(SYNTHETIC, 'kind = "npz"\npath = "i.npz"\nvalidation = 90\naugment = ["flip"]\n')
+        if "augment" in line
+    ] == [
+        "7:1 `augment` needs torchvision, which is not installed; pip install 'partrain[vision]'",
+        "7:1 `augment` is for images (channels, height, width), and items are (3,); remove it",
+    ]
 
 
 def test_a_schedule_has_an_end(said) -> None:
     todo = "needs the length of the run, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
     seconds = ("rounds = 3", "seconds = 3")
-    assert said(*seconds, "lr = 0.1", 'lr = 0.1\nschedule = "linear"') == [f"10:12 `schedule` {todo}"]
+    for schedule in "linear", "step", "polynomial", "exponential", "one-cycle":
+        table = "lr = 0.1", f'lr = 0.1\nschedule = "{schedule}"'
+        assert said(*seconds, *table) == [f"10:12 `schedule` {todo}"]
+        assert said(*table) == []
     assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1") == [f"10:10 `warmup` {todo}"]
     assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1\nhorizon = 1000") == []
     assert said("lr = 0.1", "lr = 0.1\nwarmup = 0.1") == []
-
-
-def test_every_schedule_but_a_constant_needs_an_end(said) -> None:
-    for schedule in "step", "polynomial", "exponential", "one-cycle":
-        table = ("lr = 0.1", f'lr = 0.1\nschedule = "{schedule}"')
-        assert len(said("rounds = 3", "seconds = 3", *table)) == 1, schedule
-        assert said(*table) == [], schedule
 
 
 def test_settings_of_the_optimizer_without_effect(said) -> None:
@@ -262,10 +274,10 @@ def test_curvature_is_each_workers_own(said) -> None:
 
 def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("rounds = 3", 'rounds = 3\n[engine]\nprecision = "bfloat16"')
-    monkeypatch.setattr("partrain.job.checks.cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr("partrain.job.contradictions.cpu_has_bfloat16", lambda: False)
     (warning,) = said(*asked)
     assert warning == "16:13 warning: this machine's CPU has no bfloat16: CPU workers emulate it, and are slower than in float32"
-    monkeypatch.setattr("partrain.job.checks.cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr("partrain.job.contradictions.cpu_has_bfloat16", lambda: True)
     assert said(*asked) == []
 
 

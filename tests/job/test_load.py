@@ -51,12 +51,12 @@ rounds = 3
 """
 
 
-def rejected(old: str, new: str) -> str:
-    """What is said about the job with a change."""
+def rejected(old: str, new: str) -> Rejected:
+    """The refusal of the job with a change."""
     assert old in JOB
-    with pytest.raises(BadJob) as caught:
+    with pytest.raises(Rejected) as caught:
         parse(JOB.replace(old, new), Path(), "job.toml")
-    return caught.value.detail
+    return caught.value
 
 
 def shown(*lines: str) -> str:
@@ -73,386 +73,104 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
     assert parse(loaded.text, tmp_path).job == loaded.job
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "lines"),
-    [
-        (
-            "lr = 0.1",
-            "learning_rate = 0.1",
-            [
-                "job.toml:13:1: unknown key `learning_rate` in [optimizer]",
-                "   |",
-                "13 | learning_rate = 0.1",
-                "   | ^^^^^^^^^^^^^ did you mean `lr`?",
-            ],
-        ),
-        (
-            "lr = 0.1",
-            "lerning_rate = 0.1",
-            [
-                "job.toml:13:1: unknown key `lerning_rate` in [optimizer]",
-                "   |",
-                "13 | lerning_rate = 0.1",
-                "   | ^^^^^^^^^^^^ did you mean `lr`?",
-            ],
-        ),
-        (
-            'kind = "synthetic"\nfunction = "blobs"',
-            'nam = "mnist"',
-            ["job.toml:8:1: unknown key `nam` in [dataset]", "   |", ' 8 | nam = "mnist"', "   | ^^^ did you mean `name`?"],
-        ),
-        (
-            'kind = "synthetic"\nfunction = "blobs"',
-            'kind = "mnist"',
-            ["job.toml:8:1: unknown key `kind` in [dataset]", "   |", ' 8 | kind = "mnist"', "   | ^^^^ did you mean `name`?"],
-        ),
-        (
-            'kind = "synthetic"\nfunction = "blobs"',
-            "",
-            [
-                "job.toml:7:1: missing key `name` or `kind` in [dataset]",
-                "   |",
-                " 7 | [dataset]",
-                '   | ^^^^^^^^^ one of name = "mnist", kind = "idx", kind = "synthetic", kind = "csv", kind = "parquet", kind = "npz",'
-                ' kind = "npy", kind = "hdf5", kind = "mapped", kind = "text", kind = "series", kind = "images",'
-                ' kind = "huggingface",'
-                ' or your own as "package.module:Class" or "file.py:Class"',
-            ],
-        ),
-        (
-            "lr = 0.1",
-            "lr = 0.1\nmomentun = 0.9",
-            [
-                "job.toml:14:1: unknown key `momentun` in [optimizer]",
-                "   |",
-                "14 | momentun = 0.9",
-                "   | ^^^^^^^^ did you mean `momentum`? (default 0.0)",
-            ],
-        ),
-        (
-            "lr = 0.1",
-            "lr = 0.1\nl_r = 2",
-            [
-                "job.toml:14:1: unknown key `l_r` in [optimizer]",
-                "   |",
-                "14 | l_r = 2",
-                "   | ^^^ did you mean `lr`? it is there already",
-            ],
-        ),
-        (
-            "# A trial.",
-            "threads = 4",
-            [
-                "job.toml:1:1: unknown key `threads` at the top of the file",
-                "   |",
-                " 1 | threads = 4",
-                "   | ^^^^^^^ `threads` belongs to [[workers]]",
-            ],
-        ),
-        (
-            "lr = 0.1",
-            "lr = 0.1\nbetas = [0.9]",
-            [
-                "job.toml:14:1: unknown key `betas` in [optimizer]",
-                "   |",
-                "14 | betas = [0.9]",
-                '   | ^^^^^ `betas` belongs to [optimizer] with name = "adam", "adamw", "nadam", "radam" or "adamax"',
-            ],
-        ),
-        (
-            "rounds = 3",
-            "rounds = 3\nlearning_rate = 2",
-            [
-                "job.toml:24:1: unknown key `learning_rate` in [stop]",
-                "   |",
-                "24 | learning_rate = 2",
-                "   | ^^^^^^^^^^^^^ did you mean `lr` in [optimizer]?",
-            ],
-        ),
-        (
-            "rounds = 3",
-            "rounds = 3\nseed = 2",
-            [
-                "job.toml:24:1: unknown key `seed` in [stop]",
-                "   |",
-                "24 | seed = 2",
-                "   | ^^^^ `seed` belongs to the top of the file, before the first table",
-            ],
-        ),
-        (
-            "[stop]",
-            "[trian]\n[stop]",
-            [
-                "job.toml:22:2: unknown table [trian]",
-                "   |",
-                "22 | [trian]",
-                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, faults, stop, checkpoint, hooks, sweep",
-            ],
-        ),
-        (
-            'rule = "average"',
-            'rule = "averge"',
-            [
-                'job.toml:16:8: unknown rule "averge"',
-                "   |",
-                '16 | rule = "averge"',
-                '   |        ^^^^^^^^ did you mean "average"?',
-            ],
-        ),
-        (
-            'rule = "average"',
-            'rule = "fedavg"',
-            [
-                'job.toml:16:8: unknown rule "fedavg"',
-                "   |",
-                '16 | rule = "fedavg"',
-                '   |        ^^^^^^^^ did you mean "average"?',
-            ],
-        ),
-        (
-            'name = "mlp"',
-            'name = "quark"',
-            [
-                'job.toml:5:8: unknown model "quark"',
-                "   |",
-                ' 5 | name = "quark"',
-                '   |        ^^^^^^^ one of "linear", "mlp", "tabular", "autoencoder", "lenet", "cnn", "resnet", "rnn", "lstm", "gru", "transformer", '
-                '"torchvision:NAME", "timm:NAME", or your own as "package.module:Class" or "file.py:Class"',
-            ],
-        ),
-        (
-            'name = "mlp"',
-            'name = "net.py:"',
-            [
-                'job.toml:5:8: `name`: expected "package.module:Class" or "file.py:Class", got the string "net.py:"',
-                "   |",
-                ' 5 | name = "net.py:"',
-                "   |        ^^^^^^^^^",
-            ],
-        ),
-        (
-            'name = "sgd"\n',
-            "",
-            [
-                "job.toml:11:1: missing key `name` in [optimizer]",
-                "   |",
-                "11 | [optimizer]",
-                '   | ^^^^^^^^^^^ one of "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"',
-            ],
-        ),
-        (
-            "lr = 0.1",
-            "",
-            ["job.toml:11:1: missing key `lr` in [optimizer]", "   |", "11 | [optimizer]", "   | ^^^^^^^^^^^"],
-        ),
-        ("[stop]\nrounds = 3\n", "", ["job.toml:1:1: missing table [stop]", "   | add [stop] and below it rounds = 100"]),
-        ('name = "trial"', "", ["job.toml:1:1: missing key `name` at the top of the file", '   | add name = "trial"']),
-        (
-            "[[workers]]",
-            "[workers]",
-            [
-                "job.toml:19:1: expected a list of tables [[workers]], got a table",
-                "   |",
-                "19 | [workers]",
-                "   | ^^^^^^^^^ write [[workers]] and below it count = 2",
-            ],
-        ),
-        (
-            "[stop]",
-            "[[stop]]",
-            ["job.toml:22:1: expected one table [stop], got a list", "   |", "22 | [[stop]]", "   | ^^^^^^^^ write [stop] once"],
-        ),
-        (
-            '[model]\nname = "mlp"\n',
-            'model = "mlp"\n',
-            [
-                'job.toml:4:9: expected a table [model], got the string "mlp"',
-                "   |",
-                ' 4 | model = "mlp"',
-                '   |         ^^^^^ write [model] and below it name = "mlp"',
-            ],
-        ),
-        (
-            "count = 2",
-            'count = "3"',
-            [
-                'job.toml:20:9: `count`: expected an integer, got the string "3"',
-                "   |",
-                '20 | count = "3"',
-                "   |         ^^^ write 3 without quotes",
-            ],
-        ),
-        (
-            "count = 2",
-            "count = true",
-            [
-                "job.toml:20:9: `count`: expected an integer, got true",
-                "   |",
-                "20 | count = true",
-                "   |         ^^^^ write a number, such as 1",
-            ],
-        ),
-        (
-            "count = 2",
-            "count = 2.0",
-            ["job.toml:20:9: `count`: expected an integer, got 2.0", "   |", "20 | count = 2.0", "   |         ^^^ write 2"],
-        ),
-        (
-            "rounds = 3",
-            "rounds = 1e3",
-            [
-                "job.toml:23:10: `rounds`: expected an integer, got 1000.0",
-                "   |",
-                "23 | rounds = 1e3",
-                "   |          ^^^ write 1000",
-            ],
-        ),
-        (
-            "rounds = 3",
-            "rounds = 0.0",
-            ["job.toml:23:10: `rounds`: expected an integer, got 0.0", "   |", "23 | rounds = 0.0", "   |          ^^^"],
-        ),
-        (
-            "rounds = 3",
-            'rounds = 3\n[checkpoint]\ncommit = "each"',
-            [
-                'job.toml:25:10: `commit`: expected "coalesce" or "every", got the string "each"',
-                "   |",
-                '25 | commit = "each"',
-                "   |          ^^^^^^",
-            ],
-        ),
-        (
-            "[stop]",
-            '[transport]\nkind = "distributed"\n[stop]',
-            [
-                'job.toml:23:8: `kind`: expected "shared" or "simulated", got the string "distributed"',
-                "   |",
-                '23 | kind = "distributed"',
-                "   |        ^^^^^^^^^^^^^ leave it out, and start the job under torchrun on each machine",
-            ],
-        ),
-        (
-            'name = "mlp"',
-            'name = "mlp"\nhidden = 64',
-            ["job.toml:6:10: `hidden`: expected a list, got 64", "   |", " 6 | hidden = 64", "   |          ^^ write [64]"],
-        ),
-        (
-            "[stop]",
-            "[engine]\nexact = 1\n[stop]",
-            ["job.toml:23:9: `exact`: expected true or false, got 1", "   |", "23 | exact = 1", "   |         ^ write true"],
-        ),
-        (
-            "count = 2",
-            "count = 0",
-            ["job.toml:20:9: `count`: expected 1 to 1,024, got 0", "   |", "20 | count = 0", "   |         ^"],
-        ),
-        (
-            "count = 2",
-            "count = 1000000000",
-            [
-                "job.toml:20:9: `count`: expected 1 to 1,024, got 1000000000",
-                "   |",
-                "20 | count = 1000000000",
-                "   |         ^^^^^^^^^^",
-            ],
-        ),
-        (
-            "lr = 0.1",
-            "lr = nan",
-            ["job.toml:13:6: `lr`: expected a finite number, got nan", "   |", "13 | lr = nan", "   |      ^^^"],
-        ),
-        ("lr = 0.1", "lr = 0", ["job.toml:13:6: `lr`: expected more than 0, got 0", "   |", "13 | lr = 0", "   |      ^"]),
-        (
-            "lr = 0.1",
-            "lr = 2026-11-21",
-            [
-                "job.toml:13:6: `lr`: expected a number, got the date 2026-11-21",
-                "   |",
-                "13 | lr = 2026-11-21",
-                "   |      ^^^^^^^^^^",
-            ],
-        ),
-        ("lr = 0.1", "lr = {}", ["job.toml:13:6: `lr`: expected a number, got a table", "   |", "13 | lr = {}", "   |      ^^"]),
-        (
-            "lr = 0.1",
-            'lr = 0.1\nschedule = "cosnie"',
-            [
-                'job.toml:14:12: `schedule`: expected "constant", "step", "linear", "cosine", "polynomial", "exponential" or "one-cycle", got the string "cosnie"',
-                "   |",
-                '14 | schedule = "cosnie"',
-                '   |            ^^^^^^^^ did you mean "cosine"?',
-            ],
-        ),
-        (
-            "count = 2",
-            'device = "gpu"',
-            [
-                'job.toml:20:10: `device`: expected "cpu", "cuda" or one device as "cuda:0", got the string "gpu"',
-                "   |",
-                '20 | device = "gpu"',
-                '   |          ^^^^^ did you mean "cuda"?',
-            ],
-        ),
-        (
-            'name = "trial"',
-            'name = "a\\u001bb"',
-            [
-                'job.toml:2:8: `name`: expected letters, digits, `.`, `_` and `-`, at most 100, got the string "a\\x1bb"',
-                "   |",
-                ' 2 | name = "a\\u001bb"',
-                "   |        ^^^^^^^^^^",
-            ],
-        ),
-        (
-            'name = "mlp"',
-            'name = "mlp"\nhidden = [\n  64,\n  0,\n]',
-            ["job.toml:8:3: `hidden[1]`: expected at least 1, got 0", "   |", " 8 |   0,", "   |   ^"],
-        ),
-        (
-            "[[workers]]\ncount = 2\n",
-            "[transport]\nkind = 3\n[[worker]]\ncounts = 2\n[[worker]]\nthreads = -1\n",
-            [
-                'job.toml:20:8: `kind`: expected "shared" or "simulated", got 3',
-                "   |",
-                "20 | kind = 3",
-                "   |        ^",
-                "",
-                "job.toml:21:3: unknown table [[worker]]",
-                "   |",
-                "21 | [[worker]]",
-                "   |   ^^^^^^ did you mean [[workers]]?",
-                "",
-                "job.toml:22:1: unknown key `counts` in [[workers]]",
-                "   |",
-                "22 | counts = 2",
-                "   | ^^^^^^ did you mean `count`? (default 1)",
-                "",
-                "job.toml:24:11: `threads`: expected 1 to 1,024, got -1",
-                "   |",
-                "24 | threads = -1",
-                "   |           ^^",
-            ],
-        ),
-        (
-            "[stop]",
-            '[partition]\norder = "given"\nredraw = "round"\n[stop]',
-            [
-                'job.toml:24:1: redraw = "round" shuffles the items again each round, which contradicts order = "given"',
-                "   |",
-                '24 | redraw = "round"',
-                "   | ^^^^^^",
-            ],
-        ),
-    ],
-)
-def test_what_is_said(old: str, new: str, lines: list[str]) -> None:
-    assert rejected(old, new) == shown(*lines)
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("lr = 0.1", "learning_rate = 0.1", "13:1-14 unknown key `learning_rate` in [optimizer]; did you mean `lr`?"),
+    ("lr = 0.1", "lerning_rate = 0.1", "13:1-13 unknown key `lerning_rate` in [optimizer]; did you mean `lr`?"),
+    ('kind = "synthetic"\nfunction = "blobs"', 'nam = "mnist"', "8:1-4 unknown key `nam` in [dataset]; did you mean `name`?"),
+    ('kind = "synthetic"\nfunction = "blobs"', 'kind = "mnist"', "8:1-5 unknown key `kind` in [dataset]; did you mean `name`?"),
+    ('kind = "synthetic"\nfunction = "blobs"', "",
+     '7:1-10 missing key `name` or `kind` in [dataset]; one of name = "mnist", kind = "idx", kind = "synthetic", kind = "csv", kind = "parquet", kind = "npz", kind = "npy", kind = "hdf5", kind = "mapped", kind = "text", kind = "series", kind = "images", kind = "huggingface", or your own as "package.module:Class" or "file.py:Class"'),
+    ("lr = 0.1", "lr = 0.1\nmomentun = 0.9",
+     "14:1-9 unknown key `momentun` in [optimizer]; did you mean `momentum`? (default 0.0)"),
+    ("lr = 0.1", "lr = 0.1\nl_r = 2", "14:1-4 unknown key `l_r` in [optimizer]; did you mean `lr`? it is there already"),
+    ("# A trial.", "threads = 4", "1:1-8 unknown key `threads` at the top of the file; `threads` belongs to [[workers]]"),
+    ("lr = 0.1", "lr = 0.1\nbetas = [0.9]",
+     '14:1-6 unknown key `betas` in [optimizer]; `betas` belongs to [optimizer] with name = "adam", "adamw", "nadam", "radam" or "adamax"'),
+    ("rounds = 3", "rounds = 3\nlearning_rate = 2",
+     "24:1-14 unknown key `learning_rate` in [stop]; did you mean `lr` in [optimizer]?"),
+    ("rounds = 3", "rounds = 3\nseed = 2",
+     "24:1-5 unknown key `seed` in [stop]; `seed` belongs to the top of the file, before the first table"),
+    ("[stop]", "[trian]\n[stop]",
+     "22:2-7 unknown table [trian]; legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, faults, stop, checkpoint, hooks, sweep"),
+    ('rule = "average"', 'rule = "averge"', '16:8-16 unknown rule "averge"; did you mean "average"?'),
+    ('rule = "average"', 'rule = "fedavg"', '16:8-16 unknown rule "fedavg"; did you mean "average"?'),
+    ('name = "mlp"', 'name = "quark"',
+     '5:8-15 unknown model "quark"; one of "linear", "mlp", "tabular", "autoencoder", "lenet", "cnn", "resnet", "rnn", "lstm", "gru", "transformer", "torchvision:NAME", "timm:NAME", or your own as "package.module:Class" or "file.py:Class"'),
+    ('name = "mlp"', 'name = "net.py:"',
+     '5:8-17 `name`: expected "package.module:Class" or "file.py:Class", got the string "net.py:"'),
+    ('name = "sgd"\n', "",
+     '11:1-12 missing key `name` in [optimizer]; one of "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"'),
+    ("lr = 0.1", "", "11:1-12 missing key `lr` in [optimizer]"),
+    ("[stop]\nrounds = 3\n", "", "1:1-1 missing table [stop]; add [stop] and below it rounds = 100"),
+    ('name = "trial"', "", '1:1-1 missing key `name` at the top of the file; add name = "trial"'),
+    ("[[workers]]", "[workers]",
+     "19:1-10 expected a list of tables [[workers]], got a table; write [[workers]] and below it count = 2"),
+    ("[stop]", "[[stop]]", "22:1-9 expected one table [stop], got a list; write [stop] once"),
+    ('[model]\nname = "mlp"\n', 'model = "mlp"\n',
+     '4:9-14 expected a table [model], got the string "mlp"; write [model] and below it name = "mlp"'),
+    ("count = 2", 'count = "3"', '20:9-12 `count`: expected an integer, got the string "3"; write 3 without quotes'),
+    ("count = 2", "count = true", "20:9-13 `count`: expected an integer, got true; write a number, such as 1"),
+    ("count = 2", "count = 2.0", "20:9-12 `count`: expected an integer, got 2.0; write 2"),
+    ("rounds = 3", "rounds = 1e3", "23:10-13 `rounds`: expected an integer, got 1000.0; write 1000"),
+    ("rounds = 3", "rounds = 0.0", "23:10-13 `rounds`: expected an integer, got 0.0"),
+    ("rounds = 3", 'rounds = 3\n[checkpoint]\ncommit = "each"',
+     '25:10-16 `commit`: expected "coalesce" or "every", got the string "each"'),
+    ("[stop]", '[transport]\nkind = "distributed"\n[stop]',
+     '23:8-21 `kind`: expected "shared" or "simulated", got the string "distributed"; leave it out, and start the job under torchrun on each machine'),
+    ('name = "mlp"', 'name = "mlp"\nhidden = 64', "6:10-12 `hidden`: expected a list, got 64; write [64]"),
+    ("[stop]", "[engine]\nexact = 1\n[stop]", "23:9-10 `exact`: expected true or false, got 1; write true"),
+    ("count = 2", "count = 0", "20:9-10 `count`: expected 1 to 1,024, got 0"),
+    ("count = 2", "count = 1000000000", "20:9-19 `count`: expected 1 to 1,024, got 1000000000"),
+    ("lr = 0.1", "lr = nan", "13:6-9 `lr`: expected a finite number, got nan"),
+    ("lr = 0.1", "lr = 0", "13:6-7 `lr`: expected more than 0, got 0"),
+    ("lr = 0.1", "lr = 2026-11-21", "13:6-16 `lr`: expected a number, got the date 2026-11-21"),
+    ("lr = 0.1", "lr = {}", "13:6-8 `lr`: expected a number, got a table"),
+    ("lr = 0.1", 'lr = 0.1\nschedule = "cosnie"',
+     '14:12-20 `schedule`: expected "constant", "step", "linear", "cosine", "polynomial", "exponential" or "one-cycle", got the string "cosnie"; did you mean "cosine"?'),
+    ("count = 2", 'device = "gpu"',
+     '20:10-15 `device`: expected "cpu", "cuda" or one device as "cuda:0", got the string "gpu"; did you mean "cuda"?'),
+    ('name = "trial"', 'name = "a\\u001bb"',
+     '2:8-18 `name`: expected letters, digits, `.`, `_` and `-`, at most 100, got the string "a\\x1bb"'),
+    ('name = "mlp"', 'name = "mlp"\nhidden = [\n  64,\n  0,\n]', "8:3-4 `hidden[1]`: expected at least 1, got 0"),
+    ("[stop]", '[partition]\norder = "given"\nredraw = "round"\n[stop]',
+     '24:1-7 redraw = "round" shuffles the items again each round, which contradicts order = "given"'),
+])  # fmt: skip
+def test_what_is_said(old: str, new: str, said: str) -> None:
+    """Line, columns, message; suggestion."""
+    (problem,) = rejected(old, new).problems
+    assert (
+        f"{problem.line}:{problem.column}-{problem.end_column} {problem.message}; {problem.suggestion}".removesuffix("; ") == said
+    )
+
+
+def test_problems_are_shown_in_the_order_of_their_lines() -> None:
+    workers = "[transport]\nkind = 3\n[[worker]]\ncounts = 2\n[[worker]]\nthreads = -1\n"
+    assert rejected("[[workers]]\ncount = 2\n", workers).detail == shown(
+        'job.toml:20:8: `kind`: expected "shared" or "simulated", got 3',
+        "   |",
+        "20 | kind = 3",
+        "   |        ^",
+        "",
+        "job.toml:21:3: unknown table [[worker]]",
+        "   |",
+        "21 | [[worker]]",
+        "   |   ^^^^^^ did you mean [[workers]]?",
+        "",
+        "job.toml:22:1: unknown key `counts` in [[workers]]",
+        "   |",
+        "22 | counts = 2",
+        "   | ^^^^^^ did you mean `count`? (default 1)",
+        "",
+        "job.toml:24:11: `threads`: expected 1 to 1,024, got -1",
+        "   |",
+        "24 | threads = -1",
+        "   |           ^^",
+    )
 
 
 def test_a_slip_in_a_table_hides_nothing_below_it() -> None:
-    detail = rejected('[optimizer]\nname = "sgd"\nlr = 0.1', '[optimiser]\nname = "sdg"\nlr = "fast"\nbatch = 0')
-    assert [line for line in detail.splitlines() if line.startswith("job")] == [
+    changed = rejected('[optimizer]\nname = "sgd"\nlr = 0.1', '[optimiser]\nname = "sdg"\nlr = "fast"\nbatch = 0')
+    assert [problem.summary for problem in changed.problems] == [
         "job.toml:11:2: unknown table [optimiser]",
         'job.toml:12:8: unknown optimizer "sdg"',
         'job.toml:13:6: `lr`: expected a number, got the string "fast"',
@@ -487,9 +205,7 @@ def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path
 
 
 def test_a_single_problem_is_said_once() -> None:
-    with pytest.raises(Rejected) as caught:
-        parse(JOB.replace("lr = 0.1", "lr = 0"), Path(), "job.toml")
-    assert caught.value.render() == shown(
+    assert rejected("lr = 0.1", "lr = 0").render() == shown(
         "partrain: error[bad-job]: job.toml:13:6: `lr`: expected more than 0, got 0", "   |", "13 | lr = 0", "   |      ^"
     )
 
@@ -531,39 +247,28 @@ _values = st.sampled_from(
         '{kind = "idx"}',
     ]
 )
+_LINES = [line for line in JOB.splitlines() if "=" in line]
+_TABLES = ["model", "dataset", "optimizer", "sync", "workers", "stop", "transport", "task"]
 
 
-@given(
-    st.sampled_from([line for line in JOB.splitlines() if "=" in line]),
-    _values,
-    st.sampled_from(["", "name", "kind", "rule", "user", "mlp", "count", "stop"]),
-)
+def leads_to_nothing_but_problems(text: str) -> None:
+    try:
+        parse(text, Path())
+    except BadJob as failure:
+        said = failure.detail
+        internal = ("pydantic", "Input should", "_which", "tag", "discriminator", "valid dictionary")
+        assert not any(word in said for word in internal), said
+
+
+@given(st.sampled_from(_LINES), _values, st.sampled_from(["", "name", "kind", "rule", "user", "mlp", "count", "stop"]))
 def test_no_value_leads_to_anything_but_problems(line: str, value: str, key: str) -> None:
-    text = JOB.replace(line, f"{key or line.split(' =')[0]} = {value}", 1)
-    try:
-        parse(text, Path())
-    except BadJob as failure:
-        said = failure.detail
-        assert not any(
-            word in said for word in ("pydantic", "Input should", "_which", "tag", "discriminator", "valid dictionary")
-        ), said
+    leads_to_nothing_but_problems(JOB.replace(line, f"{key or line.split(' =')[0]} = {value}", 1))
 
 
-@given(
-    st.lists(st.sampled_from(["model", "dataset", "optimizer", "sync", "workers", "stop", "transport", "task"]), unique=True),
-    _values,
-)
+@given(st.lists(st.sampled_from(_TABLES), unique=True), _values)
 def test_no_table_leads_to_anything_but_problems(tables: list[str], value: str) -> None:
-    parts = JOB.split("\n[")
-    kept = [part for part in parts if not any(part.lstrip("[").startswith(table) for table in tables)]
-    text = "\n".join([*(f"{table} = {value}" for table in tables), "\n[".join(kept)])
-    try:
-        parse(text, Path())
-    except BadJob as failure:
-        said = failure.detail
-        assert not any(
-            word in said for word in ("pydantic", "Input should", "_which", "tag", "discriminator", "valid dictionary")
-        ), said
+    kept = [part for part in JOB.split("\n[") if not any(part.lstrip("[").startswith(table) for table in tables)]
+    leads_to_nothing_but_problems("\n".join([*(f"{table} = {value}" for table in tables), "\n[".join(kept)]))
 
 
 @two_cores
