@@ -140,7 +140,7 @@ def jobs_in(page: str) -> list[str]:
 @pytest.mark.parametrize(("page", "job"), [(page, job) for page in DOCS for job in jobs_in(page)])
 def test_every_job_on_a_page_is_valid(page: str, job: str) -> None:
     elsewhere = any(word in job for word in ("cuda:", 'path = "photos"'))  # devices and files of the reader
-    parse(job, ROOT / ("jobs" if ".py:" in job else "docs"), page, here=not elsewhere)
+    parse(job, ROOT / ("jobs" if ".py:" in job else "docs"), page, local=not elsewhere)
 
 
 @pytest.mark.parametrize(("page", "part"), [(page, part) for page in ["README.md", *WRITTEN] for part in blocks(page, "toml")])
@@ -152,13 +152,13 @@ def test_parts_of_jobs_and_workflows_are_valid(page: str, part: str) -> None:
     if "steps" in data:
         WorkflowSection.model_validate(data)
         return
-    errors = [finding.message for finding in validate(data, ROOT / "docs", here=False)[1] if finding.severity == "error"]
+    errors = [finding.message for finding in validate(data, ROOT / "docs", local=False)[1] if finding.severity == "error"]
     assert [error for error in errors if not error.startswith(("missing ", "the job has no ")) and "..." not in error] == []
 
 
 def test_the_first_job_is_valid_on_any_machine() -> None:
     first = text_of("README.md").partition("```toml\n")[2].partition("```")[0]
-    assert parse(first, ROOT, "README.md", here=True).job.name == "mnist"
+    assert parse(first, ROOT, "README.md", local=True).job.name == "mnist"
 
 
 def test_every_key_is_on_a_page_and_in_an_example() -> None:

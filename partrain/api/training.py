@@ -144,7 +144,7 @@ def train_given(
 
 
 def _parse(job: schema.Job) -> LoadedJob:
-    return parse(as_toml(schema.given_in(job)), Path.cwd(), IN_PYTHON, here=True)
+    return parse(as_toml(schema.given_in(job)), Path.cwd(), IN_PYTHON, local=True)
 
 
 def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:

@@ -53,7 +53,7 @@ class ComparedJob:
     def seeded(self, seed: int) -> LoadedJob:
         """Return the job with this seed, as it was when the comparison began."""
         assert self.loaded
-        return parse(self.loaded.text, self.loaded.folder, self.label, here=True, overrides=[f"seed={seed}"])
+        return parse(self.loaded.text, self.loaded.folder, self.label, local=True, overrides=[f"seed={seed}"])
 
     def add(self, folder: Path) -> None:
         """Add a run that has ended."""

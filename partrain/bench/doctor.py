@@ -212,7 +212,7 @@ def _trial(device: str) -> Fact:
     name = f"training on {device}"
     try:
         with tempfile.TemporaryDirectory(prefix="partrain-doctor-") as scratch:
-            loaded = parse(TINY, Path(scratch), "doctor", here=True, overrides=[f'workers.0.device="{device}"'])
+            loaded = parse(TINY, Path(scratch), "doctor", local=True, overrides=[f'workers.0.device="{device}"'])
             first, again = (_trained(loaded, Path(scratch, name)) for name in ("first", "again"))
             resumed = _resumed(loaded, Path(scratch, "first/checkpoints/round-000003.h5"), Path(scratch, "resumed"))
             problems = []

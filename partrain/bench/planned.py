@@ -153,7 +153,7 @@ def _measured(loaded: LoadedJob, planned: dict[str, Any], seconds: float, more: 
     if loaded.job.optimizer.needs_horizon:
         tables["optimizer"]["horizon"] = planned["horizon"]
     tables["workers"] += [{"device": "cpu"}] * more
-    return parse(as_toml(tables), loaded.folder, f"the job with {len(planned['workers']) + more} workers", here=True)
+    return parse(as_toml(tables), loaded.folder, f"the job with {len(planned['workers']) + more} workers", local=True)
 
 
 def _speed(run: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _job(scenario: Scenario, reading: str, cap: int, seed: int) -> LoadedJob:
         judged=f"loss = {TARGET}\njudge_every = 1" if corrected else "",
         cap=cap * scenario.threads,
     )
-    return parse(text, Path.cwd(), "seeds", here=True)
+    return parse(text, Path.cwd(), "seeds", local=True)
 
 
 def _older_stop(outcome: Outcome) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _older_stop(outcome: Outcome) -> dict[str, Any]:
             break
     if "round" in stop:  # else the first round diverged
         content = read(round_path(outcome.folder, stop["round"]))
-        test = evaluate_test_items(parse(content.job, outcome.folder, "seeds", here=True), content)
+        test = evaluate_test_items(parse(content.job, outcome.folder, "seeds", local=True), content)
         stop["test"] = test and test[0]
     return {"older": stop}
 

@@ -127,7 +127,7 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
         return (
             load(job, [*changes, *more])
             if job
-            else parse(MNIST, Path.cwd(), "bench-mnist", here=True, overrides=[*changes, *more])
+            else parse(MNIST, Path.cwd(), "bench-mnist", local=True, overrides=[*changes, *more])
         )
 
     first = made()

@@ -76,7 +76,7 @@ def init(
     from partrain.job.load import parse
 
     check(job, force=force)
-    print_warnings(parse(text, job.absolute().parent, str(job), here=True))
+    print_warnings(parse(text, job.absolute().parent, str(job), local=True))
     schema = job.with_name(templates.SCHEMA)
     if no_schema:
         job.write_text(text, encoding="utf-8")

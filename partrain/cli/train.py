@@ -247,7 +247,7 @@ def _job_to_resume(
     if job is not None:
         loaded = moved_job(job, content, until, print_note)
         return (
-            parse(loaded.text, loaded.folder, f"{path}:/job", here=True, overrides=workers, resuming=True) if workers else loaded
+            parse(loaded.text, loaded.folder, f"{path}:/job", local=True, overrides=workers, resuming=True) if workers else loaded
         )
     try:
         return load_job(content, path, trusted=trust_code, use="run", until=until, workers=workers)

@@ -28,7 +28,7 @@ class Flag(NamedTuple):
 def is_table(value: Any) -> bool:
     """Return whether a value of a job is a table, or a list of tables."""
     return isinstance(value, Mapping) or (
-        isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+        isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
     )
 
 
@@ -172,7 +172,7 @@ def toml_value(value: Any) -> str:
     import tomlkit
 
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{tomlkit.key(key).as_string()} = {toml_value(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{tomlkit.key(key).as_string()} = {toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     return str(tomlkit.item(value).as_string())

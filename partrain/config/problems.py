@@ -98,7 +98,7 @@ class Rejected(BadJob):
     def in_python(cls, problems: Iterable[Problem]) -> Rejected:
         """Make the exception for a job made in Python. A traceback shows its text alone, so all problems and suggestions are in it."""
         made = cls(problems)
-        made.args = ("\n".join(f"{each.summary}; {each.suggestion}".removesuffix("; ") for each in made.problems),)
+        made.args = ("\n".join(f"{problem.summary}; {problem.suggestion}".removesuffix("; ") for problem in made.problems),)
         return made
 
     def render(self) -> str:

@@ -45,8 +45,8 @@ class OneOf:
     def table(self, name: str) -> type[Section]:
         """Import and return the table of this name."""
         module, _, attribute = (self.targets.get(name) or self.unlisted[name]).partition(":")
-        found: type[Section] = getattr(import_module(module), attribute)
-        return found
+        section: type[Section] = getattr(import_module(module), attribute)
+        return section
 
     @property
     def tables(self) -> list[type[Section]]:

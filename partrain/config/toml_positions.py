@@ -201,9 +201,9 @@ class Scanner:
         return self.position
 
     def _accept(self, token: str) -> bool:
-        found = self.content.startswith(token, self.position)
-        self.position += len(token) if found else 0
-        return found
+        accepted = self.content.startswith(token, self.position)
+        self.position += len(token) if accepted else 0
+        return accepted
 
 
 def _unquoted(key: str) -> str:

@@ -60,8 +60,8 @@ class UserCode(Section):
     @property
     def about(self) -> Mapping[str, str]:
         """The description of a Python object: `class`, `digest` and perhaps `initial`."""
-        told: Mapping[str, str] = (self.model_extra or {}).get(ABOUT, {})
-        return told
+        about: Mapping[str, str] = (self.model_extra or {}).get(ABOUT, {})
+        return about
 
 
 class Parameters(NamedTuple):
@@ -75,19 +75,19 @@ class Parameters(NamedTuple):
 
 
 def unfit_arguments(
-    name: str, table: str, given: Collection[str], takes: Parameters, own: Sequence[str] = ()
+    name: str, table: str, arguments: Collection[str], takes: Parameters, own: Sequence[str] = ()
 ) -> Iterator[tuple[str, str, str]]:
     """Compare the keyword arguments given in `[table]` with the parameters of the code `name`.
 
     Yields key, message and suggestion of each that does not fit. `own`: keys of the table that are no arguments.
     """
-    for key in given:
+    for key in arguments:
         if not takes.any and key not in takes.known:
             near = did_you_mean(key, [*takes.known, *own])
             advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(takes.known) or 'no arguments'}"
             yield key, f"`{name}` takes no argument `{key}`", advice
-    if lacking := [one for one in takes.needed if one not in given]:
-        names = ", ".join(f"`{one}`" for one in lacking)
+    if lacking := [key for key in takes.needed if key not in arguments]:
+        names = ", ".join(f"`{key}`" for key in lacking)
         advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
         yield "name", f"`{name}` needs the {plural('argument', len(lacking))} {names}", advice
 
@@ -162,10 +162,10 @@ def _from_file(where: str, folder: Path, name: str) -> ModuleType:
     main = sys.modules["__main__"]
     if Path(getattr(main, "__file__", None) or "").resolve() == path:  # a script trains a class of its own
         return main
-    known = f"partrain_user_{path.stem}"
-    if known in sys.modules and getattr(sys.modules[known], "__file__", None) == str(path):
-        return sys.modules[known]
-    spec = importlib.util.spec_from_file_location(known, path)
+    module_name = f"partrain_user_{path.stem}"
+    if module_name in sys.modules and getattr(sys.modules[module_name], "__file__", None) == str(path):
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise UserCodeFailed(f"{where}: `{name}` cannot be imported")
     module = importlib.util.module_from_spec(spec)

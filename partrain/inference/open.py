@@ -64,10 +64,10 @@ def load_job(
     if job_file is not None:
         return parse(TomlSource.read(job_file).text, job_file.absolute().parent, str(job_file))
     name = f"{path}:/job"
-    loaded = parse(content.job, Path(manifest_of(content).folder), name, here=False, overrides=until, flag=UNTIL, resuming=True)
+    loaded = parse(content.job, Path(manifest_of(content).folder), name, local=False, overrides=until, flag=UNTIL, resuming=True)
     if not trusted:
         require_permission(loaded, content, path, use)
-    return parse(loaded.text, loaded.folder, name, here=True, overrides=workers, resuming=True) if use == "run" else loaded
+    return parse(loaded.text, loaded.folder, name, local=True, overrides=workers, resuming=True) if use == "run" else loaded
 
 
 def require_permission(loaded: LoadedJob, content: Content, path: Path, use: Use) -> None:

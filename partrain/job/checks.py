@@ -98,8 +98,8 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
         return
     from partrain.checkpoint import pretrained, start_file  # few jobs start from a file
 
-    given = [key for key in ("weights", "pretrained", "from") if key in model.model_fields_set]
-    place = ("model", *given[:1])
+    sources = [key for key in ("weights", "pretrained", "from") if key in model.model_fields_set]
+    place = ("model", *sources[:1])
     try:
         if missing_url := pretrained.missing_url(model) or start_file.missing_url(model):
             message = f"{missing_url.partition('#')[0]} has not been fetched yet, so the network could not be checked against it"

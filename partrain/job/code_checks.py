@@ -32,7 +32,7 @@ def stream_in(tables: Mapping[str, Any], folder: Path) -> StreamForm | None:
         return None
     if not isinstance(node, ast.ClassDef) or node.bases or node.decorator_list:
         return None
-    methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    methods = {function.name for function in node.body if isinstance(function, ast.FunctionDef)}
     return StreamForm("length" in methods) if "stream" in methods and "__getitem__" not in methods else None
 
 
@@ -120,13 +120,15 @@ def _constructor(node: ast.ClassDef, names: Mapping[str, ast.AST], depth: int = 
 
     A class without one, whose bases are known to take no arguments, takes none.
     """
-    own = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "__new__")]
+    own = [
+        function for function in node.body if isinstance(function, ast.FunctionDef) and function.name in ("__init__", "__new__")
+    ]
     if own or node.decorator_list or node.keywords or not depth:
         fits = len(own) == 1 and own[0].name == "__init__" and not node.decorator_list and not node.keywords
         return own[0].args if fits else None
     for base in node.bases:
-        if isinstance(base, ast.Name) and isinstance(known := names.get(base.id), ast.ClassDef):
-            return _constructor(known, names, depth - 1) if len(node.bases) == 1 else None
+        if isinstance(base, ast.Name) and isinstance(parent := names.get(base.id), ast.ClassDef):
+            return _constructor(parent, names, depth - 1) if len(node.bases) == 1 else None
         if not _takes_nothing(base, names):
             return None
     return ast.arguments(posonlyargs=[], args=[ast.arg("self")], kwonlyargs=[], kw_defaults=[], defaults=[])
@@ -146,18 +148,20 @@ def _takes_nothing(base: ast.expr, names: Mapping[str, ast.AST]) -> bool:
 
 def _check_arguments(table: str, section: UserCode, node: ast.AST, names: Mapping[str, ast.AST]) -> Iterator[Finding]:
     """Compare the keys of a table with the parameters of a plain function, or of a class whose `__init__` is known."""
-    bound, given = 0, None
+    bound, signature = 0, None
     if isinstance(node, ast.ClassDef):
-        bound, given = 1, _constructor(node, names)
+        bound, signature = 1, _constructor(node, names)
     elif isinstance(node, ast.FunctionDef) and not node.decorator_list:
-        given = node.args
-    if given is None:
+        signature = node.args
+    if signature is None:
         return
-    positional = [*given.posonlyargs, *given.args][bound:]
-    known = [one.arg for one in (*positional, *given.kwonlyargs)]
-    needed = [one.arg for one in positional[: len(positional) - len(given.defaults)]]
-    needed += [one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
-    takes = Parameters(known, needed, given.kwarg is not None)
+    positional = [*signature.posonlyargs, *signature.args][bound:]
+    legal = [parameter.arg for parameter in (*positional, *signature.kwonlyargs)]
+    needed = [parameter.arg for parameter in positional[: len(positional) - len(signature.defaults)]]
+    needed += [
+        parameter.arg for parameter, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True) if default is None
+    ]
+    takes = Parameters(legal, needed, signature.kwarg is not None)
     for key, message, advice in unfit_arguments(section.name, table, section.arguments, takes, list(type(section).model_fields)):
         if table == "task" and key in BuiltinTask.model_fields:
             advice = "a key of the built-in tasks: do it in `loss`, or take it as an argument"

@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), *, resumin
     errors are data files that are missing, it raises the Rejected called Unreadable, whose exit code is that of InputMissing.
     """
     try:
-        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True, resuming=resuming)
+        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, local=True, resuming=resuming)
     except UnfitOverrides as misfit:  # find further problems without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 
@@ -63,16 +63,16 @@ def parse(
     folder: Path,
     name: str = "<checkpoint>",
     *,
-    here: bool = False,
+    local: bool = False,
     overrides: Sequence[str] = (),
     flag: Flag = SET,
     resuming: bool = False,
 ) -> LoadedJob:
     """Load a job from its text, changed by the arguments of an option `flag`.
 
-    Check this machine only if it is to run `here`, and the file that the network starts `from` only unless it is `resuming`.
+    Check this machine only with `local`, and the file that the network starts `from` only unless it is `resuming`.
     """
-    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here=here, resuming=resuming)
+    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, local=local, resuming=resuming)
 
 
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
@@ -109,33 +109,33 @@ def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> lis
         return rejected.problems
 
 
-def _check(text: TomlSource, folder: Path, *, here: bool, resuming: bool = False) -> LoadedJob:
-    job, findings = validate(text.data, folder, here=here, resuming=resuming)
-    found = [text.problem(finding) for finding in findings]
+def _check(text: TomlSource, folder: Path, *, local: bool, resuming: bool = False) -> LoadedJob:
+    job, findings = validate(text.data, folder, local=local, resuming=resuming)
+    problems = [text.problem(finding) for finding in findings]
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and all(isinstance(finding, FileFinding) for finding in errors):
-        raise Unreadable(found)
+        raise Unreadable(problems)
     if job is None or errors:
-        raise Rejected(found)
-    return LoadedJob(job, text, folder, by_line(found))
+        raise Rejected(problems)
+    return LoadedJob(job, text, folder, by_line(problems))
 
 
-def validate(data: dict[str, Any], folder: Path, *, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
-    """Check a job's data, and this machine only if the job is to run `here`: the job (None if a table is invalid), all findings.
+def validate(data: dict[str, Any], folder: Path, *, local: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
+    """Check a job's data, and with `local` this machine: return the job (None if a table is invalid), all findings.
 
     A job that resumes needs no file to start from.
     """
     job, tables, findings = _validate(data)
     findings += checks.check_job(tables)
-    findings += checks.check_machine(tables, folder) if here else ()
+    findings += checks.check_machine(tables, folder) if local else ()
     named = [getattr(tables.get(name), "name", "") for name in ("model", "dataset", "task")]
     named += [*(getattr(tables.get("task"), "metrics", None) or ()), getattr(tables.get("hooks"), "after_judgement", "")]
-    if here and any(set(":<") & set(str(name)) for name in named):
+    if local and any(set(":<") & set(str(name)) for name in named):
         from partrain.job.code_checks import check_code, stream_in  # few jobs name code
 
         findings += check_code(tables, folder)
         findings += checks.check_stream(tables, stream) if (stream := stream_in(tables, folder)) else ()
-    findings += checks.check_start(tables, folder) if here and not resuming else ()
+    findings += checks.check_start(tables, folder) if local and not resuming else ()
     return job, findings
 
 

@@ -67,10 +67,10 @@ def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
         return f"did you mean `{meant}`?{default}"
     if key in Job.model_fields and tables_under(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
-    known = likely_meaning(key, list(spot.owner.model_fields), fuzzy=False)
-    if homes and not known:
+    meaning = likely_meaning(key, list(spot.owner.model_fields), fuzzy=False)
+    if homes and not meaning:
         return f"`{key}` belongs to {homes}"
-    if near := known or likely_meaning(key, list(spot.owner.model_fields)):
+    if near := meaning or likely_meaning(key, list(spot.owner.model_fields)):
         return f"did you mean `{near}`? it is there already"
     for synonym in SYNONYMS.get(key, ()):
         if homes := tables_with_key(synonym):
@@ -147,8 +147,8 @@ def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
         if isinstance(value, str):
             suggestion = _ELSEWHERE.get((spot.owner, value.lower())) or _nearest(value, legal)
     elif kind == "string_pattern_mismatch":
-        known = (_PATTERNS.get((table, str(spot.path[-1]))) for table in spot.owner.__mro__)
-        expected = next(filter(None, known), f"expected a string like {context['pattern']}")
+        expectations = (_PATTERNS.get((table, str(spot.path[-1]))) for table in spot.owner.__mro__)
+        expected = next(filter(None, expectations), f"expected a string like {context['pattern']}")
         if isinstance(value, str):
             suggestion = _nearest(value, re.findall(r'"([a-z]+)"', expected))
     elif kind in ("too_short", "too_long"):

@@ -23,8 +23,8 @@ class PythonJob(Job):
     def __init__(self, **tables: Any) -> None:
         """Make a job from its tables, given as in a job file. Raises `BadJob` with all problems."""
         data = as_data(tables)
-        if found := _without_objects(data, ())[1]:
-            raise _refused(data, found)
+        if objects := _without_objects(data, ())[1]:
+            raise _refused(data, objects)
         try:
             super().__init__(**data)
         except ValidationError:
@@ -34,9 +34,9 @@ class PythonJob(Job):
 def as_data(value: Any) -> Any:
     """Return what a script gives as a job has it: numbers of numpy and torch as Python's, arrays and tuples as lists, paths as texts."""
     if isinstance(value, dict):
-        return {key: as_data(each) for key, each in value.items()}
+        return {key: as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_data(each) for each in value]
+        return [as_data(item) for item in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
@@ -61,11 +61,11 @@ def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
     if isinstance(value, Section):
         value = given_in(value)
     if isinstance(value, dict):
-        named = {str(key): _without_objects(each, (*path, str(key))) for key, each in value.items()}
-        return {key: data for key, (data, _) in named.items()}, [each for _, found in named.values() for each in found]
+        named = {str(key): _without_objects(item, (*path, str(key))) for key, item in value.items()}
+        return {key: data for key, (data, _) in named.items()}, [place for _, objects in named.values() for place in objects]
     if isinstance(value, list):
-        listed = [_without_objects(each, (*path, index)) for index, each in enumerate(value)]
-        return [data for data, _ in listed], [each for _, found in listed for each in found]
+        listed = [_without_objects(item, (*path, index)) for index, item in enumerate(value)]
+        return [data for data, _ in listed], [place for _, objects in listed for place in objects]
     if value is None or isinstance(value, str | int | float | date | time):
         return value, []
     kind = value if isinstance(value, type) else type(value)

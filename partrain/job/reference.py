@@ -96,17 +96,19 @@ def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -
 
 def all_keys() -> list[KeyDescription]:
     """Describe all keys of a job file. Keys that several alternatives have alike stand once."""
-    found: dict[tuple[str, ...], KeyDescription] = {}
+    descriptions: dict[tuple[str, ...], KeyDescription] = {}
     for name, field in Job.model_fields.items():
         options = tables_under(field)
         if not options:
-            (found[("", name)],) = (each for each in keys_of(Job, "") if each.key == name)
+            (descriptions[("", name)],) = (description for description in keys_of(Job, "") if description.key == name)
         for option in options:
             labels = (identity(option)[1] or ("user code",)) if len(options) > 1 else ()
-            for each in keys_of(option, heading((name,)), labels):
-                alike = found.get(each[:5])
-                found[each[:5]] = each._replace(choices=(*alike.choices, *each.choices)) if alike else each
-    return list(found.values())
+            for description in keys_of(option, heading((name,)), labels):
+                alike = descriptions.get(description[:5])
+                descriptions[description[:5]] = (
+                    description._replace(choices=(*alike.choices, *description.choices)) if alike else description
+                )
+    return list(descriptions.values())
 
 
 def describe_type(field: FieldInfo) -> str:
@@ -135,7 +137,10 @@ def _described(annotation: Any, metadata: list[Any] | tuple[Any, ...]) -> str:
 
 def _with_bounds(text: str, metadata: list[Any] | tuple[Any, ...]) -> str:
     bounds = [
-        f"{sign} {getattr(each, name):,}" for each in metadata for kind, (name, sign) in _BOUNDS.items() if isinstance(each, kind)
+        f"{sign} {getattr(bound, name):,}"
+        for bound in metadata
+        for kind, (name, sign) in _BOUNDS.items()
+        if isinstance(bound, kind)
     ]
     return " ".join([text, ", ".join(bounds)]).strip()
 
@@ -184,14 +189,14 @@ def _field_schema(field: FieldInfo) -> dict[str, Any]:
         default = {} if field.is_required() or field.default_factory or field.default is None else {"default": field.default}
         return _without_null(content) | default
     tables = [_table_schema(option, identity(option)[1] if len(options) > 1 else ()) for option in options]
-    one = tables[0] if len(tables) == 1 else {"anyOf": tables}
+    schema = tables[0] if len(tables) == 1 else {"anyOf": tables}
     is_list = get_origin(field.annotation) is list or any(get_origin(arg) is list for arg in get_args(field.annotation))
-    return {"type": "array", "items": one} if is_list else one
+    return {"type": "array", "items": schema} if is_list else schema
 
 
 def _without_null(content: dict[str, Any]) -> dict[str, Any]:
     """Remove null, which TOML does not have."""
-    choices = [each for each in content.get("anyOf", ()) if each != {"type": "null"}]
+    choices = [choice for choice in content.get("anyOf", ()) if choice != {"type": "null"}]
     if not choices:
         return content
     rest = {key: value for key, value in content.items() if key != "anyOf"}

@@ -50,19 +50,19 @@ def settings(job: Job, source: TomlSource) -> list[Setting]:
     return [Setting(path, value, _origin(source, path)) for path, value in _leaves((), content)]
 
 
-def difference(one: Sequence[Setting], other: Sequence[Setting]) -> list[tuple[str, str, str]]:
+def difference(settings: Sequence[Setting], other: Sequence[Setting]) -> list[tuple[str, str, str]]:
     """List the keys whose values differ, with both values as TOML; `-` where a job has no such key."""
-    first, second = ({each.key: toml_value(each.value) for each in some} for some in (one, other))
+    first, second = ({setting.key: toml_value(setting.value) for setting in some} for some in (settings, other))
     keys = [*first, *(key for key in second if key not in first)]
     return [(key, first.get(key, "-"), second.get(key, "-")) for key in keys if first.get(key) != second.get(key)]
 
 
-def full_text(found: Sequence[Setting]) -> str:
+def full_text(settings: Sequence[Setting]) -> str:
     """Write a job as TOML. Defaults are comments, so that the text stays the same job: some keys are refused where they have no effect."""
     lines: list[str] = []
     tables: dict[KeyPath, list[Setting]] = {(): []}  # keys of the top come first
-    for each in found:
-        tables.setdefault(each.path[:-1], []).append(each)
+    for setting in settings:
+        tables.setdefault(setting.path[:-1], []).append(setting)
     for table, members in tables.items():
         if table:
             lines += ["", "# " * all(member.is_default for member in members) + _heading(table)]
@@ -80,9 +80,9 @@ def _leaves(path: KeyPath, content: Any) -> Iterator[tuple[KeyPath, Any]]:
     if isinstance(content, dict) and (content or not path) and not (path and path[0] == "sweep"):
         for key, value in sorted(content.items(), key=lambda pair: pair[0] not in NAMING):  # stable; they choose the other keys
             yield from _leaves((*path, key), value)
-    elif isinstance(content, list) and content and all(isinstance(one, dict) for one in content):
-        for number, one in enumerate(content):
-            yield from _leaves((*path, number), one)
+    elif isinstance(content, list) and content and all(isinstance(item, dict) for item in content):
+        for number, item in enumerate(content):
+            yield from _leaves((*path, number), item)
     elif content != {}:
         yield path, content
 

@@ -239,9 +239,9 @@ def locate(location: Sequence[str | int]) -> Location:
     options: list[type[Section]] = [Job]
     for part in location:
         if len(options) > 1 and isinstance(part, str):
-            known = [option for option in options if part in identity(option)[1]]
+            naming = [option for option in options if part in identity(option)[1]]
             unnamed = [option for option in options if bool(identity(option)[1]) is (part == "known")]
-            options = _unlisted(path, part) or known or unnamed
+            options = _unlisted(path, part) or naming or unnamed
             continue
         path = (*path, part)
         if isinstance(part, str) and options:
@@ -253,7 +253,7 @@ def locate(location: Sequence[str | int]) -> Location:
 
 def _unlisted(path: KeyPath, name: str) -> list[type[Section]]:
     """Return the unlisted table of this name that a table of the job may be; none for other names."""
-    choices = [each for each in Job.model_fields[str(path[0])].metadata if isinstance(each, OneOf)] if len(path) == 1 else []
+    choices = [part for part in Job.model_fields[str(path[0])].metadata if isinstance(part, OneOf)] if len(path) == 1 else []
     return [choice.table(name) for choice in choices if name in choice.unlisted]
 
 
@@ -263,9 +263,9 @@ def tables_under(field: FieldInfo) -> list[type[Section]]:
 
 
 def _tables_in(*annotations: Any) -> list[type[Section]]:
-    for one in annotations:
-        if isinstance(one, OneOf):
-            return one.tables
+    for item in annotations:
+        if isinstance(item, OneOf):
+            return item.tables
     tables = [
         [annotation] if isinstance(annotation, type) and issubclass(annotation, Section) else _tables_in(*get_args(annotation))
         for annotation in annotations
@@ -282,7 +282,7 @@ def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
     annotation = table.model_fields[key].annotation if key else None
     if known_as := getattr(table, "known_as", None):
         return key, (known_as,)
-    literal = next((each for each in (annotation, *get_args(annotation)) if get_origin(each) is Literal), None)
+    literal = next((hint for hint in (annotation, *get_args(annotation)) if get_origin(hint) is Literal), None)
     return key, get_args(literal)
 
 
@@ -329,7 +329,7 @@ def given_in(section: Section) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Section):
         return given_in(value)
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def heading(path: KeyPath) -> str:
@@ -339,7 +339,7 @@ def heading(path: KeyPath) -> str:
     field = None
     for part in parts:
         field = fields.get(part)
-        fields = {name: one for table in (tables_under(field) if field else []) for name, one in table.model_fields.items()}
+        fields = {name: part for table in (tables_under(field) if field else []) for name, part in table.model_fields.items()}
     name = ".".join(parts)
     return f"[[{name}]]" if field is not None and get_origin(field.annotation) is list and tables_under(field) else f"[{name}]"
 
@@ -351,8 +351,8 @@ def join_or(words: Sequence[str]) -> str:
 
 def likely_meaning(word: str, legal: Sequence[str], *, fuzzy: bool = True) -> str:
     """Return the legal word that a user most likely meant, through `SYNONYMS` or by similarity; "" if none is likely."""
-    known = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
-    if word in known or not fuzzy:
-        return known.get(word, "")
+    meanings = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
+    if word in meanings or not fuzzy:
+        return meanings.get(word, "")
     word = word.lower()
-    return did_you_mean(word, legal) or known.get(did_you_mean(word, known, cutoff=0.8), "")
+    return did_you_mean(word, legal) or meanings.get(did_you_mean(word, meanings, cutoff=0.8), "")

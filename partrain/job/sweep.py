@@ -195,9 +195,9 @@ class SweepSection(Section):
         combinations = [settings | row for settings in self._combinations(seed) for row in together]
         seeds = range(seed, seed + self.seeds) if self.seeds > 1 else [None]
         return [
-            Trial(settings, each, number, fold)
+            Trial(settings, seed, number, fold)
             for number, settings in enumerate(combinations)
-            for each in seeds
+            for seed in seeds
             for fold in self._folds
         ]
 
@@ -205,7 +205,7 @@ class SweepSection(Section):
         """Return trials at both ends of all ranges, and with each value of the lists: all that a tuner can draw fits if they do."""
         lows = {key: value.draw(0) if isinstance(value, Range) else value[0] for key, value in self.values.items()}
         highs = {key: value.draw(1) if isinstance(value, Range) else value[-1] for key, value in self.values.items()}
-        others = [lows | {key: each} for key, value in self.values.items() if isinstance(value, list) for each in value[1:]]
+        others = [lows | {key: choice} for key, value in self.values.items() if isinstance(value, list) for choice in value[1:]]
         return [Trial(settings, None, 0, self._folds[0]) for settings in (lows, highs, *others)]
 
     @property

@@ -30,7 +30,7 @@ def loss_keys(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Itera
         return
     kind = kind_of_task(task, model, spec.task)
     for key in BuiltinTask.model_fields:
-        kinds = [each.name for each in KINDS.values() if key in each.keys]
+        kinds = [kind.name for kind in KINDS.values() if key in kind.keys]
         if kinds and getattr(task, key) is not None and key not in kind.keys:
             yield Finding(("task", key), f"`{key}` is for {', '.join(kinds)}, and the task is {kind}", "remove it", at="key")
     if task.loss and kind.losses and task.loss not in kind.losses:
@@ -68,11 +68,11 @@ def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> It
     """Require that metrics are known, fit the kind of task, and can be computed."""
     names = (task and task.metrics) or []
     kind = kind_of_task(task, model, spec.task)
-    known = kind.named_metrics
+    legal = kind.named_metrics
     for index, name in enumerate(names):
-        if ":" not in name and name not in known:
-            near = did_you_mean(name, known)
-            fitting = f"fitting: {', '.join(known)}" if known else 'write your own: "file.py:Metric"'
+        if ":" not in name and name not in legal:
+            near = did_you_mean(name, legal)
+            fitting = f"fitting: {', '.join(legal)}" if legal else 'write your own: "file.py:Metric"'
             what = f"`{name}` is not for the task {kind}" if name in LOWER else f"no metric `{name}`"
             what = f"`{name}` is judged anyway" if name in kind.judged else what
             yield Finding(("task", "metrics", index), what, f"did you mean `{near}`?" if near else fitting)
@@ -101,19 +101,19 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
             continue
         legal = [*metrics, *["loss", "accuracy"] * (key == "patience_by")]
         near = did_you_mean(number, legal)
-        known = number in kind_of_task(task, model, spec.task).named_metrics
+        is_named = number in kind_of_task(task, model, spec.task).named_metrics
         add = f'add it: metrics = ["{number}"] in [task]'
         write = (
             f'write a metric of your own: metrics = ["file.py:{number}"] in [task]; a function of [hooks] asks to stop by itself'
         )
-        hint = f"did you mean `{near}`?" if near else add if known else write
+        hint = f"did you mean `{near}`?" if near else add if is_named else write
         at: Literal["key", "value"] = "value" if key == "patience_by" else "key"
         yield Finding(path, f"the job judges no `{number}`" + (f", only {', '.join(legal)}" if legal else ""), hint, at=at)
     own = {name_of(name) for name in (task and task.metrics_code) or ()}
     for key, lower in GOALS.items():
         for number, goal in (getattr(stop, key) or {}).items():
             if metrics.get(number, lower) is not lower:
-                other = next(each for each in GOALS if each != key)
+                other = next(goal for goal in GOALS if goal != key)
                 better = "higher" if lower else "lower"
                 yield Finding(("stop", key, number), f"`{number}` is better the {better} it is", f"use `{other}`", at="key")
             elif number in BOUNDS and number not in own and not _reachable(goal, *BOUNDS[number], lower=lower):

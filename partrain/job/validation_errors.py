@@ -121,8 +121,8 @@ class _Repair:
             return True
         if key or not isinstance(table, dict):
             return False
-        known = {field for option in spot.options for field in option.model_fields}
-        for key in [key for key in table if key not in known]:
+        fields = {field for option in spot.options for field in option.model_fields}
+        for key in [key for key in table if key not in fields]:
             if meant := likely_meaning(key, list(names.values())):
                 self.findings.append(self._unknown(spot._replace(path=(*spot.path, key)), f"did you mean `{meant}`?"))
                 self._replace(spot.path, key, meant, table[key])

@@ -35,7 +35,7 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         if versions() != proposal["versions"]:
             raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
         folder = own.folder if own else Path(proposal["folder"])
-        loaded = parse(proposal["job"], folder, "<first machine>", here=True, resuming=proposal["resuming"])
+        loaded = parse(proposal["job"], folder, "<first machine>", local=True, resuming=proposal["resuming"])
         dataset, dataset_fd = load_shared(loaded)
         if dataset.fingerprint != proposal["data"]:
             raise BadJob("its data set is not that of the first machine")

@@ -40,7 +40,7 @@ def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable
             f"{file}: `{key}` is {now}, in the checkpoint {stored}: only paths may differ; begin with the run folder's job.toml, "
             "and change the paths"
         )
-    return parse(source.text, file.absolute().parent, str(file), here=True, overrides=until, flag=UNTIL, resuming=True)
+    return parse(source.text, file.absolute().parent, str(file), local=True, overrides=until, flag=UNTIL, resuming=True)
 
 
 def with_advice(missing: Unreadable) -> Unreadable:

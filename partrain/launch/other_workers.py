@@ -89,7 +89,7 @@ def without_lost_worker(failure: Failure | None, loaded: LoadedJob) -> LoadedJob
         first += section.count
     data["workers"] = [group for group in groups if group.get("count", 1)]
     try:
-        return parse(as_toml(data), loaded.folder, "the job without the lost worker", here=True, resuming=True)
+        return parse(as_toml(data), loaded.folder, "the job without the lost worker", local=True, resuming=True)
     except BadJob:  # it was the last one, or the rule needs more
         return None
 

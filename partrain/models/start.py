@@ -48,9 +48,9 @@ class ArrayMatch:
 
     name: str
     """Name in the network; for an array that is left over, in the file after `rename`."""
-    here: Tensor | None
+    own: Tensor | None
     """The network's array."""
-    there: Tensor | None
+    stored: Tensor | None
     """The file's array."""
     state: str
 
@@ -83,8 +83,8 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
         raise WrongValue(_refusal(rows, file), "\n".join(_table(rows)))
     with torch.no_grad():
         for row in taken:
-            if row.here is not None and row.there is not None:
-                _copy(row.here, row.there, row.name, file)
+            if row.own is not None and row.stored is not None:
+                _copy(row.own, row.stored, row.name, file)
     return _note(rows, file)
 
 
@@ -122,8 +122,8 @@ def _published(row: ArrayMatch, outputs: int | None) -> ArrayMatch:
     """Interpret a difference from published weights: another number of classes, or a part that the network does without."""
     if row.state == LEFT_OVER:
         return replace(row, state=LEFT_OUT)
-    if row.state == SHAPE and row.here is not None and row.there is not None:
-        answers = row.here.shape[:1] == (outputs,) and row.here.shape[1:] == row.there.shape[1:]
+    if row.state == SHAPE and row.own is not None and row.stored is not None:
+        answers = row.own.shape[:1] == (outputs,) and row.own.shape[1:] == row.stored.shape[1:]
         return replace(row, state=HEAD) if answers else row
     return row
 
@@ -182,7 +182,7 @@ def _copy(target: Tensor, source: Tensor, name: str, file: str) -> None:
 def _refusal(rows: list[ArrayMatch], file: str) -> Finding:
     """Say how many arrays do not match, and which keys would help."""
     count = {state: [row.name for row in rows if row.state == state] for state in PROBLEMS}
-    total = sum(row.here is not None for row in rows)
+    total = sum(row.own is not None for row in rows)
     words = ", ".join(f"{len(names)} {state}" for state, names in count.items() if names)
     matched = sum(row.state == MATCHED for row in rows)
     hints = []
@@ -204,7 +204,7 @@ def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
     for row in (row for row in rows if row.state == LEFT_OVER):
         for other in missing:
             ours, theirs = other.name.split("."), row.name.split(".")
-            if row.there is None or other.here is None or row.there.shape != other.here.shape:
+            if row.stored is None or other.own is None or row.stored.shape != other.own.shape:
                 continue
             while ours and theirs and ours[-1] == theirs[-1]:
                 ours.pop()
@@ -217,11 +217,11 @@ def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
 
 def _fits(rows: list[ArrayMatch], old: str, new: str) -> bool:
     """Return whether no array below the prefix would meet one of another shape under its new name."""
-    shapes = {row.name: row.here.shape for row in rows if row.here is not None}
+    shapes = {row.name: row.own.shape for row in rows if row.own is not None}
     for row in rows:
-        if row.state == LEFT_OVER and row.there is not None and (not old or row.name.startswith(f"{old}.")):
+        if row.state == LEFT_OVER and row.stored is not None and (not old or row.name.startswith(f"{old}.")):
             name = ".".join(part for part in (new, row.name[len(old) :].lstrip(".")) if part)
-            if shapes.get(name, row.there.shape) != row.there.shape:
+            if shapes.get(name, row.stored.shape) != row.stored.shape:
                 return False
     return True
 
@@ -231,7 +231,7 @@ def _table(rows: list[ArrayMatch]) -> list[str]:
     shown = rows if len(rows) <= MAX_ROWS else sorted(rows, key=lambda row: row.state not in PROBLEMS)[:MAX_ROWS]
     lines = table(
         ("name", "shape in the network", "shape in the file", "state"),
-        [(row.name, _form(row.here), _form(row.there), row.state) for row in shown],
+        [(row.name, _form(row.own), _form(row.stored), row.state) for row in shown],
     )
     return lines + [f"... and {len(rows) - MAX_ROWS:,} more"] * (len(rows) > MAX_ROWS)
 
@@ -245,10 +245,10 @@ def _form(array: Tensor | None) -> str:
 
 def _note(rows: list[ArrayMatch], file: str) -> str:
     """Summarize what was taken, in one line."""
-    total = sum(row.here is not None for row in rows)
+    total = sum(row.own is not None for row in rows)
     words = [f"from {file}: {sum(row.state == MATCHED for row in rows)} of {total} arrays"]
     for state in NOTED:
-        if names := [row.name for row in rows if row.state == state and (row.here is not None or state in (LEFT_OVER, LEFT_OUT))]:
+        if names := [row.name for row in rows if row.state == state and (row.own is not None or state in (LEFT_OVER, LEFT_OUT))]:
             more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
             words.append(f"{state.removesuffix(' in file')}: {', '.join(names[:MAX_NAMES] + more)}")
     return "; ".join(words)

@@ -74,7 +74,7 @@ class StepChecks:
         late = {key: value for key, value in changes.items() if _is_result(value)}
         for key, value in changes.items():
             source = source if key in late else self._overridden(source, key, value, places.get(key, path))
-        job, findings = validate(source.data, action.path.parent, here=first and not self._waits(changes, source, action.path))
+        job, findings = validate(source.data, action.path.parent, local=first and not self._waits(changes, source, action.path))
         self._findings.add(source.problem(finding) for finding in findings if finding.severity == "error")
         return replace(
             action,
@@ -138,7 +138,7 @@ class StepChecks:
         full = source
         for key, value, place in late:
             full = self._overridden(full, key, value, place)
-        job, findings = validate(source.data, file.parent, here=not self._waits(overrides, source, file))
+        job, findings = validate(source.data, file.parent, local=not self._waits(overrides, source, file))
         sweep = section.sweep or (job.sweep if job else None)
         if job is None or sweep is None or sweep.is_empty:  # what a sweep varies may be wrong before it is varied
             self._findings.add(map(source.problem, findings))
@@ -146,7 +146,7 @@ class StepChecks:
             keys = {tuple(key.split(".")) for key, _, _ in late}
             unknown = [
                 problem
-                for problem in validate(full.data, file.parent, here=False)[1]
+                for problem in validate(full.data, file.parent, local=False)[1]
                 if problem.path in keys and problem.at == "key"
             ]
             self._findings.add(map(full.problem, unknown))

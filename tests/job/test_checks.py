@@ -515,7 +515,7 @@ def test_a_wrong_value_is_all_that_is_wrong(job: Path) -> None:
         table = reduce(lambda table, key: table[key], path[:-1], changed)
         table[path[-1]] = date(2026, 11, 22)
         with pytest.raises(BadJob) as caught:
-            parse(as_toml(changed), job.parent, "job.toml", here=True)
+            parse(as_toml(changed), job.parent, "job.toml", local=True)
         assert isinstance(caught.value, Rejected)
         assert len({problem.message for problem in caught.value.problems} - sound) == 1, path
 

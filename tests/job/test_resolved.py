@@ -22,7 +22,7 @@ def test_the_full_text_is_the_same_job(path: Path) -> None:
         loaded, found = load_any(path)
     except (BadJob, InputMissing) as error:
         pytest.skip(f"it needs what is not here: {error.message}")
-    again = parse(full_text(found), path.parent, here=True)
+    again = parse(full_text(found), path.parent, local=True)
     assert again.job == loaded.job
     assert again.job.model_dump(exclude_unset=True) == loaded.job.model_dump(exclude_unset=True)
     assert len({each.key for each in found}) == len(found)

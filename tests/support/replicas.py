@@ -131,7 +131,7 @@ class Trainer:
     ) -> Course:
         """Train two workers; `since`: continue another course after a number of rounds."""
         text = JOB.format(devices=devices, sync=sync, optimizer=optimizer, model=model, iterations=iterations, rounds=rounds)
-        loaded = parse(text, self.folder, here=True)
+        loaded = parse(text, self.folder, local=True)
         job = loaded.job
         dataset, stock = load_shared(loaded)
         plan = make_plan(job, dataset.items)
