@@ -152,12 +152,12 @@ def load(
         WrongSetting: a key does not go with what the files hold.
     """
     fetch.fetch(section, report)
-    given = allocate or (lambda size: memoryview(bytearray(size)))
+    new_buffer = allocate or (lambda size: memoryview(bytearray(size)))
 
     def checked(size: int) -> memoryview:
         if in_memory:
             require_memory(size, "[dataset]")
-        return given(size)
+        return new_buffer(size)
 
     dataset: Dataset = import_module(_kind(section).loader).load(section, folder, checked, training or _all)
     if _by_channel(section):

@@ -27,10 +27,10 @@ SIZED = ("RandomCrop", "RandomResizedCrop", "CenterCrop", "Resize")
 
 
 def _check_augment(value: Any) -> Any:
-    if not isinstance(value, list) or not value or any(not isinstance(one, str | dict) for one in value):
+    if not isinstance(value, list) or not value or any(not isinstance(item, str | dict) for item in value):
         raise ValueError('`augment`: expected a list of names and tables, such as ["flip", {name = "rotation", degrees = 10}]')
-    for one in value:
-        if isinstance(one, dict) and not isinstance(one.get("name"), str):
+    for item in value:
+        if isinstance(item, dict) and not isinstance(item.get("name"), str):
             raise ValueError("`augment`: a table needs the key `name`")
     return value
 
@@ -57,9 +57,9 @@ class ImageChanges(DataSection):
         return self
 
 
-def resolve(one: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def resolve(transform: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the class of torchvision.transforms.v2, and its arguments, for an entry of `augment`."""
-    given = {} if isinstance(one, str) else {key: value for key, value in one.items() if key != "name"}
-    name = one if isinstance(one, str) else str(one["name"])
+    own = {} if isinstance(transform, str) else {key: value for key, value in transform.items() if key != "name"}
+    name = transform if isinstance(transform, str) else str(transform["name"])
     kind, defaults = TRANSFORMS.get(name, (name, {}))
-    return kind, defaults | given
+    return kind, defaults | own

@@ -115,9 +115,9 @@ class DataSection(Section):
 
 
 def _check_classes(value: Any) -> Any:
-    if not isinstance(value, list) or any(type(one) not in (int, str) for one in value):
+    if not isinstance(value, list) or any(type(name) not in (int, str) for name in value):
         raise ValueError('`classes`: expected a list of labels or names of classes, such as [0, 1] or ["cat", "dog"]')
-    if twice := [one for one in value if list(map(str, value)).count(str(one)) > 1]:
+    if twice := [name for name in value if list(map(str, value)).count(str(name)) > 1]:
         raise ValueError(f"`classes` names {twice[0]} twice")
     if len(value) < 2:
         raise ValueError("`classes`: expected at least two classes to tell apart")
@@ -237,8 +237,8 @@ class MappedFile:
     def of(cls, path: Path) -> MappedFile:
         """Record a file as it is now; InputMissing if there is none."""
         with reading(path):
-            found = path.stat()
-        return cls(str(path.absolute()), found.st_size, found.st_mtime_ns)
+            status = path.stat()
+        return cls(str(path.absolute()), status.st_size, status.st_mtime_ns)
 
     def mapped(self) -> memoryview:
         """Map the file privately: writes stay in this process. InputMissing if the file has changed."""
@@ -368,17 +368,17 @@ class Dataset(DatasetInfo):
         """Facts of all targets, test items included, which are numbers."""
         import numpy as np
 
-        found = [each for each in (self.targets, self.test_targets) if each is not None and each.size]
-        others = (each[~np.isin(each, (0, 1))] for each in found)
+        targets = [array for array in (self.targets, self.test_targets) if array is not None and array.size]
+        others = (array[~np.isin(array, (0, 1))] for array in targets)
         return TargetNumbers(
-            min((float(each.min()) for each in found), default=0.0),
+            min((float(array.min()) for array in targets), default=0.0),
             next((float(other[0]) for other in others if len(other)), None),
         )
 
     @property
     def info(self) -> DatasetInfo:
         """The part that another process needs besides the buffer."""
-        return DatasetInfo(**{one.name: getattr(self, one.name) for one in fields(DatasetInfo)})
+        return DatasetInfo(**{field.name: getattr(self, field.name) for field in fields(DatasetInfo)})
 
 
 def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[ArrayField, ...]:
@@ -396,8 +396,8 @@ def require_memory(size: int, where: str) -> None:
     """Raise InputMissing if `size` bytes do not fit into free memory."""
     free = memory_limits().free
     if size > free:
-        wanted, there = size / 2**30, free / 2**30
-        message = f"{where}: its numbers need {wanted:,.1f} GiB of memory, and {there:,.1f} GiB are free"
+        wanted, available = size / 2**30, free / 2**30
+        message = f"{where}: its numbers need {wanted:,.1f} GiB of memory, and {available:,.1f} GiB are free"
         raise InputMissing(f'{message}; `partrain data convert` writes a file that kind = "mapped" leaves on the disk')
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def check_channels(section: DataSection, spec: DatasetSpec) -> None:
     """Raise WrongSetting if items are no images, or if `mean` does not have a number for each channel."""
-    given, shape = getattr(section, "mean", None), spec.shape
-    key = "mean" if given else "standardise"
+    own_scale, shape = getattr(section, "mean", None), spec.shape
+    key = "mean" if own_scale else "standardise"
     if len(shape) != 3 or spec.parts or spec.tokens:
         raise WrongSetting(key, f"`{key}` by channel is for images (channels, height, width), and items are {shape}", "remove it")
-    if given and len(given) != shape[0]:
+    if own_scale and len(own_scale) != shape[0]:
         raise WrongSetting(
             key,
-            f"`mean` has {len(given)} {plural('number', len(given))}, and images have {shape[0]} channels",
+            f"`mean` has {len(own_scale)} {plural('number', len(own_scale))}, and images have {shape[0]} channels",
             "give one for each",
         )
 
@@ -34,20 +34,20 @@ def with_channel_scale(section: DataSection, dataset: Dataset, training: Trainin
     Raises WrongSetting if items are no images, or standardised already.
     """
     check_channels(section, dataset.spec)
-    given = getattr(section, "mean", None)
-    key = "mean" if given else "standardise"
+    own_scale = getattr(section, "mean", None)
+    key = "mean" if own_scale else "standardise"
     if "mean" in dataset.codec:
         raise WrongSetting(key, f"`{key}`: the items of this file are standardised already", "remove it")
-    if given:
-        mean, std = list(given), list(getattr(section, "deviation"))  # noqa: B009
+    if own_scale:
+        mean, std = list(own_scale), list(getattr(section, "deviation"))  # noqa: B009
     else:
         from partrain.data.standardize import moments
 
-        found = moments(dataset.inputs, _trained(dataset, training), "[dataset] standardise")
-        mean, std = ((one * dataset.scale).tolist() for one in found)
-    codec: dict[str, Any] = {**dataset.codec, "mean": mean, "std": std, "axis": 1, "by_batch": True, "learnt": not given}
-    mark = hashlib.sha256((dataset.fingerprint + json.dumps(codec, sort_keys=True)).encode()).hexdigest()
-    return replace(dataset, codec=codec, fingerprint=mark)
+        scale = moments(dataset.inputs, _trained(dataset, training), "[dataset] standardise")
+        mean, std = ((value * dataset.scale).tolist() for value in scale)
+    codec: dict[str, Any] = {**dataset.codec, "mean": mean, "std": std, "axis": 1, "by_batch": True, "learnt": not own_scale}
+    fingerprint = hashlib.sha256((dataset.fingerprint + json.dumps(codec, sort_keys=True)).encode()).hexdigest()
+    return replace(dataset, codec=codec, fingerprint=fingerprint)
 
 
 def _trained(dataset: Dataset, training: Training) -> NDArray[Any]:

@@ -180,9 +180,9 @@ def _fetch_one(url: str, report: TransferReport) -> Path | None:
     wanted = target.parent.name
     if target.is_file():
         with target.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != wanted:
-            raise InputMissing(f"{target}: its SHA-256 is {found}, not the one the job gives: delete it to fetch it again")
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != wanted:
+            raise InputMissing(f"{target}: its SHA-256 is {actual}, not the one the job gives: delete it to fetch it again")
         return None
     with _part(target) as part:
         if target.is_file():  # another run has fetched it meanwhile
@@ -244,8 +244,8 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferRepo
         ) from None
     except (HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        said = getattr(reason, "strerror", None) or one_line(reason) or type(reason).__name__
-        raise InputMissing(f"{address}: cannot be fetched: {said}; try again, {byhand}") from None
+        cause = getattr(reason, "strerror", None) or one_line(reason) or type(reason).__name__
+        raise InputMissing(f"{address}: cannot be fetched: {cause}; try again, {byhand}") from None
     part.flush()
     part.seek(0)
     return hashlib.file_digest(part, "sha256").hexdigest()

@@ -24,10 +24,10 @@ class Fold(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read "2/5". Raises ValueError."""
-        found = _FORM.fullmatch(text)
-        if not found:
+        match = _FORM.fullmatch(text)
+        if not match:
             raise ValueError(f'`fold`: expected "i/k", such as "2/5" for the second of five folds, got "{text}"')
-        number, folds = map(int, found.groups())
+        number, folds = map(int, match.groups())
         if folds < 2 or number > folds:
             raise ValueError(f"`fold`: there is no fold {number} of {folds}" + (": k must be 2 or more" if folds < 2 else ""))
         return cls(number, folds)

@@ -72,17 +72,17 @@ class ImagesSection(SelectsClasses, ImageChanges):
 
 def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
     """Find the images; see `data.read_spec`."""
-    found = _ImageFolders(section, folder)
+    folders = _ImageFolders(section, folder)
     shape = (section.channels, *section.size)
     return DatasetSpec(
-        len(found.training), len(found.tests), shape, CLASSIFICATION, len(found.classes), classes=tuple(found.classes)
+        len(folders.training), len(folders.tests), shape, CLASSIFICATION, len(folders.classes), classes=tuple(folders.classes)
     )
 
 
 def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Decode the images; see `data.load`."""
-    found = _ImageFolders(section, folder)
-    parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
+    folders = _ImageFolders(section, folder)
+    parts = {"": folders.training} | ({"test_": folders.tests} if folders.tests else {})
     slots = lay_out(
         {
             f"{prefix}{role}": (dtype, (len(files), *shape))
@@ -102,9 +102,9 @@ def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Tra
     if faults:
         more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
         raise InputMissing(f"{faults[0]}{more}")
-    codec = {"form": "images", "classes": found.classes, "size": section.size, "channels": section.channels}
-    mark = fingerprint_of(slots, buffer, codec)
-    return DatasetInfo(slots, CLASSIFICATION, len(found.classes), 1 / 255, mark, codec=codec).open(buffer)
+    codec = {"form": "images", "classes": folders.classes, "size": section.size, "channels": section.channels}
+    fingerprint = fingerprint_of(slots, buffer, codec)
+    return DatasetInfo(slots, CLASSIFICATION, len(folders.classes), 1 / 255, fingerprint, codec=codec).open(buffer)
 
 
 class _ImageFolders:

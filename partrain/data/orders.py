@@ -82,11 +82,11 @@ def _allot(total: int, concentrations: NDArray[Any], left: NDArray[Any], random:
     """Draw counts (G,) that add up to `total`: shares from a Dirichlet distribution, as far as `left` allows."""
     import numpy as np
 
-    given = np.zeros_like(left)
-    while rest := total - int(given.sum()):
-        free = np.flatnonzero(left > given)
+    allotted = np.zeros_like(left)
+    while rest := total - int(allotted.sum()):
+        free = np.flatnonzero(left > allotted)
         exact = rest * random.dirichlet(concentrations[free])
         wanted = np.floor(exact).astype(left.dtype)
         wanted[np.argsort(wanted - exact, kind="stable")[: rest - int(wanted.sum())]] += 1
-        given[free] += np.minimum(wanted, (left - given)[free])
-    return given
+        allotted[free] += np.minimum(wanted, (left - allotted)[free])
+    return allotted

@@ -318,8 +318,8 @@ def assign(
     """
     if rows is not None:
         kept = None if targets is None else targets[rows]
-        found = assign(section, n, chosen, sizes, seed, round_number, gap, kept, stratify=stratify)
-        return Assignment(tuple(rows[part] for part in found.partitions), rows[found.held_out])
+        chosen_rows = assign(section, n, chosen, sizes, seed, round_number, gap, kept, stratify=stratify)
+        return Assignment(tuple(rows[part] for part in chosen_rows.partitions), rows[chosen_rows.held_out])
     training, held_out = hold_out(n, chosen, section.order, seed, gap, targets if stratify else None)
     cut = windows(len(training), sizes, section.overlap)
     if section.uncovered == "error" and (holes := uncovered(len(training), cut)):

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def known_parts(told: Sequence[dict[str, Any]], arrays: Sequence[NDArray[Any]]) -> tuple[InputPart, ...]:
+def known_parts(descriptions: Sequence[dict[str, Any]], arrays: Sequence[NDArray[Any]]) -> tuple[InputPart, ...]:
     """Lay out parts, given as name, dtype, shape and `tokens`, and count the vocabulary of tokens in rows (n, bytes)."""
-    parts, _ = lay_out_parts([(part["name"], part["dtype"], tuple(part["shape"])) for part in told])
+    parts, _ = lay_out_parts([(part["name"], part["dtype"], tuple(part["shape"])) for part in descriptions])
     counted = []
-    for part, one in zip(parts, told, strict=True):
-        most = max(int(part_view(rows, part).max()) + 1 for rows in arrays) if one["tokens"] else None
+    for part, description in zip(parts, descriptions, strict=True):
+        most = max(int(part_view(rows, part).max()) + 1 for rows in arrays) if description["tokens"] else None
         counted.append(replace(part, vocabulary=most))
     return tuple(counted)
 

@@ -18,13 +18,13 @@ def label_groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
 
     if targets.ndim == 1:
         return [np.unique(targets, return_inverse=True)[1]]
-    found = []
+    groups = []
     for column in targets.T:
         sample = column[:: len(column) // 100_000 + 1]
         finite = sample[np.isfinite(sample)]
         edges = np.unique(np.quantile(finite, np.arange(1, 10) / 10)) if len(finite) else finite
-        found.append(np.searchsorted(edges, column, side="right"))
-    return found
+        groups.append(np.searchsorted(edges, column, side="right"))
+    return groups
 
 
 def label_skew(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:

@@ -57,7 +57,7 @@ def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
 def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[Any] | None = None) -> None:
     """Write the standardized `source` (n, ...), by default the numbers themselves, into `numbers`."""
     axis, step = feature_axis(numbers.ndim), items_of_block(numbers)
-    mean, std = (broadcastable(one, axis, numbers.ndim) for one in scale)
+    mean, std = (broadcastable(value, axis, numbers.ndim) for value in scale)
     source = numbers if source is None else source
     for first in range(0, len(numbers), step):
         block = numbers[first : first + step]

@@ -86,7 +86,7 @@ class HasTestSplit(DataSection):
             what, advice = "occurs once, as a test item", "add items of it, or leave it out by `classes`"
         else:
             ways = {"end": 'set test_from = "shuffled"', "shuffled": "set stratify = true"}
-            way = "leave it out by `classes`" if self.stratify and self.test_from == "shuffled" else ways[self.test_from]
-            what, advice = f"occurs among the test items only, {count:,} times", f"{way}, or hold fewer items out"
+            remedy = "leave it out by `classes`" if self.stratify and self.test_from == "shuffled" else ways[self.test_from]
+            what, advice = f"occurs among the test items only, {count:,} times", f"{remedy}, or hold fewer items out"
         more = f" (one of {len(only):,} such classes)" if len(only) > 1 else ""
         raise WrongContent(([self.split_key], f"{locate(name)}: the class `{name}`{more} {what}; {advice}"))

@@ -86,21 +86,21 @@ def load(section: TextSection, folder: Path, allocate: Allocate, training: Train
     parts = _split(section, text, len(text.tokens), section.validation, section.test_items)
     apart = _split(section, tests, len(tests.tokens), 0, 0) if section.test_path else None
     stride = section.stride or section.length
-    known = _vocabulary(section, text, tests, parts.training_elements(section.validation, section.length + 1, stride))
+    vocabulary = _vocabulary(section, text, tests, parts.training_elements(section.validation, section.length + 1, stride))
     raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
     buffer = allocate(raw[-1].end)
     arrays = views(raw, buffer)
     for part, slot in zip((text, tests), raw, strict=False):
-        part.write(arrays[slot.name], known)
+        part.write(arrays[slot.name], vocabulary)
     slots = _slots(section, "", raw[0].offset, parts.items + parts.gap, stride)
     if apart:
         slots += _slots(section, "test_", raw[1].offset, apart.items, stride)
     elif parts.tests:
         slots += _slots(section, "test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
-    count = 256 if section.tokens == "bytes" else len(known)
-    codec = {"form": "text", "tokens": section.tokens, "vocabulary": known}
-    mark = fingerprint_of(raw, buffer, codec | {"windows": slots})
-    return DatasetInfo(slots, LANGUAGE, count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
+    count = 256 if section.tokens == "bytes" else len(vocabulary)
+    codec = {"form": "text", "tokens": section.tokens, "vocabulary": vocabulary}
+    fingerprint = fingerprint_of(raw, buffer, codec | {"windows": slots})
+    return DatasetInfo(slots, LANGUAGE, count, 1.0, fingerprint, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
 
 
 def _split(section: TextSection, source: _TokenFiles, count: int, validation: int, tests: int) -> WindowSplit:
@@ -144,19 +144,19 @@ class _TokenFiles:
             text = "".join(map(_read_text, paths))
             self.tokens = WORD.findall(text) if self._unit == "words" else text
 
-    def write(self, numbers: NDArray[Any], known: list[str]) -> None:
+    def write(self, numbers: NDArray[Any], vocabulary: list[str]) -> None:
         """Write the tokens' numbers (n,)."""
         import numpy as np
 
         if self._unit == "bytes":
             numbers[:] = np.frombuffer(self.tokens, "u1")
         elif self._unit == "words":
-            places = {word: number for number, word in enumerate(known)}
+            places = {word: number for number, word in enumerate(vocabulary)}
             numbers[:] = [places.get(word, 0) for word in self.tokens]
         else:
             codes = np.frombuffer(self.tokens.encode("utf-32-le"), "<u4")
             places_of = np.zeros(int(codes.max()) + 1, "int64")
-            alphabet = np.array([ord(character) for character in known])
+            alphabet = np.array([ord(character) for character in vocabulary])
             inside = alphabet < len(places_of)
             places_of[alphabet[inside]] = np.flatnonzero(inside)
             numbers[:] = places_of[codes]
@@ -167,10 +167,10 @@ def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    found = sorted(file for file in path.rglob("*.txt") if file.is_file())
-    if not found:
+    files = sorted(file for file in path.rglob("*.txt") if file.is_file())
+    if not files:
         raise InputMissing(f"{path}: a folder without .txt files")
-    yield from found
+    yield from files
 
 
 def _read(path: Path) -> bytes:

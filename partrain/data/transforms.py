@@ -27,20 +27,20 @@ class ImageAugment:
         """Make the transforms and try them on two images of a `shape` (channels, height, width). WrongValue if they fail."""
         v2 = import_torchvision("torchvision.transforms.v2")
         self._transforms = []
-        for index, one in enumerate(wanted):
+        for index, transform in enumerate(wanted):
             place = ("dataset", "augment", index)
-            kind, arguments = resolve(one)
-            _check_names(v2, one, place)
+            kind, arguments = resolve(transform)
+            _check_names(v2, transform, place)
             if kind in SIZED:
                 arguments = {"size": list(shape[1:]), **arguments}
             try:
                 self._transforms.append(getattr(v2, kind)(**arguments))
-                tried = self(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)), 0)
+                result = self(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)), 0)
             except Exception as error:
                 text = (str(error) or type(error).__name__).splitlines()[0]
                 raise WrongValue(Finding(place, f"{kind} for images {tuple(shape)}: {text}")) from None
-            if tried.shape != (2, *shape) or tried.dtype != torch.float32:
-                now = f"{tuple(tried.shape[1:])} of {tried.dtype}".replace("torch.", "")
+            if result.shape != (2, *shape) or result.dtype != torch.float32:
+                now = f"{tuple(result.shape[1:])} of {result.dtype}".replace("torch.", "")
                 what = f"{kind} turns images {tuple(shape)} into {now}"
                 raise WrongValue(Finding(place, what, "keep their shape and type"))
 
@@ -55,10 +55,10 @@ class ImageAugment:
         return image
 
 
-def _check_names(v2: ModuleType, one: str | Mapping[str, Any], place: KeyPath) -> None:
+def _check_names(v2: ModuleType, transform: str | Mapping[str, Any], place: KeyPath) -> None:
     """Raise WrongValue unless torchvision has the class of an entry of `augment`, and the class its parameters."""
-    name = one if isinstance(one, str) else str(one["name"])
-    kind, arguments = resolve(one)
+    name = transform if isinstance(transform, str) else str(transform["name"])
+    kind, arguments = resolve(transform)
     made = getattr(v2, kind, None)
     if not isinstance(made, type):
         near = did_you_mean(name, [*TRANSFORMS, *(key for key, value in vars(v2).items() if isinstance(value, type))])
@@ -85,9 +85,9 @@ class UserAugment:
         generator = torch.Generator(device).manual_seed(seed)
         with seeded(seed, device), torch.no_grad():
             changed = self._method(inputs, generator)
-        given, found = _forms(inputs), _forms(changed)
-        if given != found:
-            raise UserCodeFailed(f"[dataset] name: `{self._name}`: `augment` turns {given} into {found}; keep shapes and types")
+        before, after = _forms(inputs), _forms(changed)
+        if before != after:
+            raise UserCodeFailed(f"[dataset] name: `{self._name}`: `augment` turns {before} into {after}; keep shapes and types")
         return changed
 
 
@@ -100,5 +100,5 @@ def _forms(inputs: Any) -> str:
     if isinstance(inputs, Tensor):
         return f"{str(inputs.dtype).removeprefix('torch.')} {tuple(inputs.shape)}"
     if isinstance(inputs, dict):
-        return ", ".join(f"{name} {_forms(one)}" for name, one in inputs.items())
+        return ", ".join(f"{name} {_forms(value)}" for name, value in inputs.items())
     return ", ".join(map(_forms, inputs)) if isinstance(inputs, tuple) else type(inputs).__name__

@@ -39,7 +39,9 @@ def refuse_fold(section: DataSection) -> None:
         raise WrongSetting("fold", FOLD_IN_TIME, "use `validation`: it holds out the last items")
 
 
-def split_windows(where: str, elements: int, span: int, given: int, stride: int, validation: int, tests: int) -> WindowSplit:
+def split_windows(
+    where: str, elements: int, span: int, input_length: int, stride: int, validation: int, tests: int
+) -> WindowSplit:
     """Split a sequence of `elements`.
 
     Args:
@@ -55,7 +57,7 @@ def split_windows(where: str, elements: int, span: int, given: int, stride: int,
         InputMissing: the sequence is too short.
     """
     windows = max(0, (elements - span) // stride + 1)
-    gap = -(-given // stride) - 1
+    gap = -(-input_length // stride) - 1
     items = windows - tests - gap * (bool(validation) + bool(tests))
     if items < 1:
         wanted = f"one window takes {span:,}" + (f", and {tests:,} are for the test" if tests else "")

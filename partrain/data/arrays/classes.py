@@ -21,7 +21,7 @@ MAX_SHOWN = 20
 
 
 def select_classes(
-    found: Mapping[str, ArraySource], classes: Sequence[Class] | None, names: Sequence[str] | None = None
+    arrays: Mapping[str, ArraySource], classes: Sequence[Class] | None, names: Sequence[str] | None = None
 ) -> dict[str, ArraySource]:
     """Reduce arrays, by role, to the items of some classes. Reads the labels, and the inputs once they are asked for.
 
@@ -34,24 +34,24 @@ def select_classes(
         WrongSetting: targets are no labels, or no item to train on is of one of the classes.
         InputMissing: no test item is of any of the classes.
     """
-    selected = dict(found)
+    selected = dict(arrays)
     if classes is None:
         return selected
     import numpy as np
 
     for prefix in ("", "test_"):
-        if (targets := found.get(f"{prefix}targets")) is None:
+        if (targets := arrays.get(f"{prefix}targets")) is None:
             continue
-        labels, known = _labels(targets), _numbers(targets, names)
-        if not prefix and (lacking := [one for one in classes if not (labels == known(one)).any()]):
+        labels, number_of = _labels(targets), _numbers(targets, names)
+        if not prefix and (lacking := [name for name in classes if not (labels == number_of(name)).any()]):
             raise _unknown(lacking[0], targets, names, labels)
         new = np.full(len(labels), -1)
-        for label, one in enumerate(classes):
-            new[labels == known(one)] = label
+        for label, name in enumerate(classes):
+            new[labels == number_of(name)] = label
         rows = np.flatnonzero(new >= 0)
         if not len(rows):
             raise InputMissing(f"{targets.where}: no test item is of a class that `classes` names")
-        inputs = found[f"{prefix}inputs"]
+        inputs = arrays[f"{prefix}inputs"]
         selected[f"{prefix}targets"] = _reduced(targets, rows, "<i8", _writer(new[rows]))
         selected[f"{prefix}inputs"] = _reduced(inputs, rows, inputs.dtype, _reader(inputs, rows))
     return selected
@@ -69,22 +69,22 @@ def _labels(targets: ArraySource) -> NDArray[Any]:
 def _numbers(targets: ArraySource, names: Sequence[str] | None) -> Callable[[Class], int]:
     """Return the function that gives the number of a class in the file; -1 if there is none."""
 
-    def number(one: Class) -> int:
+    def number(name: Class) -> int:
         if targets.texts is not None:
-            return targets.texts.get(str(one), -1)
-        if isinstance(one, str):
-            return list(names).index(one) if names and one in names else -1
-        return one
+            return targets.texts.get(str(name), -1)
+        if isinstance(name, str):
+            return list(names).index(name) if names and name in names else -1
+        return name
 
     return number
 
 
-def _unknown(one: Class, targets: ArraySource, names: Sequence[str] | None, labels: NDArray[Any]) -> WrongSetting:
+def _unknown(name: Class, targets: ArraySource, names: Sequence[str] | None, labels: NDArray[Any]) -> WrongSetting:
     """Make the error for a class that no item has."""
-    there = list(targets.texts or names or map(str, sorted(set(labels.tolist()))))
-    near = did_you_mean(str(one), there) if isinstance(one, str) else ""
-    shown = ", ".join(there[:MAX_SHOWN]) + ", ..." * (len(there) > MAX_SHOWN)
-    problem = f"`classes`: no item has the class {one!r}: {targets.where}".replace("'", '"')
+    others = list(targets.texts or names or map(str, sorted(set(labels.tolist()))))
+    near = did_you_mean(str(name), others) if isinstance(name, str) else ""
+    shown = ", ".join(others[:MAX_SHOWN]) + ", ..." * (len(others) > MAX_SHOWN)
+    problem = f"`classes`: no item has the class {name!r}: {targets.where}".replace("'", '"')
     return WrongSetting("classes", problem, f'did you mean "{near}"?' if near else f"there are {shown}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from partrain.errors import one_line
 
 
-def outside(one: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
+def outside(dataset: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
     """Describe the data of a dataset that lie outside the files of its folder; empty if there are none.
 
     A data file may come from a stranger, and HDF5 would read any file that it names: as external storage, as source of a virtual
@@ -19,12 +19,12 @@ def outside(one: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
     """
     import h5py
 
-    if one.external:
+    if dataset.external:
         return "the bytes of another file (external storage), which is not read"
-    if not one.is_virtual or (path, one.name) in visited:
+    if not dataset.is_virtual or (path, dataset.name) in visited:
         return ""
-    visited.add((path, one.name))
-    for source in one.virtual_sources():
+    visited.add((path, dataset.name))
+    for source in dataset.virtual_sources():
         name = source.file_name
         places = [path] if name == "." else [path.parent / name]
         if "%" in name:  # a pattern: HDF5 puts numbers in place of %b
@@ -33,32 +33,32 @@ def outside(one: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
             if not place.resolve().is_relative_to(path.parent.resolve()):
                 return f"the numbers of `{one_line(name)[:80]}`, which is not beside it and is not read"
             with suppress(OSError), h5py.File(place, "r") as file:  # `missing_data` reports a missing file
-                given = file.get(source.dset_name)
-                if given is None:
+                target = file.get(source.dset_name)
+                if target is None:
                     continue
-                if Path(given.file.filename) != place:
-                    return f"the numbers of `{one_line(given.file.filename)[:80]}`, by a link, which is not followed"
-                if deeper := outside(given, place, visited) if isinstance(given, h5py.Dataset) else "":
+                if Path(target.file.filename) != place:
+                    return f"the numbers of `{one_line(target.file.filename)[:80]}`, by a link, which is not followed"
+                if deeper := outside(target, place, visited) if isinstance(target, h5py.Dataset) else "":
                     return deeper
     return ""
 
 
-def missing_data(one: Any, path: Path) -> str | None:
+def missing_data(dataset: Any, path: Path) -> str | None:
     """Describe why a dataset's numbers are missing, where HDF5 would silently return zeros; None if they are there."""
     import h5py
 
-    if not one.is_virtual:
-        written = one.id.get_storage_size() or not prod(one.shape)
+    if not dataset.is_virtual:
+        written = dataset.id.get_storage_size() or not prod(dataset.shape)
         return None if written else "has a shape and no numbers: nothing was ever written to it"
-    for source in one.virtual_sources():
+    for source in dataset.virtual_sources():
         if source.file_name == "." or "%" in source.file_name:
             continue
         place = path.parent / source.file_name
         try:
             with h5py.File(place, "r") as file:
-                there = source.dset_name in file
+                present = source.dset_name in file
         except OSError as error:
             return f"its numbers should lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
-        if not there:
+        if not present:
             return f"its numbers should lie in {place}, which has no dataset `{source.dset_name}`"
     return None

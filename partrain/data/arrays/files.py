@@ -110,7 +110,7 @@ def npy(path: Path) -> ArraySource:
 
 def npz(path: Path) -> dict[str, ArraySource]:
     """Find the arrays of a .npz file, by name."""
-    found = {}
+    arrays = {}
     with _reading_arrays(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
         size = whole.seek(0, 2)
         for member in archive.infolist():
@@ -123,12 +123,12 @@ def npz(path: Path) -> dict[str, ArraySource]:
                 offset = checksum = None
                 if (start := _uncompressed_offset(member, whole)) is not None and not by_columns:
                     end = start + member.file_size
-                    there = end <= size
-                    offset = start + skipped if there and (start + skipped) % max(width, 1) == 0 else None
+                    fits = end <= size
+                    offset = start + skipped if fits and (start + skipped) % max(width, 1) == 0 else None
                     checksum = start, end, member.CRC
                 read = _npz_reader(path, name, texts)
-                found[name] = ArraySource(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
-    return found
+                arrays[name] = ArraySource(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
+    return arrays
 
 
 def _width(dtype: str) -> int:
@@ -141,9 +141,9 @@ def _texts(dtype: str) -> dict[str, int] | None:
     return {} if dtype[1] in "US" else None
 
 
-def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> None:
-    if found != wanted:
-        raise InputMissing(f"{where}: expected {wanted} bytes for shape {shape}, found {found}")
+def _check_size(where: str, shape: tuple[int, ...], wanted: int, actual: int) -> None:
+    if actual != wanted:
+        raise InputMissing(f"{where}: expected {wanted} bytes for shape {shape}, found {actual}")
 
 
 def _uncompressed_offset(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
@@ -184,44 +184,44 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
     """Find the datasets of an HDF5 file, by path. Those without numbers or texts are described only: objects are never read."""
     import h5py
 
-    found: dict[str, ArraySource] = {}
+    arrays: dict[str, ArraySource] = {}
 
-    def note(name: str, one: Any) -> None:
-        if not isinstance(one, h5py.Dataset):
+    def note(name: str, item: Any) -> None:
+        if not isinstance(item, h5py.Dataset):
             return
         where = f"{path}: dataset `{name}`"
-        useless, text = _unsupported(one)
+        useless, text = _unsupported(item)
         texts: dict[str, int] | None = {} if text else None
         read = _hdf5_reader(path, name, texts)
         if useless:
-            found[name] = ArraySource(where, path, useless, one.shape or (), None, read, unsupported=useless)
+            arrays[name] = ArraySource(where, path, useless, item.shape or (), None, read, unsupported=useless)
             return
-        if elsewhere := outside(one, path, set()):
-            found[name] = ArraySource(where, path, elsewhere, one.shape, None, read, unsupported=elsewhere)
+        if elsewhere := outside(item, path, set()):
+            arrays[name] = ArraySource(where, path, elsewhere, item.shape, None, read, unsupported=elsewhere)
             return
         if text:
-            found[name] = ArraySource(where, path, "|S", one.shape, None, read, texts=texts)
+            arrays[name] = ArraySource(where, path, "|S", item.shape, None, read, texts=texts)
             return
-        native = one.dtype.isnative and one.chunks is None
-        found[name] = ArraySource(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
+        native = item.dtype.isnative and item.chunks is None
+        arrays[name] = ArraySource(where, path, item.dtype.str, item.shape, item.id.get_offset() if native else None, read)
 
     with _reading_arrays(path), h5py.File(path, "r") as file:
         file.visititems(note)
-    return found
+    return arrays
 
 
-def _unsupported(one: Any) -> tuple[str, bool]:
+def _unsupported(dataset: Any) -> tuple[str, bool]:
     """Describe a dataset that holds neither numbers nor texts (else empty); and tell if it holds texts."""
     import h5py
 
     try:
-        kind, text = one.dtype.kind, h5py.check_string_dtype(one.dtype) is not None
+        kind, text = dataset.dtype.kind, h5py.check_string_dtype(dataset.dtype) is not None
     except TypeError:
         return "a type that numpy does not have", False
     if kind not in "biuf" and not text:
-        return "records" if one.dtype.names else "objects" if kind == "O" else str(one.dtype), False
+        return "records" if dataset.dtype.names else "objects" if kind == "O" else str(dataset.dtype), False
     single = "a single text" if text else "a single number"
-    return "" if one.shape else "nothing" if one.shape is None else single, text
+    return "" if dataset.shape else "nothing" if dataset.shape is None else single, text
 
 
 def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
@@ -236,16 +236,16 @@ def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callabl
     return read
 
 
-def choose_array(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
+def choose_array(arrays: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
     """Return one array of a file by name; InputMissing if it is not there. `key` of the table asks for it."""
-    if name not in found:
-        known = [one for one in found if not found[one].why_unusable(key)]
-        near = did_you_mean(name, known)
-        advice = f"did you mean `{near}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
+    if name not in arrays:
+        usable = [usable for usable in arrays if not arrays[usable].why_unusable(key)]
+        near = did_you_mean(name, usable)
+        advice = f"did you mean `{near}`?" if near else f"there are {', '.join(usable)}" if usable else "there are none"
         raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
-    if unfit := found[name].why_unusable(key):
-        raise InputMissing(f"{found[name].where}: holds {unfit}; arrays of numbers can be used")
-    return found[name]
+    if unfit := arrays[name].why_unusable(key):
+        raise InputMissing(f"{arrays[name].where}: holds {unfit}; arrays of numbers can be used")
+    return arrays[name]
 
 
 def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
@@ -292,12 +292,12 @@ def _convert_blocks(
             from partrain.data.tables.labels import encode_labels
 
             part = encode_labels(part, texts, where, first)
-        there = target[first : first + len(part)]
+        rows = target[first : first + len(part)]
         if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
             raise InputMissing(f"{where}: holds a whole number of more than 63 bits")
         try:
             with np.errstate(over="raise"):
-                there[...] = part.reshape(there.shape)
+                rows[...] = part.reshape(rows.shape)
         except FloatingPointError:
             raise InputMissing(f"{where}: holds a number that {target.dtype} cannot") from None
 

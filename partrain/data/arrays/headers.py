@@ -80,36 +80,36 @@ def _packed(section: NamedArrays, held: dict[str, ArraySource], path: Path, role
             else choose_array(held, getattr(section, role), path, role)
             for role in roles
         }
-    found = {role: choose_array(held, getattr(section, role), path, role) for role in roles}
-    known = {"": section.offsets or "", "test_": section.test_offsets or f"test_{section.offsets}"}
+    chosen = {role: choose_array(held, getattr(section, role), path, role) for role in roles}
+    offset_names = {"": section.offsets or "", "test_": section.test_offsets or f"test_{section.offsets}"}
     prefixes = [role.removesuffix("inputs") for role in roles if role.endswith("inputs")]
-    offsets = {prefix: choose_array(held, known[prefix], path, f"{prefix}offsets") for prefix in prefixes}
-    most = max(longest(found[f"{prefix}inputs"], one) for prefix, one in offsets.items())
-    for prefix, one in offsets.items():
-        values, targets = found[f"{prefix}inputs"], found[f"{prefix}targets"]
-        found[f"{prefix}inputs"] = padded(values, one, tokens=bool(section.tokens), longest=most)
-        if section.tokens and targets.kind in "iu" and targets.shape == values.shape != (one.shape[0] - 1,):
-            found[f"{prefix}targets"] = padded_targets(targets, one, found[f"{prefix}inputs"])
-    return found
+    offsets = {prefix: choose_array(held, offset_names[prefix], path, f"{prefix}offsets") for prefix in prefixes}
+    most = max(longest(chosen[f"{prefix}inputs"], starts) for prefix, starts in offsets.items())
+    for prefix, starts in offsets.items():
+        values, targets = chosen[f"{prefix}inputs"], chosen[f"{prefix}targets"]
+        chosen[f"{prefix}inputs"] = padded(values, starts, tokens=bool(section.tokens), longest=most)
+        if section.tokens and targets.kind in "iu" and targets.shape == values.shape != (starts.shape[0] - 1,):
+            chosen[f"{prefix}targets"] = padded_targets(targets, starts, chosen[f"{prefix}inputs"])
+    return chosen
 
 
 def _paths(section: FilePerArray, folder: Path) -> Iterator[tuple[str, Path]]:
     yield from ((role, local_path(path, folder)) for role in ROLES if (path := getattr(section, role)))
 
 
-def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
+def spec_of(section: ArraySection, arrays: ArraySources) -> DatasetSpec:
     """Derive the spec of a data set from its arrays."""
-    forms = forms_of(section, found)
+    forms = forms_of(section, arrays)
     slots, tests = forms.slots, forms.tests
     width = (
         slots["targets"].shape[1] if KINDS[forms.task].targets == "numbers" else len(section.classes) if section.classes else None
     )
-    known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
-    parts = found["inputs"].parts
+    test_items = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
+    parts = arrays["inputs"].parts
     shape = parts[0].shape if of_unequal_lengths(parts) else slots["inputs"].shape[1:]
     return DatasetSpec(
         slots["inputs"].shape[0] - tests,
-        known,
+        test_items,
         shape,
         forms.task,
         width,
@@ -120,32 +120,32 @@ def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
     )
 
 
-def forms_of(section: ArraySection, found: ArraySources) -> Forms:
+def forms_of(section: ArraySection, arrays: ArraySources) -> Forms:
     """Decide types, shapes and task.
 
     Raises:
         InputMissing: the arrays do not go together.
         WrongSetting: a setting of the section does not go with them.
     """
-    slots, task = _slots_and_task(found, tokens=section.tokens is True)
-    inputs = found["inputs"]
-    if section.split_key and "test_inputs" in found:
-        problem = f"`{section.split_key}` splits test items off, but there are some already: {found['test_inputs'].where}"
+    slots, task = _slots_and_task(arrays, tokens=section.tokens is True)
+    inputs = arrays["inputs"]
+    if section.split_key and "test_inputs" in arrays:
+        problem = f"`{section.split_key}` splits test items off, but there are some already: {arrays['test_inputs'].where}"
         raise WrongSetting(section.split_key, problem, "remove it")
     if section.standardise is True and slots["inputs"].dtype == "uint8":
         problem = f"`standardise` does not apply to bytes, which are scaled to [0, 1]: {inputs.where}"
         raise WrongSetting("standardise", problem, 'remove it, set standardise = "channel" for images, or write them as float32')
     if section.standardise_target and "standardise_target" in section.model_fields_set and KINDS[task].targets != "numbers":
-        problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
+        problem = f"`standardise_target` is for numbers, but these targets are for {task}: {arrays['targets'].where}"
         raise WrongSetting("standardise_target", problem, "remove it")
     items = slots["inputs"].shape[0]
     return Forms(slots, task, section.count_test_items(items, inputs.where, "items") if section.split_key else 0)
 
 
-def _slots_and_task(found: ArraySources, *, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
+def _slots_and_task(arrays: ArraySources, *, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
     """Derive the slot of each array, its offset still open, and the task."""
     slots = {}
-    for role, array in found.items():
+    for role, array in arrays.items():
         if not array.shape or not prod(array.shape):
             raise InputMissing(f"{array.where}: holds no numbers: its shape is {array.shape}")
         if unfit := array.why_unusable(role):
@@ -154,29 +154,29 @@ def _slots_and_task(found: ArraySources, *, tokens: bool) -> tuple[dict[str, Arr
             slots[role] = _inputs(array, tokens=tokens)
             continue
         slots[role] = _targets(array, tokens=tokens)
-        items = found[role.removesuffix("targets") + "inputs"].shape[0]
+        items = arrays[role.removesuffix("targets") + "inputs"].shape[0]
         if array.shape[0] != items:
             raise InputMissing(f"{array.where}: holds {array.shape[0]} targets for {items} inputs")
     for role, slot in slots.items():
         first = slots[role.removeprefix("test_")]
         if (slot.dtype == "uint8") != (first.dtype == "uint8") or slot.shape[1:] != first.shape[1:]:
             now, before = f"{slot.dtype} {slot.shape[1:]}", f"{first.dtype} {first.shape[1:]}"
-            raise InputMissing(f"{found[role].where}: its items are {now}, those for training {before}")
-        if (found[role].texts is None) != (found[role.removeprefix("test_")].texts is None):
-            raise InputMissing(f"{found[role].where}: only one of training and test labels are texts")
+            raise InputMissing(f"{arrays[role].where}: its items are {now}, those for training {before}")
+        if (arrays[role].texts is None) != (arrays[role.removeprefix("test_")].texts is None):
+            raise InputMissing(f"{arrays[role].where}: only one of training and test labels are texts")
     targets = slots["targets"]
     if len(targets.shape) == 3:
         if slots["inputs"].shape[-2:] != targets.shape[1:]:
             what = f"label maps {targets.shape} for images {slots['inputs'].shape}: one label for each pixel"
-            raise InputMissing(f"{found['targets'].where}: {what}")
+            raise InputMissing(f"{arrays['targets'].where}: {what}")
         return slots, SEGMENTATION
     if targets.dtype != "int64":
         return slots, REGRESSION
     if len(targets.shape) == 1:
         return slots, CLASSIFICATION
-    parts = found["inputs"].parts
+    parts = arrays["inputs"].parts
     if targets.shape[1:] != (parts[0].shape if parts else slots["inputs"].shape[1:]):
-        raise InputMissing(f"{found['targets'].where}: tokens {targets.shape} for inputs {slots['inputs'].shape}: one for each")
+        raise InputMissing(f"{arrays['targets'].where}: tokens {targets.shape} for inputs {slots['inputs'].shape}: one for each")
     return slots, LANGUAGE
 
 

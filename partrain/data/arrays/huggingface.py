@@ -86,22 +86,22 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
                 raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
     elif section.classes and names:
         codec.pop("renumbered", None)
-        codec["classes"] = [names[one] if isinstance(one, int) else one for one in section.classes]
+        codec["classes"] = [names[item] if isinstance(item, int) else item for item in section.classes]
     elif data.kind.targets == "numbers" and outputs == 1:
         codec["targets"] = [section.target]
     if section.size:
         codec |= {"form": "images", "size": section.size, "channels": data.inputs.shape[1]}
-    mark = fingerprint_of((), memoryview(b""), codec | {"content": data.fingerprint})
-    return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
+    fingerprint = fingerprint_of((), memoryview(b""), codec | {"content": data.fingerprint})
+    return replace(data, codec=codec, outputs=outputs, fingerprint=fingerprint)
 
 
 def _find_arrays(section: HuggingFace, parts: Mapping[str, SavedDataset]) -> dict[str, ArraySource]:
-    found = {}
+    arrays = {}
     for prefix, part in parts.items():
         images = _are_images(section, part)
-        found[f"{prefix}inputs"] = _images(section, part) if images else part.arrays(section.inputs, "inputs")
-        found[f"{prefix}targets"] = part.arrays([section.target], "target")
-    return select_classes(found, section.classes, parts[""].classes(section.target) if section.classes else None)
+        arrays[f"{prefix}inputs"] = _images(section, part) if images else part.arrays(section.inputs, "inputs")
+        arrays[f"{prefix}targets"] = part.arrays([section.target], "target")
+    return select_classes(arrays, section.classes, parts[""].classes(section.target) if section.classes else None)
 
 
 def _parts(section: HuggingFace, path: Path) -> dict[str, SavedDataset]:

@@ -108,10 +108,10 @@ def idx(path: Path, *, images: bool = False, digest: str = "") -> ArraySource:
     items, *axes = header.shape
 
     def read(target: NDArray[Any]) -> None:
-        found = read_into(path, header, target)
-        if found != (digest or found):
-            raise InputMissing(f"{path}: damaged: its SHA-256 is {found}, expected {digest}")
-        digests.append(found)
+        actual = read_into(path, header, target)
+        if actual != (digest or actual):
+            raise InputMissing(f"{path}: damaged: its SHA-256 is {actual}, expected {digest}")
+        digests.append(actual)
 
     shape = (items, 1, *axes) if images and len(axes) == 2 else header.shape
     dtype = header.dtype if header.dtype[0] == ">" else f"|{header.dtype}"
@@ -124,7 +124,7 @@ def embedded(name: str) -> dict[str, ArraySource]:
     The files lie in `datasets/` of a checkout, or of the current folder: they are too large for a wheel (MNIST: 11 MB).
     """
     folders = [base / "datasets" / name for base in (Path(__file__).parents[3], Path())]
-    folder = next((one for one in folders if (one / "SHA256SUMS").is_file()), None)
+    folder = next((root for root in folders if (root / "SHA256SUMS").is_file()), None)
     if folder is None:
         advice = f'copy datasets/{name} of a checkout into this folder, or name files by kind = "idx"'
         raise InputMissing(

@@ -59,10 +59,10 @@ def load(section: ArraySection, folder: Path, allocate: Allocate, training: Trai
     return load_arrays(section, find_arrays(section, folder), allocate, training)
 
 
-def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, training: Training) -> Dataset:
+def load_arrays(section: ArraySection, sources: ArraySources, allocate: Allocate, training: Training) -> Dataset:
     """Map or read arrays that were `found`."""
-    forms = forms_of(section, found)
-    mapped = {role: array for role, array in found.items() if _can_map(array, section, forms, role)}
+    forms = forms_of(section, sources)
+    mapped = {role: array for role, array in sources.items() if _can_map(array, section, forms, role)}
     files = list(dict.fromkeys(array.path for array in mapped.values()))
     drawn = _extra_arrays(forms) if section.test_from == "shuffled" else {}
     own = lay_out({role: (form.dtype, form.shape) for role, form in forms.slots.items() if role not in mapped} | drawn)
@@ -71,30 +71,30 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
         for role, array in mapped.items()
     )
     buffer = allocate(own[-1].end if own else 0)
-    known = tuple(map(MappedFile.of, files))
-    arrays = views((*own, *lying), buffer, *(file.mapped() for file in known))
-    read = [role for role in found if role not in mapped]
+    opened = tuple(map(MappedFile.of, files))
+    arrays = views((*own, *lying), buffer, *(file.mapped() for file in opened))
+    read = [role for role in sources if role not in mapped]
     for role in read:
-        found[role].read(arrays[role])
-    _check(found, arrays, mapped.keys() - _verify_checksums(mapped, dict(zip(files, known, strict=True))))
+        sources[role].read(arrays[role])
+    _check(sources, arrays, mapped.keys() - _verify_checksums(mapped, dict(zip(files, opened, strict=True))))
 
     codec: dict[str, Any] = {}
-    if found["targets"].texts is not None:
-        codec["classes"] = _encode_classes(found, arrays)
+    if sources["targets"].texts is not None:
+        codec["classes"] = _encode_classes(sources, arrays)
     elif section.classes:
         codec |= {"classes": list(section.classes), "renumbered": True}
-    parts = _parts(found, arrays)
-    outputs, vocabulary = _outputs(section, forms, found, arrays, codec, parts)
+    parts = _parts(sources, arrays)
+    outputs, vocabulary = _outputs(section, forms, sources, arrays, codec, parts)
     if parts and KINDS[forms.task].targets == "tokens":
         parts = (replace(parts[0], vocabulary=vocabulary), *parts[1:])
     labels = arrays["targets"] if KINDS[forms.task].one_class else None
     items = len(arrays["inputs"])
     stay, tested = section.split_off(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
     if forms.tests and labels is not None:
-        section.check_classes(lambda _: found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
+        section.check_classes(lambda _: sources["targets"].where, codec.get("classes"), labels[stay], labels[tested])
     if wanted := [role for role in ("inputs", "targets") if section.standardises(role, forms.task)]:
         trained = stay[training(len(stay), None if labels is None else labels[stay])]
-        codec |= _standardize(wanted, found, arrays, trained)
+        codec |= _standardize(wanted, sources, arrays, trained)
     if drawn:
         arrays["rows"][:] = stay
         for role in ("inputs", "targets"):
@@ -105,20 +105,22 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
         own, lying = _split_off_last(own, forms.tests), _split_off_last(lying, forms.tests)
 
     scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" and not parts else 1.0
-    mark: dict[str, Any] = {"parts": parts} if parts else {}
-    prints = [one for array in found.values() for one in array.digests or ()]
+    described: dict[str, Any] = {"parts": parts} if parts else {}
+    prints = [digest for array in sources.values() for digest in array.digests or ()]
     if codec or forms.tests or parts or not prints:
-        prints = [fingerprint_of(own, buffer, codec | mark | {"slots": lying}), *map(_sampled_hash, known)]
+        prints = [fingerprint_of(own, buffer, codec | described | {"slots": lying}), *map(_sampled_hash, opened)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
-    info = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known, parts=parts)
+    info = DatasetInfo(
+        (*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=opened, parts=parts
+    )
     return info.open(buffer)
 
 
-def _parts(found: ArraySources, arrays: Arrays) -> tuple[InputPart, ...]:
+def _parts(sources: ArraySources, arrays: Arrays) -> tuple[InputPart, ...]:
     """Return the inputs of an item if there are several, with the vocabulary of each that is tokens."""
-    source = found["inputs"]
-    told = [vars(part) | {"tokens": part.name in source.tokens} for part in source.parts]
-    return known_parts(told, [arrays[role] for role in ("inputs", "test_inputs") if role in found])
+    source = sources["inputs"]
+    descriptions = [vars(part) | {"tokens": part.name in source.tokens} for part in source.parts]
+    return known_parts(descriptions, [arrays[role] for role in ("inputs", "test_inputs") if role in sources])
 
 
 def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -127,7 +129,7 @@ def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {}
     copies = {f"test_{role}": forms.slots[role] for role in ("inputs", "targets")}
     kept = forms.slots["inputs"].shape[0] - forms.tests
-    return {"rows": ("int64", (kept,))} | {role: (one.dtype, (forms.tests, *one.shape[1:])) for role, one in copies.items()}
+    return {"rows": ("int64", (kept,))} | {role: (field.dtype, (forms.tests, *field.shape[1:])) for role, field in copies.items()}
 
 
 def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
@@ -165,38 +167,38 @@ def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, Ma
     return summed
 
 
-def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
+def _check(sources: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
     """Check numbers: labels and tokens are not negative, all targets and all inputs that were read are finite."""
-    for role, array in ((role, arrays[role]) for role in found):
-        padding = -100 if array.ndim > 1 and found["inputs"].parts else 0
+    for role, array in ((role, arrays[role]) for role in sources):
+        padding = -100 if array.ndim > 1 and sources["inputs"].parts else 0
         if array.dtype == np.int64 and int(array.min()) < 0 and (wrong := (array < 0) & (array != padding)).any():
             item = int(np.argwhere(wrong)[0][0])
-            raise InputMissing(f"{found[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
-        if (role not in unread or role.endswith("targets")) and not found[role].parts:
-            check_finite(array, found[role].where)
+            raise InputMissing(f"{sources[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
+        if (role not in unread or role.endswith("targets")) and not sources[role].parts:
+            check_finite(array, sources[role].where)
 
 
-def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
+def _encode_classes(sources: ArraySources, arrays: Arrays) -> list[int | str]:
     """Turn codes of texts into labels in place, and return the classes. Test items have the same classes."""
-    roles = [role for role in found if role.endswith("targets")]
-    where = found["targets"].where
-    names = named_classes(found["targets"].texts or {}, where, len(arrays["targets"]))
+    roles = [role for role in sources if role.endswith("targets")]
+    where = sources["targets"].where
+    names = named_classes(sources["targets"].texts or {}, where, len(arrays["targets"]))
     for role in roles:
-        remap_labels(arrays[role], found[role].texts or {}, names, found[role].where, where)
+        remap_labels(arrays[role], sources[role].texts or {}, names, sources[role].where, where)
     return list(names)
 
 
 def _outputs(
     section: ArraySection,
     forms: Forms,
-    found: ArraySources,
+    sources: ArraySources,
     arrays: Arrays,
     codec: Mapping[str, Any],
     parts: tuple[InputPart, ...],
 ) -> tuple[int, int | None]:
     """Return the number of outputs, and the vocabulary. Classes without names count up to the largest label."""
     tokens = section.tokens is True
-    several = [role for role in found if arrays[role].ndim > 1 and not (parts and role.endswith("inputs"))]
+    several = [role for role in sources if arrays[role].ndim > 1 and not (parts and role.endswith("inputs"))]
     vocabulary = max(int(arrays[role].max()) for role in several) + 1 if tokens and several else None
     if tokens and of_unequal_lengths(parts):
         vocabulary = max(vocabulary or 0, parts[0].vocabulary or 0)
@@ -206,44 +208,44 @@ def _outputs(
     if form == "tokens":
         return vocabulary or 0, vocabulary
     if form == "label maps":
-        largest = max((_largest_label(arrays[role]), role) for role in found if role.endswith("targets"))
+        largest = max((_largest_label(arrays[role]), role) for role in sources if role.endswith("targets"))
         if largest[0] >= UNLABELED:
-            where = found[largest[1]].where
+            where = sources[largest[1]].where
             raise InputMissing(
                 f"{where}: a label map has the label {largest[0]}; labels are 0 to 254, and 255 for pixels that do not count"
             )
         return largest[0] + 1, vocabulary
     if "classes" in codec:
         return len(codec["classes"]), vocabulary
-    return count_classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
+    return count_classes([arrays[role] for role in sources if role.endswith("targets")], sources["targets"].where), vocabulary
 
 
 def _largest_label(maps: NDArray[Any]) -> int:
     """Return the largest label of label maps (n, h, w), without 255, which marks pixels that do not count."""
-    return max(int(np.where(one == UNLABELED, 0, one).max()) for one in maps)
+    return max(int(np.where(labels == UNLABELED, 0, labels).max()) for labels in maps)
 
 
-def _standardize(wanted: Sequence[str], found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
+def _standardize(wanted: Sequence[str], sources: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
     """Standardize the arrays `wanted` and their test items in place by the items at `trained`, and return means and deviations as JSON."""
     codec: dict[str, Any] = {}
     for kind in wanted:
-        numbers = {role: _in_double_precision(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
-        scale = moments(numbers[kind], trained, found[kind].where)
+        numbers = {role: _in_double_precision(sources[role], arrays[role]) for role in (kind, f"test_{kind}") if role in sources}
+        scale = moments(numbers[kind], trained, sources[kind].where)
         for role, source in numbers.items():
-            standardize(arrays[role], scale, found[role].where, source)
+            standardize(arrays[role], scale, sources[role].where, source)
         prefix = "target_" if kind == "targets" else ""
-        mean, std = (one.tolist() for one in scale)
+        mean, std = (statistic.tolist() for statistic in scale)
         codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
     if "inputs" in wanted:
         codec["axis"] = feature_axis(arrays["inputs"].ndim)
     return codec
 
 
-def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
+def _in_double_precision(source: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers read, again in double precision where their type is too narrow: seconds since 1970 exceed float32."""
-    if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
+    if read.itemsize > 4 or int(source.dtype[2:]) <= (4 if source.kind == "f" else 2):
         return read
-    return found.whole(np.float64).reshape(read.shape)
+    return source.whole(np.float64).reshape(read.shape)
 
 
 def _sampled_hash(file: MappedFile) -> str:

@@ -191,21 +191,21 @@ def read(path: Path) -> DatasetInfo:
         raise InputMissing(
             f"{path}: expected {start + header['bytes']} bytes, found {file.size}: it is cut short, or was added to"
         )
-    known: dict[str, Any] = header["card"]
-    slots = tuple(_slot(slot, start) for slot in known["slots"])
-    parts = tuple(InputPart(**part | {"shape": tuple(part["shape"])}) for part in known.get("parts", ()))
+    card: dict[str, Any] = header["card"]
+    slots = tuple(_slot(slot, start) for slot in card["slots"])
+    parts = tuple(InputPart(**part | {"shape": tuple(part["shape"])}) for part in card.get("parts", ()))
     own = {"slots": slots, "files": (file,), "fingerprint": hashlib.sha256(text).hexdigest(), "parts": parts}
-    return DatasetInfo(**known | own)
+    return DatasetInfo(**card | own)
 
 
 def verify(path: Path) -> None:
     """Check the digest of the items; InputMissing if it differs."""
     _, header, start, file = _parsed(path)
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for block in _blocks([file.mapped()[start:]]):
-        found.update(block)
-    if found.hexdigest() != header["sha256"]:
-        raise InputMissing(f"{path}: damaged: the SHA-256 of its items is {found.hexdigest()}, not what its header says")
+        digest.update(block)
+    if digest.hexdigest() != header["sha256"]:
+        raise InputMissing(f"{path}: damaged: the SHA-256 of its items is {digest.hexdigest()}, not what its header says")
 
 
 def is_mapped(path: Path) -> bool:

@@ -170,8 +170,8 @@ def load_saved(path: Path) -> SavedDataset | dict[str, SavedDataset]:
     return SavedDataset(path, loaded)
 
 
-def require_name(name: str, known: Sequence[str], fault: str) -> None:
+def require_name(name: str, names: Sequence[str], fault: str) -> None:
     """Raise InputMissing, beginning with `fault`, unless the name is known."""
-    if name not in known:
-        near = did_you_mean(name, known)
-        raise InputMissing(f"{fault}: did you mean `{near}`?" if near else f"{fault}: there are {', '.join(known)}")
+    if name not in names:
+        near = did_you_mean(name, names)
+        raise InputMissing(f"{fault}: did you mean `{near}`?" if near else f"{fault}: there are {', '.join(names)}")

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 def load(section: Synthetic, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Generate the training items, and fresh draws as test items; see `data.load`."""
-    known = read_spec(section, folder)
-    assert known.outputs is not None
-    stored = ("int64", ()) if known.kind.one_class else ("float32", (known.outputs,))
+    spec = read_spec(section, folder)
+    assert spec.outputs is not None
+    stored = ("int64", ()) if spec.kind.one_class else ("float32", (spec.outputs,))
     slots = lay_out(
         {
             f"{prefix}{role}": (dtype, (items, *shape))
-            for prefix, items in (("", known.items), ("test_", known.test_items))
-            for role, (dtype, shape) in (("inputs", ("float32", known.shape)), ("targets", stored))
+            for prefix, items in (("", spec.items), ("test_", spec.test_items))
+            for role, (dtype, shape) in (("inputs", ("float32", spec.shape)), ("targets", stored))
             if items
         }
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
-    for prefix in ("", "test_") if known.test_items else ("",):
+    for prefix in ("", "test_") if spec.test_items else ("",):
         arrays[f"{prefix}inputs"][:], arrays[f"{prefix}targets"][:] = _draw(
             section, f"{prefix}items", len(arrays[f"{prefix}inputs"])
         )
-    return DatasetInfo(slots, known.task, known.outputs, 1.0, fingerprint_of(slots, buffer)).open(buffer)
+    return DatasetInfo(slots, spec.task, spec.outputs, 1.0, fingerprint_of(slots, buffer)).open(buffer)
 
 
 def _draw(section: Synthetic, use: str, n: int) -> Pair:
@@ -148,8 +148,8 @@ def _mnist_1d(section: Synthetic, use: str, n: int) -> Pair:
     at = np.linspace(0, 1, 72) * (11 + padding)
     left = np.minimum(at.astype("int64"), 11)
     share = np.minimum(at - left, 1)
-    known = np.concatenate([signals, np.zeros((10, 1))], 1)[labels]
-    seen = size * ((1 - share) * np.take_along_axis(known, left, 1) + share * np.take_along_axis(known, left + 1, 1))
+    padded = np.concatenate([signals, np.zeros((10, 1))], 1)[labels]
+    seen = size * ((1 - share) * np.take_along_axis(padded, left, 1) + share * np.take_along_axis(padded, left + 1, 1))
     rough = _generator(section, use, "smooth noise").standard_normal((n, 88))
     kernel = np.exp(-0.5 * (np.arange(-8, 9) / 2) ** 2)
     smooth = np.lib.stride_tricks.sliding_window_view(rough, 17, axis=1) @ (kernel / kernel.sum())

@@ -44,8 +44,8 @@ class Synthetic(DataSection):
         silent = ("seeds", "checkerboard", "mnist-1d")
         taken = used.get(self.function, set() if self.function in silent else {"noise"})
         idle = [key for key in ("features", "classes", "noise", "window", "steps") if key not in taken]
-        if given := [key for key in idle if key in self.model_fields_set]:
-            raise ValueError(f'{" and ".join(given)} would have no effect: function = "{self.function}" has no such setting')
+        if useless := [key for key in idle if key in self.model_fields_set]:
+            raise ValueError(f'{" and ".join(useless)} would have no effect: function = "{self.function}" has no such setting')
         return self
 
 

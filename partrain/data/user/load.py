@@ -44,8 +44,8 @@ def load(section: UserData, folder: Path, allocate: Allocate, training: Training
 
 def _load(section: UserData, folder: Path, allocate: Allocate, *, held: bool) -> Dataset:
     with closing(DataProcess(section, folder, Reading(held))) as process:
-        told = process.receive()
-        slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in told["arrays"].items()})
+        reply = process.receive()
+        slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in reply["arrays"].items()})
         buffer = allocate(slots[-1].end)
         places = {slot.name: buffer[slot.offset : slot.end].cast("B") for slot in slots}
         done = dict.fromkeys(places, 0)
@@ -54,16 +54,16 @@ def _load(section: UserData, folder: Path, allocate: Allocate, *, held: bool) ->
             process.fill(part)
             done[name] += len(part)
     arrays = views(slots, buffer)
-    if "stream" in told:
-        return _of_stream(section, told, slots, buffer)
-    parts = known_parts(told["parts"], [arrays[role] for role in ("inputs", "test_inputs") if role in arrays])
-    outputs, tokens = _outputs(told["task"], arrays, parts)
-    if KINDS[told["task"]].targets == "tokens" and parts:
+    if "stream" in reply:
+        return _of_stream(section, reply, slots, buffer)
+    parts = known_parts(reply["parts"], [arrays[role] for role in ("inputs", "test_inputs") if role in arrays])
+    outputs, tokens = _outputs(reply["task"], arrays, parts)
+    if KINDS[reply["task"]].targets == "tokens" and parts:
         parts = (replace(parts[0], vocabulary=tokens), *parts[1:])
     scale = 1 / 255 if slots[0].dtype == "uint8" and not parts else 1.0
     codec = {"parts": [asdict(part) for part in parts]} if parts else {}
-    mark = fingerprint_of(slots, buffer, codec)
-    return DatasetInfo(slots, told["task"], outputs, scale, mark, vocabulary=tokens, parts=parts).open(buffer)
+    fingerprint = fingerprint_of(slots, buffer, codec)
+    return DatasetInfo(slots, reply["task"], outputs, scale, fingerprint, vocabulary=tokens, parts=parts).open(buffer)
 
 
 def _outputs(task: str, arrays: dict[str, Any], parts: tuple[InputPart, ...]) -> tuple[int, int | None]:
@@ -87,11 +87,11 @@ def _outputs(task: str, arrays: dict[str, Any], parts: tuple[InputPart, ...]) ->
     return most, tokens
 
 
-def _of_stream(section: UserData, told: dict[str, Any], slots: tuple[ArrayField, ...], buffer: memoryview) -> Dataset:
+def _of_stream(section: UserData, reply: dict[str, Any], slots: tuple[ArrayField, ...], buffer: memoryview) -> Dataset:
     """Open a stream, whose held-out and test items lie in the buffer. What they cannot tell, the user's class does."""
-    first = told["stream"].pop("first")
-    form = StreamForm(**{key: _tuples(value) for key, value in told["stream"].items()})
-    laid_out, _ = lay_out_parts([(part["name"], part["dtype"], tuple(part["shape"])) for part in told["parts"]])
+    first = reply["stream"].pop("first")
+    form = StreamForm(**{key: _tuples(value) for key, value in reply["stream"].items()})
+    laid_out, _ = lay_out_parts([(part["name"], part["dtype"], tuple(part["shape"])) for part in reply["parts"]])
     parts = tuple(replace(part, vocabulary=most) for part, most in zip(laid_out, form.vocabulary, strict=bool(laid_out)))
     tokens = None if parts else form.vocabulary[0]
     arrays = views(slots, buffer)
@@ -102,16 +102,18 @@ def _of_stream(section: UserData, told: dict[str, Any], slots: tuple[ArrayField,
     codec = {"parts": [asdict(part) for part in parts]} if parts else {}
     scale = 1 / 255 if slots[0].dtype == "uint8" and not parts else 1.0
     arguments = json.dumps(dict(section.arguments), sort_keys=True, default=str)
-    mark = hashlib.sha256(f"{first} {arguments} {fingerprint_of(slots, buffer, codec)}".encode()).hexdigest()
-    return DatasetInfo(slots, told["task"], outputs, scale, mark, vocabulary=tokens, parts=parts, stream=form).open(buffer)
+    fingerprint = hashlib.sha256(f"{first} {arguments} {fingerprint_of(slots, buffer, codec)}".encode()).hexdigest()
+    return DatasetInfo(slots, reply["task"], outputs, scale, fingerprint, vocabulary=tokens, parts=parts, stream=form).open(
+        buffer
+    )
 
 
 def _check_ranges(section: UserData, form: StreamForm, parts: tuple[InputPart, ...], inputs: Any, targets: Any) -> None:
     """Raise UserCodeFailed if held-out or test items have labels or tokens beyond the declared numbers."""
-    given = [part_view(inputs, part) for part in parts] or [inputs]
+    values = [part_view(inputs, part) for part in parts] or [inputs]
     for key, most, array in (
         ("classes", form.classes, targets),
-        *(("vocabulary", *one) for one in zip(form.vocabulary, given, strict=True)),
+        *(("vocabulary", *pair) for pair in zip(form.vocabulary, values, strict=True)),
     ):
         if most is not None and array.size and array.max() >= most:
             raise UserCodeFailed(

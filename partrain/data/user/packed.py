@@ -42,16 +42,16 @@ class Columns:
     def __init__(self, inputs: Any, targets: Any) -> None:
         self.inputs, self.targets = inputs, targets
         some = list(inputs.values()) if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
-        self.sizes = [len(one) for one in (*some, targets)]
+        self.sizes = [len(column) for column in (*some, targets)]
 
     def __len__(self) -> int:
         return self.sizes[-1]
 
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         if isinstance(self.inputs, dict):
-            return {name: one[number] for name, one in self.inputs.items()}, self.targets[number]
+            return {name: column[number] for name, column in self.inputs.items()}, self.targets[number]
         if isinstance(self.inputs, tuple):
-            return tuple(one[number] for one in self.inputs), self.targets[number]
+            return tuple(column[number] for column in self.inputs), self.targets[number]
         return self.inputs[number], self.targets[number]
 
 
@@ -75,18 +75,18 @@ def parse(item: Any, where: str) -> Item:
         size = f" of {len(item)}" if isinstance(item, tuple | list) else ""
         raise UserCodeFailed(f"{where} is {type(item).__name__}{size}: expected an input and a target")
     *inputs, target = item
-    given: Any = inputs[0] if len(inputs) == 1 else tuple(inputs)
+    parts: Any = inputs[0] if len(inputs) == 1 else tuple(inputs)
     wanted = convert(target, f"{where}: its target")
     if not has_several(item):
-        return Item((), (convert(given, f"{where}: its input"),), wanted)
-    named = given if isinstance(given, dict) else dict(enumerate(given))
+        return Item((), (convert(parts, f"{where}: its input"),), wanted)
+    named = parts if isinstance(parts, dict) else dict(enumerate(parts))
     if not named:
-        raise UserCodeFailed(f"{where}: its input is an empty {type(given).__name__}: expected arrays")
-    for name in given if isinstance(given, dict) else ():
+        raise UserCodeFailed(f"{where}: its input is an empty {type(parts).__name__}: expected arrays")
+    for name in parts if isinstance(parts, dict) else ():
         if fault := refused_name(name):
             raise UserCodeFailed(f"{where}: its input: {fault}; inputs by name are the arguments of the network's forward")
-    names = tuple(given) if isinstance(given, dict) else ("",) * len(named)
-    arrays = tuple(convert(one, f"{where}: its input {_shown(name)}") for name, one in named.items())
+    names = tuple(parts) if isinstance(parts, dict) else ("",) * len(named)
+    arrays = tuple(convert(value, f"{where}: its input {_shown(name)}") for name, value in named.items())
     return Item(names, arrays, wanted)
 
 
@@ -114,7 +114,7 @@ class PackedItems:
         """Take the forms from the first item, and compare the others with them if they are `held`."""
         first = self._item(0)
         self.names = first.names
-        self.inputs = tuple(self._form(0, position, one) for position, one in enumerate(first.inputs))
+        self.inputs = tuple(self._form(0, position, value) for position, value in enumerate(first.inputs))
         self.target = target_form(first.target, f"{self.at(0)}: its target", self.inputs[0] if len(self.inputs) == 1 else None)
         self.unequal: frozenset[int] = frozenset()
         """Inputs, by position, whose lengths differ."""
@@ -136,7 +136,7 @@ class PackedItems:
         made.what, made.on_item, made._data, made._items, made.count = "", lambda: None, (), None, 0
         made.unequal = frozenset()
         made.names = form.names
-        made.inputs, made.target = tuple(ItemForm(*one) for one in form.inputs), ItemForm(*form.target)
+        made.inputs, made.target = tuple(ItemForm(*item_form) for item_form in form.inputs), ItemForm(*form.target)
         return made
 
     def unify(self, other: PackedItems) -> None:
@@ -170,14 +170,14 @@ class PackedItems:
             raise UserCodeFailed(
                 f"[dataset] name: {self.what}: its inputs are a tuple, and their lengths differ: give a dict, so that the lengths get names"
             )
-        found = [
+        columns = [
             {"name": name, "dtype": form.dtype, "shape": form.shape if form.name == "tokens" else form.shape or (1,), "tokens": form.name == "tokens"}
             for name, form in zip(names, self.inputs, strict=True)
         ]  # fmt: skip
         for position in sorted(self.unequal):
             name = f"{names[position]}_{LENGTHS}" if names[position] else LENGTHS
-            found.append({"name": name, "dtype": "int64", "shape": (), "tokens": False})
-        return found
+            columns.append({"name": name, "dtype": "int64", "shape": (), "tokens": False})
+        return columns
 
     def items(self) -> Iterator[Item]:
         """Yield the items, each checked."""
@@ -198,8 +198,8 @@ class PackedItems:
         """Read all items; UserCodeFailed if they exceed the free memory, as those of an endless iterator do."""
         items: list[Item] = []
         size, free = 0, memory_limits().free
-        for number, one in self._read():
-            items.append(parse(one, self.at(number)))
+        for number, raw in self._read():
+            items.append(parse(raw, self.at(number)))
             self.on_item()
             size += sum(array.nbytes for array in (*items[-1].inputs, items[-1].target))
             if size > free // 2:
@@ -247,7 +247,7 @@ class PackedItems:
         """Compare an item with those before, and take its lengths into account."""
         if item.names != self.names:
             raise UserCodeFailed(f"{self.at(number)}: its inputs are {list(item.names)}, those of item 0 {list(self.names)}")
-        forms = [self._form(number, position, one) for position, one in enumerate(item.inputs)]
+        forms = [self._form(number, position, value) for position, value in enumerate(item.inputs)]
         for position, (form, first) in enumerate(zip(forms, self.inputs, strict=True)):
             if form == first:
                 continue
@@ -291,7 +291,7 @@ class Block:
     def __init__(self, items: PackedItems, count: int) -> None:
         """Make room for `count` items of these forms."""
         self._items, self._count = items, 0
-        parts, width = lay_out_parts([(one["name"], one["dtype"], one["shape"]) for one in items.parts()])
+        parts, width = lay_out_parts([(item["name"], item["dtype"], item["shape"]) for item in items.parts()])
         form = items.inputs[0]
         shape, kind = ((width,), "uint8") if parts else (form.stored, form.dtype)
         self.rows = np.zeros((count, *shape), kind)
@@ -301,9 +301,9 @@ class Block:
     def add(self, number: int, item: Item) -> None:
         """Write the next item, which is item `number` of its source."""
         own, place = self._items, self._count
-        for position, one in enumerate(item.inputs):
+        for position, value in enumerate(item.inputs):
             self._write(
-                self._places[position][place], one, number, f"input {_shown(own.names[position])}" if own.names else "input"
+                self._places[position][place], value, number, f"input {_shown(own.names[position])}" if own.names else "input"
             )
         for extra, position in enumerate(sorted(own.unequal)):
             self._places[len(own.inputs) + extra][place] = len(item.inputs[position])

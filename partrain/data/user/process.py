@@ -112,9 +112,9 @@ def _parts(data: Any, section: UserData, *, held: bool, on_item: Callable[[], No
                 UnequalItems if not held else UserCodeFailed(f"[dataset] name: {tests.what}: other inputs than those to train on")
             )
         for role in ("input", "target"):
-            found, first = getattr(tests, role), getattr(own, role)
-            if found != first:
-                raise UserCodeFailed(f"[dataset] name: {tests.what}: its {role}s are {found}, those to train on {first}")
+            tested, first = getattr(tests, role), getattr(own, role)
+            if tested != first:
+                raise UserCodeFailed(f"[dataset] name: {tests.what}: its {role}s are {tested}, those to train on {first}")
     return parts
 
 
@@ -138,7 +138,7 @@ def _items(data: Any, what: str, *, held: bool, on_item: Callable[[], None]) -> 
 
 
 def _unequal(inputs: list[Any]) -> bool:
-    return len({np.shape(one)[:1] for one in inputs}) > 1
+    return len({np.shape(value)[:1] for value in inputs}) > 1
 
 
 def _first(data: Any, what: str) -> Any:
@@ -239,7 +239,7 @@ class UserItems:
             inputs, targets = (array[numbers.start : numbers.stop] for array in self._whole)
             return inputs, targets
         pairs = [self._alike(number, *self._item(number)) for number in numbers]
-        return np.stack([one for one, _ in pairs]), np.stack([other for _, other in pairs])
+        return np.stack([row for row, _ in pairs]), np.stack([other for _, other in pairs])
 
     def _item(self, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
         if self._whole:
@@ -255,16 +255,16 @@ class UserItems:
             raise UserCodeFailed(f"{where} is {type(item).__name__}{size}: expected an input and a target")
         return convert(item[0], f"{where}: its input"), convert(item[1], f"{where}: its target")
 
-    def _alike(self, number: int, one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _alike(self, number: int, row: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Check that an item has the form of the first; UserCodeFailed if not."""
-        form = input_form(one, self._where(number, "input"))
+        form = input_form(row, self._where(number, "input"))
         if form.differs_in_length(self.input):
             raise UnequalItems
         kinds = form, target_form(other, self._where(number, "target"), self.input)
         for role, kind, first in (("input", kinds[0], self.input), ("target", kinds[1], self.target)):
             if kind != first:
                 raise UserCodeFailed(f"{self._where(number, role)} is {kind}, that of item 0 {first}")
-        return one, other
+        return row, other
 
     def _kept(self, rows: NDArray[Any], kind: ItemForm, start: int, role: str) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -58,10 +58,14 @@ class Source:
         parameters = inspect.signature(data.stream).parameters
         self.skips = "skip" in parameters
         """The method can leave out items at the beginning."""
-        known = {"rank", "size", "seed", "pass_number"}
+        named = {"rank", "size", "seed", "pass_number"}
         flexible = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        needed = {key for key, one in parameters.items() if one.default is one.empty and one.kind < one.VAR_KEYWORD}
-        if (not flexible and not known <= parameters.keys()) or needed - known - {"skip"} - {"args"}:
+        needed = {
+            key
+            for key, parameter in parameters.items()
+            if parameter.default is parameter.empty and parameter.kind < parameter.VAR_KEYWORD
+        }
+        if (not flexible and not named <= parameters.keys()) or needed - named - {"skip"} - {"args"}:
             raise UserCodeFailed(
                 f"[dataset] name: `{name}`: `stream` takes {', '.join(parameters) or 'no arguments'}, and is called as {CALL}"
             )
@@ -73,12 +77,12 @@ class Source:
         own = {"skip": skip} if self.skips and skip else {}
         number = skip if own else 0
         try:
-            given = iter(self.data.stream(rank=rank, size=size, seed=seed, pass_number=pass_number, **own))
+            items = iter(self.data.stream(rank=rank, size=size, seed=seed, pass_number=pass_number, **own))
         except Exception as error:
             raise failure(what, error) from None
         while True:
             try:
-                raw = next(given)
+                raw = next(items)
             except StopIteration:
                 return
             except Exception as error:
@@ -94,14 +98,14 @@ class Source:
         if not callable(method):
             return None
         try:
-            told = method(rank=rank, size=size)
+            length = method(rank=rank, size=size)
         except Exception as error:
             raise failure(f"[dataset] name: `{self.name}`: `length`", error) from None
-        if isinstance(told, bool) or not isinstance(told, int | np.integer) or told < 1:
+        if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
             raise UserCodeFailed(
-                f"[dataset] name: `{self.name}`: `length` gives {told!r} for worker {rank} of {size}: expected the items of its shard"
+                f"[dataset] name: `{self.name}`: `length` gives {length!r} for worker {rank} of {size}: expected the items of its shard"
             )
-        return int(told)
+        return int(length)
 
     def at(self, rank: int, pass_number: int) -> str:
         """Name a shard in one pass."""
@@ -132,7 +136,7 @@ class Shard:
                 wanted = min(wanted, length - at.drawn)
             block, filled = Block(self._forms, wanted), 0
             while filled < wanted:
-                if (found := next(items, None)) is None:
+                if (pair := next(items, None)) is None:
                     self._check_end(at, length)
                     at = Cursor(at.pass_number + 1)
                     if whole_passes and length is not None:
@@ -140,7 +144,7 @@ class Shard:
                         block = Block(self._forms, wanted)
                     items = self._from(at)
                     continue
-                number, item = found
+                number, item = pair
                 if length is not None and number >= length:
                     raise UserCodeFailed(f"{self._at(at)}: the stream gives more items than its `length`, {length:,}")
                 with self._described(at):
@@ -200,15 +204,15 @@ class Shard:
 
 def check_range(form: StreamForm, forms: PackedItems, block: Block, place: int, number: int) -> None:
     """Raise UserCodeFailed if a label or a token of the item at a place is beyond the declared numbers."""
-    for role, one, most, key in (
+    for role, values, most, key in (
         ("target", block.targets[place], form.classes, "classes"),
         *(
             (f"input {name}".strip(), block.part(position)[place], most, "vocabulary")
             for position, (name, most) in enumerate(zip(forms.names or ("",), form.vocabulary, strict=True))
         ),
     ):
-        if most is not None and int(one.max()) >= most:
-            raise UserCodeFailed(f"{forms.at(number)}: its {role} holds {int(one.max())}, and `{key}` is {most}")
+        if most is not None and int(values.max()) >= most:
+            raise UserCodeFailed(f"{forms.at(number)}: its {role} holds {int(values.max())}, and `{key}` is {most}")
 
 
 def first_items(source: Source, count: int, skip: int = 0) -> list[Item]:
@@ -221,9 +225,9 @@ def form_of(source: Source, first: PackedItems) -> StreamForm:
     data, what = source.data, f"[dataset] name: `{source.name}`"
     vocabulary = getattr(data, "vocabulary", None)
     tokens = []
-    for name, one in zip(first.names or ("",), first.inputs, strict=True):
+    for name, part in zip(first.names or ("",), first.inputs, strict=True):
         most = vocabulary.get(name) if isinstance(vocabulary, dict) else vocabulary
-        tokens.append(_declared(what, "vocabulary", most, "its inputs are tokens", "tokens") if one.name == "tokens" else None)
+        tokens.append(_declared(what, "vocabulary", most, "its inputs are tokens", "tokens") if part.name == "tokens" else None)
     classes = None
     if first.target.name == "label":
         classes = _declared(what, "classes", getattr(data, "classes", None), "its targets are labels", "classes")
@@ -232,7 +236,7 @@ def form_of(source: Source, first: PackedItems) -> StreamForm:
     return StreamForm(
         callable(getattr(data, "length", None)),
         first.names,
-        tuple((one.name, one.shape) for one in first.inputs),
+        tuple((part.name, part.shape) for part in first.inputs),
         (first.target.name, first.target.shape),
         classes,
         tuple(tokens),
@@ -241,9 +245,9 @@ def form_of(source: Source, first: PackedItems) -> StreamForm:
 
 def _declared(what: str, key: str, value: Any, reason: str, of: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 2:
-        given = "" if value is None else f", and it is {value!r}"
+        hint = "" if value is None else f", and it is {value!r}"
         raise UserCodeFailed(
-            f"{what}: {reason}, which a stream cannot count: set the attribute `{key}` to the number of {of}{given}"
+            f"{what}: {reason}, which a stream cannot count: set the attribute `{key}` to the number of {of}{hint}"
         )
     return int(value)
 

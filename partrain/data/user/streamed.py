@@ -22,10 +22,10 @@ def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], d
     Raises UserCodeFailed if the stream does not give the same items each time.
     """
     what = f"[dataset] name: `{source.name}`"
-    given = first_items(source, FIRST_ITEMS)
-    if not given:
+    firsts = first_items(source, FIRST_ITEMS)
+    if not firsts:
         raise UserCodeFailed(f"{what}: its stream is empty")
-    first = _alike(PackedItems.of(given, f"`{source.name}`"))
+    first = _alike(PackedItems.of(firsts, f"`{source.name}`"))
     form, rows = form_of(source, first), _rows(first)
     _check_repeated(source, rows)
     parts = {"": first}
@@ -48,7 +48,7 @@ def _check_repeated(source: Source, rows: list[bytes]) -> None:
     skip = int(source.skips and len(rows) > 1)
     again = first_items(source, len(rows) - skip, skip)
     repeated = _rows(PackedItems.of(again, f"`{source.name}`")) if again else []
-    differing = [number for number, (one, other) in enumerate(zip(rows[skip:], repeated, strict=False), skip) if one != other]
+    differing = [number for number, (row, other) in enumerate(zip(rows[skip:], repeated, strict=False), skip) if row != other]
     if len(repeated) < len(rows) - skip:
         differing.append(skip + len(repeated))
     if differing:
@@ -83,38 +83,36 @@ def _unify(first: PackedItems, items: PackedItems) -> None:
 
 def _rows(items: PackedItems) -> list[bytes]:
     """Return the content of each item."""
-    return [one.tobytes() + other.tobytes() for rows, targets in items.blocks() for one, other in zip(rows, targets, strict=True)]
+    return [row.tobytes() + other.tobytes() for rows, targets in items.blocks() for row, other in zip(rows, targets, strict=True)]
 
 
 def _attribute(source: Source, name: str) -> Any:
     """Return an attribute of the data set, or what it returns if it is a function; None without it."""
-    found = getattr(source.data, name, None)
-    found = found() if callable(found) else found
-    if found is None:
+    value = getattr(source.data, name, None)
+    value = value() if callable(value) else value
+    if value is None:
         return None
-    if hasattr(found, "__len__") and hasattr(found, "__getitem__") and not isinstance(found, dict):
-        return found
-    if hasattr(found, "inputs") and hasattr(found, "targets"):
-        return Columns(found.inputs, found.targets)
-    if hasattr(found, "__iter__"):
-        return found
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, dict):
+        return value
+    if hasattr(value, "inputs") and hasattr(value, "targets"):
+        return Columns(value.inputs, value.targets)
+    if hasattr(value, "__iter__"):
+        return value
     raise UserCodeFailed(
-        f"[dataset] name: `{source.name}`, `{name}` is of type {type(found).__name__}: expected items, or an object with `inputs` and `targets`"
+        f"[dataset] name: `{source.name}`, `{name}` is of type {type(value).__name__}: expected items, or an object with `inputs` and `targets`"
     )
 
 
 def _taken(source: Source, name: str, count: int) -> list[Any]:
     """Return the first items of an attribute."""
-    found = _attribute(source, name)
+    held = _attribute(source, name)
     what = f"[dataset] name: `{source.name}`"
-    if found is None:
+    if held is None:
         raise UserCodeFailed(
             f"{what}: `validation` = {count} holds out items, and a stream gives them as attribute `{name}`, which there is not: add it, or set validation = 0"
         )
     items = (
-        [found[number] for number in range(min(count, len(found)))]
-        if hasattr(found, "__getitem__")
-        else list(islice(found, count))
+        [held[number] for number in range(min(count, len(held)))] if hasattr(held, "__getitem__") else list(islice(held, count))
     )
     if len(items) < count:
         raise UserCodeFailed(f"{what}: its `{name}` has {len(items):,} items, fewer than `validation` = {count:,}")
