@@ -8,10 +8,7 @@ from pathlib import Path
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.record.file_names import BEST, CHECKPOINT, CHECKPOINTS, EVENTS
-from partrain.record.run_folder import RunFolder
-
-_DEPTH = 3
-"""Levels below a folder that may hold runs: `runs/NAME/TIME`."""
+from partrain.record.run_folder import RunFolder, run_folders
 
 
 def silent(text: str) -> None:
@@ -38,14 +35,8 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         return folder
     if folder.name == CHECKPOINTS and RunFolder(folder.parent).newest_checkpoint:
         return folder.parent
-    try:
-        levels = ["*/" * depth for depth in range(1, _DEPTH + 1)]
-        newest_of = {path.parent: path for level in levels for path in folder.glob(f"{level}{CHECKPOINT}")}
-        begun = (path.parent for level in levels for path in folder.glob(f"{level}{CHECKPOINTS}"))
-        newest_of |= {run: path for run in begun if run not in newest_of and (path := RunFolder(run).newest_checkpoint)}
-        newest = max(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, default=None)
-    except OSError as error:
-        raise InputMissing(f"{folder}: {error.strerror}") from None
+    newest_of = {run: path for run in run_folders(folder) if (path := RunFolder(run).newest_checkpoint)}
+    newest = max(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, default=None)
     if newest is None:
         began = (folder / EVENTS).exists()
         raise InputMissing(
@@ -53,13 +44,6 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         )
     note(f"{folder} holds {counted(len(newest_of), 'run')}; this is the newest: {newest}")
     return newest
-
-
-def runs_below(folder: Path) -> list[Path]:
-    """List the run folders that a folder stands for: itself, or all runs in it, with and without a checkpoint."""
-    if (folder / EVENTS).exists():
-        return [folder]
-    return sorted(path.parent for depth in range(1, _DEPTH + 1) for path in folder.glob(f"{'*/' * depth}{EVENTS}"))
 
 
 def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, best: bool = False) -> Path:

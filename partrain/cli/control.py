@@ -13,7 +13,7 @@ import typer
 
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples, print_note
-from partrain.record.run_folder import RunFolder
+from partrain.record.run_folder import RunFolder, run_folders
 from partrain.record.run_state import RunState
 from partrain.record.tail import FollowedState
 
@@ -83,10 +83,9 @@ def checkpoint(run: Run = Path("runs"), *, as_json: Json = False, debug: Debug =
 
 def _training_run(path: Path) -> RunFolder:
     """Return the run that a folder stands for: itself, or the newest run below it that trains."""
-    from partrain.checkpoint.runs import runs_below
     from partrain.launch.control import NotTraining
 
-    training = [run for run in map(RunFolder, runs_below(path)) if run.is_training]
+    training = [run for run in map(RunFolder, run_folders(path)) if run.is_training]
     if not training:
         raise NotTraining(f"{path}: no process trains a run here now")
     newest = max(training, key=lambda run: run.events_file.stat().st_mtime_ns)

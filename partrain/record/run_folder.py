@@ -140,6 +140,22 @@ class RunFolder:
         yield from _objects(lines)
 
 
+def run_folders(folder: Path, depth: int = 6) -> Iterator[Path]:
+    """Find the run folders at and below a folder, by name. Links are not followed. Raises `InputMissing` if one cannot be read.
+
+    `depth`: most levels below it, as in `runs/WORKFLOW/STEP/TRIAL`, and some for folders of the user.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    except OSError as error:
+        raise InputMissing(f"{folder}: {error.strerror}") from None
+    if EVENTS in inner:
+        yield folder
+    for name in sorted(name for name, is_folder in inner.items() if depth and is_folder and name != CHECKPOINTS):
+        yield from run_folders(folder / name, depth - 1)
+
+
 def status_of(summary: Mapping[str, Any], *, training: bool, ended: str | None = None) -> str:
     """Return the status of a run, one of `STATUSES`.
 

@@ -12,14 +12,12 @@ from typing import Any
 
 from partrain.config.overrides import flatten
 from partrain.errors import InputMissing
-from partrain.record.file_names import CHECKPOINTS, EVENTS
-from partrain.record.run_folder import RunFolder, status_of
+from partrain.record.file_names import CHECKPOINTS
+from partrain.record.run_folder import RunFolder, run_folders, status_of
 from partrain.runs.tags import read_tags
 
 COLUMNS = ("name", "when", "rule", "workers", "status", "rounds", "loss", "accuracy", "seconds", "size", "tags")
 """Facts of every run; None if unknown. `when` is Unix time, `size` bytes on disk."""
-_DEPTH = 6
-"""Most levels below a folder: `runs/WORKFLOW/STEP/TRIAL`, and some for folders of the user."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +47,9 @@ class ListedRun:
         return RunFolder(self.folder).job
 
 
-def find(folder: Path) -> Iterator[Path]:
-    """Find the run folders at and below a folder. Links are not followed. Raises `InputMissing` if the folder cannot be read."""
-    try:
-        yield from _find(folder, _DEPTH)
-    except OSError as error:
-        raise InputMissing(f"{error.filename or folder}: {error.strerror}") from None
-
-
-def _find(folder: Path, depth: int) -> Iterator[Path]:
-    with os.scandir(folder) as entries:
-        inner = []
-        for entry in entries:
-            if entry.name == EVENTS:
-                yield folder
-            elif depth and entry.name != CHECKPOINTS and entry.is_dir(follow_symlinks=False):
-                inner.append(entry.name)
-    for name in sorted(inner):
-        yield from _find(folder / name, depth - 1)
-
-
 def runs_below(folder: Path) -> list[ListedRun]:
     """Return the runs at and below a folder, the newest first."""
-    rows = [read_run(run) for run in find(folder)]
+    rows = [read_run(run) for run in run_folders(folder)]
     return sorted(rows, key=lambda run: run.columns["when"] or 0, reverse=True)
 
 

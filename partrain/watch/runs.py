@@ -7,10 +7,10 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from partrain.checkpoint.runs import runs_below
 from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
 from partrain.record.file_names import EVENTS, STEP, WORKFLOW
+from partrain.record.run_folder import run_folders
 from partrain.watch.watched import WatchedRun, WatchedStep
 
 DEPTH = 3
@@ -25,7 +25,7 @@ def root_of(path: str) -> Path:
     """Return the folder to watch: `latest` is the newest run in `runs/`. Raises InputMissing."""
     folder = Path(path)
     if path == "latest" and not folder.exists():
-        folders = runs_below(Path("runs"))
+        folders = list(run_folders(Path("runs"))) if Path("runs").is_dir() else []
         if not folders:
             raise InputMissing("runs/ holds no run yet; train one: partrain run JOB.toml")
         return max(folders, key=lambda run: (run / EVENTS).stat().st_mtime_ns)

@@ -40,6 +40,7 @@ def test_a_run_that_ended_before_it_named_its_first_file(tmp_path: Path) -> None
     make_run(tmp_path / "runs/a/1", 20)
     rounds = tmp_path / "runs/b/1/checkpoints"
     rounds.mkdir(parents=True)
+    (rounds.parent / "events.jsonl").touch()
     for number in 40, 999_999, 1_000_000:
         (rounds / f"round-{number:06d}.h5").touch()
     newest = rounds / "round-1000000.h5"

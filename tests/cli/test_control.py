@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from support.runs import Command, events, eventually, newest, partrain, sabotage, summary, write_job
 
-from partrain.checkpoint.runs import runs_below
 from partrain.errors import CannotCreate
 from partrain.launch import run_folder
 from partrain.launch.control import NotTraining, ask_to_commit, ask_to_stop
 from partrain.launch.run_folder import locked
-from partrain.record.run_folder import RunFolder
+from partrain.record.run_folder import RunFolder, run_folders
 
 SLOW = ('transport={kind="simulated"}', "stop={rounds=1000000}", 'checkpoint={commit="coalesce"}')
 
@@ -119,5 +118,9 @@ def test_runs_below_a_folder(tmp_path: Path) -> None:
     for name in "runs/a/1", "runs/a/2", "runs/b/study/3":
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "events.jsonl").touch()
-    assert [str(run.relative_to(tmp_path)) for run in runs_below(tmp_path / "runs")] == ["runs/a/1", "runs/a/2", "runs/b/study/3"]
-    assert runs_below(tmp_path / "runs/a/1") == [tmp_path / "runs/a/1"]
+    assert [str(run.relative_to(tmp_path)) for run in run_folders(tmp_path / "runs")] == [
+        "runs/a/1",
+        "runs/a/2",
+        "runs/b/study/3",
+    ]
+    assert list(run_folders(tmp_path / "runs/a/1")) == [tmp_path / "runs/a/1"]
