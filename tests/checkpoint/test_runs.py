@@ -16,6 +16,7 @@ from partrain.record.run_folder import RunFolder
 
 def make_run(folder: Path, age: int) -> Path:
     folder.mkdir(parents=True)
+    (folder / "events.jsonl").touch()
     (folder / "checkpoint.h5").touch()
     os.utime(folder / "checkpoint.h5", (1_700_000_000 - age, 1_700_000_000 - age))
     return folder
