@@ -1,11 +1,9 @@
-"""Items of a script for a trained network, as a file: the readers of the command line then treat both alike."""
+"""Items of a script for a trained network."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,18 @@ import numpy as np
 
 from partrain.api import objects
 from partrain.byte_layout import LENGTHS, input_names
+from partrain.data.arrays.files import in_memory
 from partrain.data.python.convert import to_array
-from partrain.data.python.frames import NAME, Frames, is_frame
+from partrain.data.python.frames import is_frame, to_polars
 from partrain.data.python.load import needs_names
 from partrain.data.python.several import Ragged, unequal
+from partrain.data.tables.files import FrameTable
 from partrain.data.user.packed import PackedItems
-from partrain.errors import BadJob, Failure, InputMissing
+from partrain.errors import BadJob, InputMissing
 from partrain.inference.codec import Codec
+from partrain.inference.inputs.parts import of_parts
+from partrain.inference.inputs.read import read
+from partrain.inference.inputs.sample import Sample, of_array, of_table, with_targets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,40 +30,33 @@ if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
 
 
-@contextmanager
-def as_file(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Iterator[Path]:
-    """Write items to a private temporary file, which the readers of the command line take; a path stays as it is.
+_X = Path("X")
+"""Name of the items in messages."""
 
-    Messages name `X` instead of the file.
-    """
-    codec = Codec(network.codec)
+
+def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Sample:
+    """Return items of a script, or of the file at a path, as the network takes them; if `labeled` with their targets."""
     if isinstance(items, str | os.PathLike):
         if targets is not None:
             raise BadJob(f"evaluate: {items} holds inputs and targets: leave y out")
-        yield Path(items)
-        return
+        return read(network, Path(items), labeled=labeled)
     if _is_dataset(items):
         items, targets = _from_dataset(network, items, targets)
-    if labeled and targets is None and network.kind.targets and not (is_frame(items) and codec.is_table):
+    codec = Codec(network.codec)
+    wanted, from_frame = labeled and bool(network.kind.targets), is_frame(items) and codec.is_table
+    if wanted and targets is None and not from_frame:
         raise BadJob("evaluate: X has no targets: give y, too")
-    if is_frame(items) and codec.is_table:
-        if targets is not None:
-            items = objects.with_target(items, targets, codec.targets[0])
-        folder: Any = Frames(items)
-        context: Any = nullcontext(str(folder.path))
+    answers = _answers(network, targets) if labeled and targets is not None and not from_frame else None
+    if from_frame:
+        items = items if targets is None else objects.with_target(items, targets, codec.targets[0])
+        sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, way=""), labeled=wanted)
+    elif network.record.parts:
+        arrays = _several_arrays(network, items) | ({} if answers is None else {"targets": answers})
+        held = {name: in_memory(array, f"X: array `{name}`", _X) for name, array in arrays.items()}
+        sample, answers = of_parts(network, held, _X)
     else:
-        context = tempfile.TemporaryDirectory(prefix="partrain-")
-    with context as name:
-        path = Path(name) / NAME
-        if not path.exists():
-            path = Path(name) / "X.npz"
-            np.savez(path, allow_pickle=False, **_arrays(network, items, targets, labeled=labeled))
-        try:
-            yield path
-        except Failure as failure:
-            failure.message = failure.message.replace(str(path), "X")
-            failure.args = (failure.message,)
-            raise
+        sample = of_array(network, to_array(items, "X"), _X)
+    return with_targets(network, sample, answers, _X) if labeled else sample
 
 
 def _is_dataset(items: Any) -> bool:
@@ -86,18 +82,12 @@ def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[An
     return inputs if packed.names else columns[0], answers if unequal(answers) else np.stack(answers)
 
 
-def _arrays(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an NPZ file. Class labels of other kinds than 0, 1, ... are written as texts."""
-    arrays = _several_arrays(network, items) if network.record.parts else {"inputs": to_array(items, "X")}
-    if labeled and targets is not None:
-        answers = Ragged.of(targets, "y").values if unequal(targets) else to_array(targets, "y")
-        if network.kind.one_class and Codec(network.codec).classes and (needs_names(answers) or answers.dtype.kind in "iu"):
-            answers = answers.astype(str)
-        arrays["targets"] = answers
-    for name, array in arrays.items():
-        if array.dtype.kind == "O":
-            raise InputMissing(f"{'y' if name == 'targets' else 'X'}: holds objects, not numbers or words")
-    return arrays
+def _answers(network: TrainedNetwork, targets: Any) -> NDArray[Any]:
+    """Return targets as an array. Class labels of other kinds than 0, 1, ... become texts."""
+    answers = Ragged.of(targets, "y").values if unequal(targets) else to_array(targets, "y")
+    if network.kind.one_class and Codec(network.codec).classes and (needs_names(answers) or answers.dtype.kind in "iu"):
+        return answers.astype(str)
+    return answers
 
 
 def _several_arrays(network: TrainedNetwork, items: Any) -> dict[str, NDArray[Any]]:

@@ -14,7 +14,7 @@ from partrain.api.arguments import check_keys
 from partrain.config.python_objects import ABOUT, ARRAYS, FRAME, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
 from partrain.data.python.convert import is_boolean, to_array
-from partrain.data.python.frames import Frames, add_column, is_frame, is_series
+from partrain.data.python.frames import NAME, TEST_NAME, Frames, add_column, is_frame, is_series
 from partrain.data.python.several import Ragged, inputs_of, unequal
 from partrain.errors import BadJob
 from partrain.tasks.kinds import KINDS
@@ -238,8 +238,8 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
 
 
 def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
-    tested = {} if test is None else {"test_path": "test DataFrame"}
-    return {"name": FRAME, "path": "DataFrame", **tested, **keys}, Frames(data, test), len(data), b""
+    tested = {} if test is None else {"test_path": TEST_NAME}
+    return {"name": FRAME, "path": NAME, **tested, **keys}, Frames(data, test), len(data), b""
 
 
 def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:

@@ -15,7 +15,7 @@ import torch
 
 from partrain import checkpoint
 from partrain.api import objects, session
-from partrain.api.items import as_file
+from partrain.api.items import sample_of
 from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
@@ -114,9 +114,7 @@ class Trained:
             return dict(found.get("test") or next(iter(found.values())))
         if split is not None:
             raise BadJob("evaluate: X are items, and `split` names others: give one of the two")
-        with as_file(self.network, X, y, labeled=True) as path:
-            results, _ = judging.evaluate_file(self.network, path, None)
-            return dict(results[str(path)])
+        return judging.evaluate_sample(self.network, sample_of(self.network, X, y, labeled=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the network's answers (n, ...): classes, numbers in the target's units, or reconstruction errors.
@@ -264,13 +262,11 @@ class Trained:
             return networks.load_network(self._loaded, self._content)
 
     def _answers(self, items: Any, *, probabilities: bool = False) -> dict[str, Any]:
-        from partrain.inference.inputs.read import read
         from partrain.inference.predict import predict
 
         if self.network.kind.targets == "tokens":
             raise BadJob("predict: a language network continues a text: partrain predict RUN --prompt TEXT")
-        with as_file(self.network, items) as path:
-            return predict(self.network, read(self.network, path), probabilities=probabilities).columns
+        return predict(self.network, sample_of(self.network, items), probabilities=probabilities).columns
 
 
 def load(

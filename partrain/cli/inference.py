@@ -100,8 +100,12 @@ def evaluate(
     if source is None:
         results = judging.evaluate(network, content, split)
     else:
-        results, skipped = judging.evaluate_file(network, source, targets, skip_bad=skip_bad)
-        left_out = _report_skipped(skipped)
+        from partrain.inference.inputs.kinds import STDIN
+        from partrain.inference.inputs.read import read
+
+        sample = read(network, source, targets, labeled=True, skip_bad=skip_bad)
+        results = {STDIN if str(source) == "-" else str(source): judging.evaluate_sample(network, sample)}
+        left_out = _report_skipped(sample.skipped)
     _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json=as_json)
 
 

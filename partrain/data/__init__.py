@@ -89,7 +89,7 @@ DATASETS = {
 
 IN_MEMORY = {
     ARRAYS: DatasetKind("partrain.data.python.section:PythonArrays", "partrain.data.python.load", "partrain.data.python.load"),
-    FRAME: DatasetKind("partrain.data.python.section:PythonTable", "partrain.data.python.load", "partrain.data.python.load"),
+    FRAME: DatasetKind("partrain.data.python.section:PythonTable", "partrain.data.tables.schema", "partrain.data.tables.load"),
 }
 """The kinds of data sets of a Python script. Job files cannot use them."""
 

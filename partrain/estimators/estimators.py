@@ -18,7 +18,7 @@ from partrain.api import objects, session
 from partrain.api.training import train_given
 from partrain.errors import BadJob
 from partrain.inference.codec import Codec
-from partrain.inference.inputs.read import Sample
+from partrain.inference.inputs.sample import Sample
 from partrain.inference.predict import predict
 from partrain.job.python_job import as_data
 from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, Kind

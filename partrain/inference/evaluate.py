@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
-from partrain.inference.inputs.kinds import STDIN
-from partrain.inference.inputs.read import read
 from partrain.inference.network import Split, TrainedNetwork, blame_user_code, evaluate_items, items_by_split, load_dataset
 from partrain.record.round_record import without_nan
 from partrain.tasks.measures import OfNumbers
@@ -18,6 +14,7 @@ from partrain.training.batches import Samples
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
+    from partrain.inference.inputs.sample import Sample
 
 WIDEST_CONFUSION = 20
 """Largest number of classes for which the whole confusion matrix is shown."""
@@ -40,22 +37,10 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
     return {name: scores(network, items) for name, items in found.items() if name in names}
 
 
-def evaluate_file(
-    network: TrainedNetwork, path: Path, targets: Path | None, *, skip_bad: bool = False
-) -> tuple[dict[str, Any], Sequence[str]]:
-    """Evaluate on the items of a file; returns the fault of each row that was left out, too.
-
-    Args:
-        network: The network.
-        path: The file; `-` is the standard input.
-        targets: A file of their targets, if `path` does not contain them.
-        skip_bad: Leave out rows of a table that cannot be read.
-    """
-    sample = read(network, path, targets, labeled=True, skip_bad=skip_bad)
+def evaluate_sample(network: TrainedNetwork, sample: Sample) -> dict[str, Any]:
+    """Evaluate on items that have targets."""
     assert sample.targets is not None
-    name = STDIN if str(path) == "-" else str(path)
-    items = network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest)
-    return {name: scores(network, items)}, sample.skipped
+    return scores(network, network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest))
 
 
 def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from partrain.training.evaluate import CHUNK_NUMBERS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.inference.inputs.read import Sample
+    from partrain.inference.inputs.sample import Sample
 
 Columns = dict[str, "NDArray[Any] | list[Any]"]
 """Columns by name, each (n,) or (n, k)."""

@@ -26,7 +26,7 @@ from partrain.data.tables.differences import difference, integrate
 from partrain.data.tables.load import schema_of
 from partrain.errors import CannotCreate
 from partrain.inference.codec import Codec
-from partrain.inference.inputs.read import Sample
+from partrain.inference.inputs.sample import Sample
 from partrain.inference.predict import predict
 from partrain.preprocess.column import double
 from partrain.preprocess.table import TableSchema

@@ -118,14 +118,6 @@ def test_faults_of_a_dataframe_name_it_and_no_file(tmp_path: Any) -> None:
         load(PythonTable.model_validate(made.tables["dataset"]), tmp_path)
 
 
-def test_the_file_of_a_dataframe_is_private_and_goes_with_it() -> None:
-    made = given(dataset={"data": FRAME, "target": "c"})
-    folder = made.objects.data.path
-    assert (folder.stat().st_mode & 0o777, folder.is_dir()) == (0o700, True)
-    del made
-    assert not folder.exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

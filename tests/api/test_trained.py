@@ -148,6 +148,10 @@ def test_a_regression_answers_in_units_with_a_frame(tmp_path: Path) -> None:
     assert abs(trained.predict(frame) - frame.price).mean() < 20
     assert trained.predict(frame.drop(columns=["price"])).shape == (240,)
     assert trained.evaluate(frame)["r2"] > 0.6
+    with pytest.raises(partrain.Failure, match=r"^X: no column `b`, which `inputs` asks for"):
+        trained.predict(frame.drop(columns="b"))
+    with pytest.raises(partrain.Failure, match=r"^X: row 1: column `b`: no value; fill it in$"):
+        trained.predict(frame.assign(b=np.nan))
     assert trained.evaluate(frame.drop(columns=["price"]), frame.price) == trained.evaluate(frame)
 
 

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from partrain.data import Dataset
 from partrain.inference.evaluate import evaluate
-from partrain.inference.inputs.read import Sample, read
+from partrain.inference.inputs.read import read
+from partrain.inference.inputs.sample import Sample
 from partrain.inference.network import TrainedNetwork, load_dataset, load_network, split_items
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from partrain.byte_layout import InputPart
 from partrain.config.problems import did_you_mean
 from partrain.data.arrays.elsewhere import missing_data, outside
-from partrain.data.base import require_memory
+from partrain.data.base import first_bad, require_memory
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _BLOCK_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class ArraySource:
-    """An array in a file."""
+    """An array in a file, or in memory."""
 
     where: str
     """File and name of the array, for messages."""
@@ -59,6 +59,8 @@ class ArraySource:
     """The inputs of an item, if there are several, or their lengths differ: the array has a row of bytes for each item."""
     tokens: frozenset[str] = frozenset()
     """Names of the parts that are tokens."""
+    from_memory: bool = False
+    """The numbers are in memory already: a copy of them fits, too."""
 
     @property
     def kind(self) -> str:
@@ -73,7 +75,8 @@ class ArraySource:
         """Read all numbers into a new array of this type. InputMissing if they do not fit into free memory."""
         import numpy as np
 
-        require_memory(prod(self.shape) * np.dtype(dtype).itemsize, self.where)
+        if not self.from_memory:
+            require_memory(prod(self.shape) * np.dtype(dtype).itemsize, self.where)
         numbers = np.empty(self.shape, dtype)
         self.read(numbers)
         return numbers
@@ -89,6 +92,18 @@ class ArraySource:
         codes = self.whole(np.int64)  # which fills `texts`
         words: NDArray[Any] = np.array(list(self.texts))[codes]
         return words
+
+
+def in_memory(array: NDArray[Any], where: str, path: Path) -> ArraySource:
+    """Describe an array in memory as one of a file. `where` and `path` are for messages."""
+    texts = _texts(array.dtype.str)
+
+    def read(target: NDArray[Any]) -> None:
+        _convert_array(array, target, where, texts)
+
+    unsupported = "" if array.dtype.kind in "iufUS" else f"objects ({array.dtype})"
+    form = array.dtype.str, array.shape
+    return ArraySource(where, path, *form, None, read, unsupported=unsupported, texts=texts, from_memory=True)
 
 
 def npy(path: Path) -> ArraySource:
@@ -299,7 +314,8 @@ def _convert_blocks(
             with np.errstate(over="raise"):
                 rows[...] = part.reshape(rows.shape)
         except FloatingPointError:
-            raise InputMissing(f"{where}: holds a number that {target.dtype} cannot") from None
+            item, at = first_bad(np.abs(part) > np.finfo(target.dtype).max)
+            raise InputMissing(f"{where}: item {first + item} holds a number that {target.dtype} cannot{at}") from None
 
 
 @contextmanager

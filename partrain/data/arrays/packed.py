@@ -67,6 +67,7 @@ def named_inputs(held: Mapping[str, ArraySource], names: list[str], path: Path, 
         read,
         parts=parts,
         tokens=frozenset(tokens),
+        from_memory=sources[0].from_memory,
     )
 
 
@@ -97,9 +98,8 @@ def padded(values: ArraySource, offsets: ArraySource, *, tokens: bool, longest: 
         if tokens and int(part_view(rows, parts[0]).min()) < 0:
             raise InputMissing(f"{values.where}: holds a negative number; tokens are 0 or more")
 
-    return ArraySource(
-        values.where, values.path, "|u1", (len(starts) - 1, width), None, read, parts=parts, tokens=frozenset([""] * tokens)
-    )
+    shape, names, from_memory = (len(starts) - 1, width), frozenset([""] * tokens), values.from_memory
+    return ArraySource(values.where, values.path, "|u1", shape, None, read, parts=parts, tokens=names, from_memory=from_memory)
 
 
 def padded_targets(values: ArraySource, offsets: ArraySource, inputs: ArraySource) -> ArraySource:

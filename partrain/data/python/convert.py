@@ -33,6 +33,8 @@ def to_array(value: Any, where: str) -> NDArray[Any]:
         words = [isinstance(one, str) for one in array.flat]
         with suppress(ValueError, TypeError):
             array = array.astype(str) if all(words) else array.astype(np.float64) if not any(words) else array
+    if array.dtype.kind == "O" and array.size:
+        raise InputMissing(f"{where}: holds objects, not numbers or words")
     return array.astype(np.int8) if array.dtype.kind == "b" else array
 
 

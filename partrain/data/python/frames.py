@@ -1,15 +1,12 @@
-"""DataFrames of pandas and polars. They become Parquet files in a private temporary folder, so that the code of tables reads them."""
+"""DataFrames of pandas and polars, as the tables that a job reads."""
 
 from __future__ import annotations
 
-import shutil
-import weakref
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.config.python_objects import absent, current
 from partrain.data.base import repeated
 from partrain.errors import InputMissing
 
@@ -18,7 +15,8 @@ if TYPE_CHECKING:
 
 _CELLS = ("str", "int", "float", "bool", "datetime", "date", "time", "Timestamp")
 """Types of cells in columns of objects."""
-NAME, TEST_NAME = "DataFrame.parquet", "test DataFrame.parquet"
+NAME, TEST_NAME = "DataFrame", "test DataFrame"
+"""Names of a data set's DataFrames, as paths of its table and in messages."""
 
 
 def is_frame(value: Any) -> bool:
@@ -32,16 +30,17 @@ def is_series(value: Any) -> bool:
 
 
 class Frames:
-    """The DataFrames of a data set as files."""
+    """The DataFrames of a data set, by name."""
 
     def __init__(self, frame: Any, test: Any = None) -> None:
-        self.path = Path(mkdtemp(prefix="partrain-"))
-        """The folder, which only this user can read. It goes when the object does."""
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-        for name, one in ((NAME, frame), (TEST_NAME, test)):
-            if one is not None:
-                to_polars(one).write_parquet(self.path / name)
-        self.tested = test is not None
+        self.by_name = {NAME: to_polars(frame)} | ({} if test is None else {TEST_NAME: to_polars(test)})
+
+    @classmethod
+    def current(cls) -> Frames:
+        """Return those of the job that is being read or trained."""
+        if not isinstance(frames := current().data, cls):
+            raise absent("dataset")
+        return frames
 
 
 def to_polars(frame: Any) -> polars.DataFrame:
@@ -53,7 +52,7 @@ def to_polars(frame: Any) -> polars.DataFrame:
     if isinstance(frame, polars.LazyFrame):
         return frame.collect()
     if isinstance(frame, polars.DataFrame):
-        return frame
+        return frame.clone()  # cheap, and what the caller changes in place later is not seen
     names = [str(name) for name in frame.columns]
     if (twice := repeated(names)) is not None:
         raise InputMissing(f"DataFrame: two columns have the name `{twice}`")

@@ -1,9 +1,8 @@
-"""Load arrays and DataFrames that a Python script gave: see `partrain.config.python_objects`."""
+"""Load arrays that a Python script gave: see `partrain.config.python_objects`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,67 +11,30 @@ import numpy as np
 
 from partrain.config.python_objects import absent, current
 from partrain.data.arrays.classes import select_classes
-from partrain.data.arrays.files import ArraySource
+from partrain.data.arrays.files import ArraySource, in_memory
 from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.load import load_arrays
 from partrain.data.arrays.packed import longest, named_inputs, padded, padded_targets
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongContent, WrongSetting
-from partrain.data.python.frames import NAME, TEST_NAME, Frames
-from partrain.data.python.section import PythonArrays, PythonTable
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongSetting
+from partrain.data.python.section import PythonArrays
 from partrain.data.python.several import Ragged, Several
-from partrain.data.tables import load as tables
-from partrain.data.tables import schema
-from partrain.data.tables.labels import encode_labels
-from partrain.errors import Failure, InputMissing
+from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TEXT = "<U1"
 MANY = 20
 """Number of classes that is plausible among few items, too."""
 
 
-def read_spec(section: PythonArrays | PythonTable, folder: Path) -> DatasetSpec:
-    """Read the shapes of arrays, or the rows of a DataFrame; see `data.read_spec`."""
-    if isinstance(section, PythonTable):
-        with _as_files(section) as filed:
-            return schema.read_spec(filed, folder)
+def read_spec(section: PythonArrays, folder: Path) -> DatasetSpec:
+    """Read the shapes of arrays; see `data.read_spec`."""
     return spec_of(section, _sources(section))
 
 
-def load(section: PythonArrays | PythonTable, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-    """Copy the arrays into the buffer, or read the rows of a DataFrame; see `data.load`."""
-    if isinstance(section, PythonTable):
-        with _as_files(section) as filed:
-            return tables.load(filed, folder, allocate, training)
+def load(section: PythonArrays, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Copy the arrays into the buffer; see `data.load`."""
     return load_arrays(section, _sources(section), allocate, training)
-
-
-@contextmanager
-def _as_files(section: PythonTable) -> Iterator[PythonTable]:
-    """Yield the section with the paths of the DataFrames' files. Messages name the DataFrame instead."""
-    frames = current().data
-    if not isinstance(frames, Frames):
-        raise absent("dataset")
-    paths = {"path": str(frames.path / NAME)} | ({"test_path": str(frames.path / TEST_NAME)} if frames.tested else {})
-    try:
-        yield section.model_copy(update=paths)
-    except Failure as failure:
-        raise _renamed(failure, f"{frames.path}/") from None
-
-
-def _renamed(failure: Failure, folder: str) -> Failure:
-    """Replace the temporary files in a message by the names of the objects."""
-
-    def shown(text: str) -> str:
-        return text.replace(folder, "").replace(TEST_NAME, "test DataFrame").replace(NAME, "DataFrame")
-
-    failure.message = shown(failure.message)
-    failure.args = (failure.message,)
-    if isinstance(failure, WrongContent):
-        failure.faults = tuple((keys, shown(text)) for keys, text in failure.faults)
-    return failure
 
 
 def _sources(section: PythonArrays) -> dict[str, ArraySource]:
@@ -137,19 +99,4 @@ def needs_names(targets: NDArray[Any]) -> bool:
 
 
 def _source(role: str, array: NDArray[Any], *, named: bool) -> ArraySource:
-    where = f"`{role}`"
-    if role.endswith("targets") and named:
-        texts: dict[str, int] = {}
-        words = array.astype(str)
-
-        def read_words(target: NDArray[Any]) -> None:
-            target[...] = encode_labels(words, texts, where, 0).reshape(target.shape)
-
-        return ArraySource(where, Path(role), TEXT, array.shape, None, read_words, texts=texts)
-
-    def read(target: NDArray[Any]) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller reports numbers beyond float32
-            target[...] = array.reshape(target.shape)
-
-    unsupported = "" if array.dtype.kind in "iuf" else "texts" if array.dtype.kind in "US" else f"objects ({array.dtype})"
-    return ArraySource(where, Path(role), array.dtype.str.replace("=", "<"), array.shape, None, read, unsupported=unsupported)
+    return in_memory(array.astype(str) if named and role.endswith("targets") else array, f"`{role}`", Path(role))

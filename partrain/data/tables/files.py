@@ -242,16 +242,18 @@ class ParquetFile(TableFile):
         return f"{self.path}: row {number}"
 
     def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
-        with self._named() as polars:
-            frame = polars.read_parquet(self.path, columns=list(names), use_statistics=False)
         first = 1
-        for part in frame.iter_slices(ROWS):
+        for part in self._frame(names).iter_slices(ROWS):
             yield RowBlock(range(first, first + part.height), {name: part.get_column(name).to_list() for name in names})
             first += part.height
 
     def _header(self) -> list[str]:
         with self._named() as polars:
             return list(polars.read_parquet_schema(self.path))
+
+    def _frame(self, names: Sequence[str]) -> Any:
+        with self._named() as polars:
+            return polars.read_parquet(self.path, columns=list(names), use_statistics=False)
 
     @contextmanager
     def _named(self) -> Iterator[Any]:
@@ -263,6 +265,20 @@ class ParquetFile(TableFile):
             ) from None
         with reading(self.path, "damaged, or no Parquet file", polars.exceptions.PolarsError):
             yield polars
+
+
+class FrameTable(ParquetFile):
+    """A DataFrame of polars in memory, with a name for messages. Its rows are those of the Parquet file that would hold it."""
+
+    def __init__(self, frame: Any, name: str, way: str = SET) -> None:
+        self._whole = frame
+        super().__init__(Path(name), way)
+
+    def _header(self) -> list[str]:
+        return list(self._whole.columns)
+
+    def _frame(self, names: Sequence[str]) -> Any:
+        return self._whole.select(names)
 
 
 PARQUET = (".parquet", ".pq")

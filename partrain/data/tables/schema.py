@@ -7,15 +7,17 @@ the first fault of each column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from partrain.data.base import DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
-from partrain.data.tables.files import UNNAMED, CsvFile, ParquetFile, TableFile
+from partrain.data.python.section import PythonTable
+from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile
 from partrain.data.tables.sections import Csv, Tabular
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
@@ -36,6 +38,9 @@ from partrain.preprocess.cells import (
 from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
 from partrain.tasks import Kind
 from partrain.tasks.kinds import CLASSIFICATION, REGRESSION
+
+if TYPE_CHECKING:
+    from partrain.data.python.frames import Frames
 
 _KEYS = [kind.key for kind in KINDS]
 """Keys of a section that name columns of a kind."""
@@ -90,17 +95,26 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
 
 def open_table(section: Tabular, path: Path) -> TableFile:
     """Open a file as the settings of a section say."""
+    if isinstance(section, PythonTable):
+        return FrameTable(_frames().by_name[path.name], path.name)
     return CsvFile(path, section.separator, section.encoding) if isinstance(section, Csv) else ParquetFile(path)
 
 
+def _frames() -> Frames:
+    from partrain.data.python.frames import Frames  # numpy, which the tables of files need only later
+
+    return Frames.current()
+
+
 def scan(section: Tabular, folder: Path) -> TableStats:
-    """Read the rows once. The result is cached until a file changes."""
-    files = [MappedFile.of(local_path(path, folder)) for path in (section.path, section.test_path) if path]
-    return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, tuple(files))
+    """Read the rows once. The result is cached until a file changes, or for the same DataFrames."""
+    paths = (local_path(path, folder) for path in (section.path, section.test_path) if path)
+    content = (ref(_frames()),) if isinstance(section, PythonTable) else tuple(map(MappedFile.of, paths))
+    return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, content)
 
 
 @lru_cache(maxsize=32)
-def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile, ...]) -> TableStats:
+def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable, ...]) -> TableStats:
     section = kind.model_validate_json(text)
     paths = [local_path(path, folder) for path in (section.path, section.test_path) if path]
     table = open_table(section, paths[0])

@@ -1,4 +1,4 @@
-"""Items with several inputs, or of unequal length, from the arrays of an NPZ or HDF5 file."""
+"""Items with several inputs, or of unequal length, from arrays by name: those of an NPZ or HDF5 file, or in memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npz
 from partrain.data.arrays.packed import argument_name, longest, named_inputs, padded, padded_targets
 from partrain.data.arrays.sections import NamedArrays
 from partrain.errors import InputMissing
+from partrain.inference.inputs.sample import Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,28 +23,33 @@ if TYPE_CHECKING:
 SUFFIXES = {".npz": npz, ".h5": hdf5, ".hdf5": hdf5}
 
 
-def read_rows(network: TrainedNetwork, path: Path) -> tuple[torch.Tensor, NDArray[Any] | None]:
-    """Read items as rows (n, bytes) of the network's inputs, and their targets if the file has an array of them.
+def find_arrays(network: TrainedNetwork, path: Path) -> dict[str, ArraySource]:
+    """Find the arrays of a file, by name."""
+    if (kind := SUFFIXES.get(path.suffix.lower())) is None:
+        what = "of unequal length" if network.record.interface.unequal else f"of {len(network.record.parts)} inputs"
+        raise InputMissing(f"{path}: is no NPZ or HDF5 file (.npz, .h5), and items {what} come in these")
+    return kind(path)
+
+
+def of_parts(network: TrainedNetwork, held: dict[str, ArraySource], path: Path) -> tuple[Sample, NDArray[Any] | None]:
+    """Return items as rows (n, bytes) of the network's inputs, and their targets if there is an array of them.
 
     Several inputs have the names of the network's arguments, or `input_0`, `input_1`... where it takes them by position. Items of unequal length lie behind one another in `inputs`, and
     `offsets` (n + 1,) tells where each begins. The job's own names of arrays count, if it names them.
     """
-    parts, kind = network.record.parts, SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        what = "of unequal length" if network.record.interface.unequal else f"of {len(parts)} inputs"
-        raise InputMissing(f"{path}: is no NPZ or HDF5 file (.npz, .h5), and items {what} come in these")
-    held, section = kind(path), network.loaded.job.dataset
+    section = network.loaded.job.dataset
     known = section if isinstance(section, NamedArrays) else None
     named = known.targets if known and known.targets in held else "targets"
     answers = choose_array(held, named, path, "targets") if named in held else None
     rows_of = _unequal if network.record.interface.unequal else _several
     found, answers = rows_of(network, known, held, path, answers)
     rows = found.whole(np.uint8)
-    for part in parts:
+    for part in network.record.parts:
         if part.vocabulary is not None and int(part_view(rows, part).max()) >= part.vocabulary:
             which = f" of `{part.name}`" if part.name else ""
             raise InputMissing(f"{path}: tokens{which} must be whole numbers from 0 to {part.vocabulary - 1}")
-    return torch.from_numpy(rows), None if answers is None else answers.values()
+    sample = Sample(torch.from_numpy(rows), None, list(map(str, range(len(rows)))))
+    return sample, None if answers is None else answers.values()
 
 
 def _several(

@@ -1,0 +1,178 @@
+"""Items in memory, in the form the network was trained on: arrays, and the rows of a table. Files are read before: see `read`.
+
+Items that do not fit raise InputMissing (66), one line that names `path` and the position. Symbols: n items; shape of one item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from partrain.data.base import check_finite
+from partrain.data.tables.files import TableFile
+from partrain.data.tables.labels import encode_labels
+from partrain.errors import InputMissing
+from partrain.inference.codec import Codec
+from partrain.inference.inputs.series import read_windows
+from partrain.inference.inputs.tables import read_table
+from partrain.tasks.kinds import USER
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.inference.network import TrainedNetwork
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Items for the network."""
+
+    inputs: Tensor
+    """(n, *shape) as the network takes them."""
+    targets: Tensor | None
+    """(n,) labels, (n, k) numbers or (n, length) tokens; None unless requested."""
+    names: Sequence[str]
+    """The name of each item."""
+    columns: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Columns of the file that answers carry, (n,) cells each."""
+    newest: Tensor | None = None
+    """(n, number, targets): newest values of a series, if its codec needs them."""
+    following: Mapping[str, list[str]] = field(default_factory=dict)
+    """The time column of a series, and its stamps of the moments that are forecast."""
+    skipped: Sequence[str] = ()
+    """Fault of each row that was left out."""
+
+
+def of_table(
+    network: TrainedNetwork, table: TableFile, *, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
+) -> tuple[Sample, NDArray[Any] | None]:
+    """Return the rows of a table or the windows of a series as items, and if `labeled` their targets.
+
+    `carry` and `skip_bad`: see `read_table`.
+    """
+    codec = Codec(network.codec)
+    more: dict[str, Any] = {}
+    if codec.is_series:
+        windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
+        if windows.newest is not None:
+            more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
+        if windows.following:
+            more["following"] = {codec.stored["time"]: windows.following}
+        return of_inputs(network, windows.inputs, table.path, **more), windows.targets
+    items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad)
+    more = {"columns": items.columns, "skipped": items.skipped}
+    return of_inputs(network, items.inputs, table.path, list(map(str, items.rows)), **more), items.targets
+
+
+def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
+    """Return raw numbers (n, *shape) as items, converted as in training: bytes are scaled to [0, 1], numbers standardized."""
+    codec = Codec(network.codec)
+    if codec.lags:
+        raise InputMissing(
+            f"{path}: this network forecasts differences of a series: give the series as a table, with its columns"
+        )
+    raw = _shaped(network, raw, path)
+    if raw.dtype.kind not in "fiub":
+        raise InputMissing(f"{path}: holds {raw.dtype}, not numbers")
+    if network.record.vocabulary is None:
+        if raw.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are never scaled
+            raw = raw.astype(np.float32) * np.float32(1 / 255)
+        raw = codec.standardize(raw)
+    return of_inputs(network, raw, path)
+
+
+def of_inputs(network: TrainedNetwork, inputs: NDArray[Any], path: Path, names: Sequence[str] = (), **more: Any) -> Sample:
+    """Return converted inputs as items of the shape and type that the network takes. `more`: other attributes of the sample."""
+    fitted = torch.from_numpy(_fitted(network, _shaped(network, inputs, path), path))
+    return Sample(fitted, None, names or list(map(str, range(len(fitted)))), **more)
+
+
+def with_targets(network: TrainedNetwork, sample: Sample, answers: NDArray[Any] | None, path: Path) -> Sample:
+    """Return items with their targets, in the form that the task compares answers with."""
+    return replace(sample, targets=_targets(network, answers, sample.inputs, path))
+
+
+def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Reshape inputs to the shape that the network takes; axes of length 1 may differ."""
+    shape = tuple(network.record.input)
+    bare = tuple(size for size in shape if size != 1)
+    if inputs.shape == shape or (inputs.ndim == len(bare) and inputs.shape == bare):
+        inputs = inputs[np.newaxis]
+    if not len(inputs.shape) or tuple(size for size in inputs.shape[1:] if size != 1) != bare:
+        raise InputMissing(f"{path}: holds items of shape {inputs.shape[1:]}, the network takes {shape}")
+    if not len(inputs):
+        raise InputMissing(f"{path}: holds no items")
+    return np.ascontiguousarray(inputs).reshape(len(inputs), *shape)
+
+
+def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Convert inputs to the type of number that the network takes."""
+    vocabulary = network.record.vocabulary
+    if vocabulary is not None:
+        if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= vocabulary:
+            raise InputMissing(f"{path}: tokens must be whole numbers from 0 to {vocabulary - 1}")
+        return inputs.astype(np.int64)
+    with np.errstate(over="ignore"):
+        inputs = inputs.astype({torch.float64: np.float64}.get(network.dtype, np.float32))
+    check_finite(inputs, str(path))
+    return inputs
+
+
+def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Convert names of classes to labels (n,)."""
+    known: dict[str, int] = {}
+    numbers = encode_labels(names.reshape(-1), known, f"{path}: targets", 0)
+    classes = Codec(network.codec).classes or []
+    labels = {name: label for label, name in enumerate(classes)}
+    found: NDArray[Any] = np.array([labels.get(name, -1) for name in known])[numbers]
+    if (found < 0).any():
+        item = int(found.argmin())
+        raise InputMissing(
+            f"{path}: targets: item {item}: the class `{list(known)[numbers[item]][:60]}` is not one that was trained on"
+        )
+    return found
+
+
+def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
+    """Convert targets to the form that the task compares answers with."""
+    kind, facts = network.kind, network.record
+    if not kind.targets:
+        return torch.zeros(len(inputs), 1)
+    if answers is None:
+        raise InputMissing(f"{path}: contains no targets; put an array `targets` into an NPZ file, or give --targets FILE")
+    if answers.ndim == 0 or len(answers) != len(inputs):
+        raise InputMissing(f"{path}: {len(answers) if answers.ndim else 1} targets for {len(inputs)} items")
+    if kind.targets == "tokens" and facts.parts:
+        if len(answers) and answers.max() >= facts.outputs:
+            raise InputMissing(f"{path}: targets must be whole numbers from 0 to {facts.outputs - 1}")
+        return torch.from_numpy(answers.astype(np.int64))
+    if kind.targets in ("labels", "tokens"):
+        if answers.size != (len(inputs) if kind.one_class else inputs.numel()):
+            wanted = "one label" if kind.one_class else f"{inputs[0].numel()} tokens"
+            raise InputMissing(f"{path}: targets are {answers.shape}, expected {wanted} for each of {len(inputs)} items")
+        limit = facts.outputs
+        if answers.dtype.kind in "US" and kind.one_class:
+            answers = _labels(network, answers, path)
+        elif answers.dtype.kind in "iu" and kind.one_class and Codec(network.codec).renumbered:
+            answers = _labels(network, answers.astype(str), path)
+        if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
+            raise InputMissing(f"{path}: targets must be whole numbers from 0 to {limit - 1}")
+        return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind.targets == "tokens" else ())))
+    if kind.targets == "label maps":
+        if answers.dtype.kind not in "iu" or answers.shape != (len(inputs), *inputs.shape[-2:]):
+            maps = "label maps of whole numbers, one for each pixel"
+            raise InputMissing(f"{path}: targets are {answers.dtype} {answers.shape}; expected {maps}")
+        return torch.from_numpy(answers.astype(np.int64))
+    if answers.dtype.kind not in "fiub":
+        raise InputMissing(f"{path}: targets are {answers.dtype}; expected numbers")
+    numbers = np.asarray(answers, np.float64).reshape(len(answers), -1)
+    check_finite(numbers, str(path))
+    if numbers.shape[1] != facts.outputs and kind is not USER:
+        raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
+    return torch.from_numpy(Codec(network.codec).standardize_targets(numbers)).to(network.dtype)
