@@ -60,7 +60,7 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
 
 
 def _is_dataset(items: Any) -> bool:
-    """Tell if a value gives items by number, or one after the other: a torch Dataset, say."""
+    """Return whether a value gives items by number, or one after the other: a torch Dataset, say."""
     if is_frame(items) or isinstance(items, Mapping | list | tuple) or hasattr(items, "__array__") or hasattr(items, "to_numpy"):
         return False
     return hasattr(items, "__getitem__") or hasattr(items, "__iter__")
@@ -76,8 +76,8 @@ def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[An
         return arrays["inputs"], arrays["targets"]
     packed = PackedItems(items, f"`{name}`", held=True)
     read = list(packed.items())
-    answers = [one.target for one in read]
-    columns = [[one.inputs[position] for one in read] for position in range(len(packed.inputs))]
+    answers = [item.target for item in read]
+    columns = [[item.inputs[position] for item in read] for position in range(len(packed.inputs))]
     inputs: Any = dict(zip(packed.names, columns, strict=True)) if packed.names and packed.names[0] else tuple(columns)
     return inputs if packed.names else columns[0], answers if unequal(answers) else np.stack(answers)
 
@@ -91,7 +91,7 @@ def _answers(network: TrainedNetwork, targets: Any) -> NDArray[Any]:
 
 
 def _several_arrays(network: TrainedNetwork, items: Any) -> dict[str, NDArray[Any]]:
-    """Return several inputs by name, or sequences of unequal length one behind the other."""
+    """Return several inputs by name, or sequences of unequal length one after the other."""
     parts = network.record.parts
     names = input_names([part.name for part in parts])
     if network.record.interface.unequal:
@@ -99,22 +99,22 @@ def _several_arrays(network: TrainedNetwork, items: Any) -> dict[str, NDArray[An
         return {"inputs": ragged.values, "offsets": ragged.offsets}
     shapes = dict(zip(names, (part.shape for part in parts), strict=True))
     counted = [name for name in names if f"{name}_{LENGTHS}" in names]
-    wanted = [name for name in names if name not in [f"{one}_{LENGTHS}" for one in counted]]
+    wanted = [name for name in names if name not in [f"{counted_name}_{LENGTHS}" for counted_name in counted]]
     if isinstance(items, Mapping):
-        given = dict(items)
+        named = dict(items)
     elif isinstance(items, list | tuple) and len(items) == len(wanted):
-        given = dict(zip(wanted, items, strict=True))
+        named = dict(zip(wanted, items, strict=True))
     else:
         raise InputMissing(
             f"X: the network takes several inputs: give a dict of {', '.join(wanted)}, or a tuple of them in this order"
         )
-    if lacking := [name for name in wanted if name not in given]:
+    if lacking := [name for name in wanted if name not in named]:
         raise InputMissing(f"X: no input `{lacking[0]}`; the network takes {', '.join(wanted)}")
     arrays = {}
     for name in wanted:
         if name in counted:
-            ragged = Ragged.of(list(given[name]), f"X: `{name}`")
+            ragged = Ragged.of(list(named[name]), f"X: `{name}`")
             arrays[name], arrays[f"{name}_{LENGTHS}"] = ragged.padded(shapes[name][0], f"X: `{name}`")
         else:
-            arrays[name] = to_array(given[name], f"X: `{name}`")
+            arrays[name] = to_array(named[name], f"X: `{name}`")
     return arrays

@@ -67,7 +67,7 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
 
 
 def _takes_numbers(task: Any) -> bool:
-    """Tell if a `[task]` table names a kind whose targets are numbers."""
+    """Return whether a `[task]` table names a kind whose targets are numbers."""
     name = str(task.get("kind", "")) if isinstance(task, Mapping) else str(getattr(task, "kind", ""))
     return name in KINDS and KINDS[name].targets == "numbers"
 
@@ -152,7 +152,7 @@ def _is_lazy(one: Any) -> bool:
 
 
 def _is_librarys(kind: type) -> bool:
-    """Tell if a class is of Python, torch or partrain, whose versions the checkpoint records."""
+    """Return whether a class is of Python, torch or partrain, whose versions the checkpoint records."""
     return kind.__module__.partition(".")[0] in ("builtins", "abc", "typing", "functools", "torch", "partrain")
 
 

@@ -108,10 +108,10 @@ class Trained:
                 with _permission():
                     require_permission(self._loaded, self._content, self.checkpoint, "items")
             with standing_for_tables(self._objects):
-                found = judging.evaluate(self.network, self._content, split)
-            if not found:
+                results = judging.evaluate(self.network, self._content, split)
+            if not results:
                 raise InputMissing('the data set has neither test nor validation items: give X and y, or split="training"')
-            return dict(found.get("test") or next(iter(found.values())))
+            return dict(results.get("test") or next(iter(results.values())))
         if split is not None:
             raise BadJob("evaluate: X are items, and `split` names others: give one of the two")
         return judging.evaluate_sample(self.network, sample_of(self.network, X, y, labeled=True))
@@ -294,18 +294,18 @@ def load(
     Example: `partrain.load("runs/mnist").predict(X)`
     """
     path, content = open_checkpoint(Path(run))
-    told = objects.given(model, dataset, task, hooks, whole=False)
-    given = told.objects
-    with standing_for_tables(given):
+    given_objects = objects.given(model, dataset, task, hooks, whole=False)
+    own_objects = given_objects.objects
+    with standing_for_tables(own_objects):
         with _permission():
             loaded = load_job(content, path, trusted=trust_code)
-        _check_keys(loaded, told.tables)
+        _check_keys(loaded, given_objects.tables)
         folder = run_folder_of(path) or path.parent
-        return trained(loaded, RunFolder(folder).summary, folder, path, given, trusted=trust_code)
+        return trained(loaded, RunFolder(folder).summary, folder, path, own_objects, trusted=trust_code)
 
 
 def trained(
-    loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path, given: PythonObjects, *, trusted: bool = True
+    loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path, python_objects: PythonObjects, *, trusted: bool = True
 ) -> Trained:
     """Read the result of a training from its checkpoint. Objects of the script stand for their tables meanwhile."""
     content = checkpoint.read(path)
@@ -314,7 +314,7 @@ def trained(
     }
     with as_trained(content):
         module = networks.build_network(loaded, content)
-    return Trained(module, history, summary, folder, path, _loaded=loaded, _objects=given, _trusted=trusted)
+    return Trained(module, history, summary, folder, path, _loaded=loaded, _objects=python_objects, _trusted=trusted)
 
 
 @contextmanager
@@ -343,19 +343,22 @@ def as_trained(content: Content) -> Iterator[None]:
 def _check_keys(loaded: LoadedJob, tables: dict[str, Any]) -> None:
     """Raise BadJob if a key beside an object has another value than in the job that was trained."""
     for name in ("model", "task"):
-        told, section = tables.get(name), getattr(loaded.job, name)
-        if not isinstance(told, dict) or told.get("name") != PYTHON or getattr(section, "name", "") != PYTHON:
+        table, section = tables.get(name), getattr(loaded.job, name)
+        if not isinstance(table, dict) or table.get("name") != PYTHON or getattr(section, "name", "") != PYTHON:
             continue
         trained = section.model_dump(by_alias=True)
-        for key, value in told.items():
+        for key, value in table.items():
             if key not in ("name", ABOUT) and value != trained.get(key):
                 raise BadJob(f"{name}: the run was trained with {key} = {trained.get(key)!r}, not {value!r}; leave `{key}` out")
 
 
-def _check_objects(loaded: LoadedJob, given: PythonObjects) -> None:
+def _check_objects(loaded: LoadedJob, python_objects: PythonObjects) -> None:
     """Raise BadCheckpoint if a network or task is not of the code that was trained."""
     for table in ("model", "task"):
         section = getattr(loaded.job, table)
-        if getattr(section, "name", "") == PYTHON and objects.digest(loads(given.pickled[table])) != section.about["digest"]:
+        if (
+            getattr(section, "name", "") == PYTHON
+            and objects.digest(loads(python_objects.pickled[table])) != section.about["digest"]
+        ):
             what = f"the {'network' if table == 'model' else table} given is not the `{section.about['name']}` that was trained"
             raise BadCheckpoint(f"{what}: its structure or code differs; a new run trains it")

@@ -109,18 +109,18 @@ def train(
         more = {**tables, "model": model, "dataset": dataset, "task": task, "hooks": hooks}
         if others := [name for name, value in more.items() if value is not None]:
             raise BadJob(f"train: a whole job and `{others[0]}` were given: write it into the job")
-        given = objects.Given({}, PythonObjects(), None)
+        given_objects = objects.Given({}, PythonObjects(), None)
     else:
         if lacking := [key for key, value in (("model", model), ("dataset", dataset)) if value is None]:
             raise BadJob(f"train: `{lacking[0]}` is missing: give a job, or model=... and dataset=...")
-        given = objects.given(model, dataset, task, hooks)
-        tables |= given.tables | {"name": name, "seed": seed, "workers": workers}
-    return train_given(tables if job is None else job, given, out, show=show, log=log)
+        given_objects = objects.given(model, dataset, task, hooks)
+        tables |= given_objects.tables | {"name": name, "seed": seed, "workers": workers}
+    return train_given(tables if job is None else job, given_objects, out, show=show, log=log)
 
 
 def train_given(
     job: schema.Job | dict[str, Any] | str | os.PathLike[str],
-    given: objects.Given,
+    given_objects: objects.Given,
     out: str | os.PathLike[str] | None,
     *,
     show: bool,
@@ -128,9 +128,9 @@ def train_given(
     warn: session.Warn = session.warn,
 ) -> Trained:
     """Train a job, or the tables that `train` was given with their objects. `warn` shows warnings."""
-    with session.alone(given.objects):
+    with session.alone(given_objects.objects):
         if isinstance(job, dict):
-            job = _with_defaults(job, given.items) if given.tables else PythonJob(**job)
+            job = _with_defaults(job, given_objects.items) if given_objects.tables else PythonJob(**job)
         started, loaded = boot_seconds(), _parse(job) if isinstance(job, schema.Job) else load(job)
 
         def work(hooks: HookProcess) -> Outcome:
@@ -139,8 +139,8 @@ def train_given(
                 warn(problem.render())
             return run(loaded, session.context(folder, started, show=show, hooks=hooks, made=made, warn=warn))
 
-        outcome, path = session.perform(work, log, given.objects)
-        return trained(loaded, outcome.summary, outcome.folder, path, given.objects)
+        outcome, path = session.perform(work, log, given_objects.objects)
+        return trained(loaded, outcome.summary, outcome.folder, path, given_objects.objects)
 
 
 def _parse(job: schema.Job) -> LoadedJob:
@@ -179,7 +179,7 @@ def _with_rate(optimizer: dict[str, Any]) -> dict[str, Any]:
     from torch import optim
 
     name = str(optimizer.get("name"))
-    kind = next((kind for known, kind in vars(optim).items() if known.lower() == name and isinstance(kind, type)), None)
+    kind = next((kind for class_name, kind in vars(optim).items() if class_name.lower() == name and isinstance(kind, type)), None)
     if kind is None or name not in OPTIMIZERS or "lr" in optimizer or not set(optimizer) <= set(_table(name).model_fields):
         return optimizer
     return {**optimizer, "lr": float(inspect.signature(kind).parameters["lr"].default)}
@@ -193,7 +193,7 @@ def _table(optimizer: str) -> type[Section]:
 
 
 def _has_no_length(dataset: Any, items: int | None) -> bool:
-    """Tell if a data set is a stream that does not tell the lengths of its shards."""
+    """Return whether a data set is a stream that does not tell the lengths of its shards."""
     return items is None and isinstance(dataset, Mapping) and dataset.get("name") == PYTHON
 
 

@@ -135,9 +135,9 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
 
     The summary of the run counts only for results of the same round.
     """
-    progress, told, found = manifest.progress, RunFolder(checkpoint.parent).summary, dict[str, float]()
-    last = told if told.get("rounds") == content.round else {}
-    judged, best = progress.judged_round, _numbers_of(told.get("best"), "round", progress.best_round)
+    progress, summary, scores = manifest.progress, RunFolder(checkpoint.parent).summary, dict[str, float]()
+    last = summary if summary.get("rounds") == content.round else {}
+    judged, best = progress.judged_round, _numbers_of(summary.get("best"), "round", progress.best_round)
     if judged and progress.loss is not None:
         numbers = {"loss": progress.loss} | ({} if progress.accuracy is None else {"accuracy": progress.accuracy})
         if judged == progress.best_round:
@@ -145,26 +145,26 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
         elif judged == content.round:
             numbers = _numbers_of(last, "rounds", judged) | numbers
         which = ", the best" * (judged == progress.best_round)
-        found |= {f"judged {name}, round {judged}{which}": value for name, value in numbers.items()}
+        scores |= {f"judged {name}, round {judged}{which}": value for name, value in numbers.items()}
     if progress.best is not None and progress.best_round != judged:
         numbers = best or {"result": progress.best}
-        found |= {f"judged {name}, round {progress.best_round}, the best": value for name, value in numbers.items()}
+        scores |= {f"judged {name}, round {progress.best_round}, the best": value for name, value in numbers.items()}
     tested = last.get("test")
     for name, value in (tested if isinstance(tested, Mapping) else {}).items():
         if isinstance(value, int | float):
-            found[f"test {name}, round {content.round}"] = value
+            scores[f"test {name}, round {content.round}"] = value
     losses = content.arrays.get("history/loss")
     if losses is not None and len(losses) and np.isfinite(losses[-1]):
-        found[f"training loss, round {content.round}"] = float(losses[-1])
-    return {name: f"{value:.6g}" for name, value in found.items()}
+        scores[f"training loss, round {content.round}"] = float(losses[-1])
+    return {name: f"{value:.6g}" for name, value in scores.items()}
 
 
-def _numbers_of(told: Any, key: str, round_number: int) -> dict[str, float]:
+def _numbers_of(table: Any, key: str, round_number: int) -> dict[str, float]:
     """Return loss and metrics of a judgement as a summary tells them; none unless it is of this round."""
-    if not isinstance(told, Mapping) or told.get(key) != round_number:
+    if not isinstance(table, Mapping) or table.get(key) != round_number:
         return {}
-    metrics = told.get("metrics")
-    numbers = {"loss": told.get("loss"), **(metrics if isinstance(metrics, Mapping) else {})}
+    metrics = table.get("metrics")
+    numbers = {"loss": table.get("loss"), **(metrics if isinstance(metrics, Mapping) else {})}
     return {str(name): float(value) for name, value in numbers.items() if isinstance(value, int | float)}
 
 
@@ -197,43 +197,45 @@ def _evaluated(network: TrainedNetwork, manifest: StoredManifest, scores: Mappin
 
 
 def _codec_facts(network: TrainedNetwork) -> dict[str, str]:
-    codec, found = Codec(network.codec), dict[str, str]()
+    codec, facts = Codec(network.codec), dict[str, str]()
     columns = codec.stored.get("inputs") if codec.is_table else codec.columns
     if columns:
-        found["input columns"] = ", ".join(map(str, columns))
+        facts["input columns"] = ", ".join(map(str, columns))
     for key, what in ("one_hot", "one-hot columns"), ("categories", "columns of embeddings"), ("dates", "columns of dates"):
         if names := codec.stored.get(key):
-            found[what] = ", ".join(names)
+            facts[what] = ", ".join(names)
     if (missing := codec.stored.get("missing", "error")) != "error":
         ways = {"all columns": missing} if isinstance(missing, str) else missing
-        found["missing values"] = ", ".join(f"{'other columns' if name == '*' else name}: {how}" for name, how in ways.items())
+        facts["missing values"] = ", ".join(f"{'other columns' if name == '*' else name}: {how}" for name, how in ways.items())
     if codec.lags:
-        found["differences at lags"] = ", ".join(map(str, codec.lags))
+        facts["differences at lags"] = ", ".join(map(str, codec.lags))
     if codec.targets:
-        found["target columns"] = ", ".join(codec.targets)
+        facts["target columns"] = ", ".join(codec.targets)
     if codec.classes:
-        found["classes"] = ", ".join(codec.classes)
-    return found
+        facts["classes"] = ", ".join(codec.classes)
+    return facts
 
 
 def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
-    codec, job, found = Codec(network.codec), network.loaded.job, list[str]()
+    codec, job, caveats = Codec(network.codec), network.loaded.job, list[str]()
     if "preprocessing" in made.facts:
-        found.append(
+        caveats.append(
             "The graph refuses nothing. An item with a missing value that is not filled in, or with a number that is too large, "
             "gets NaN" + (" and the label -1." if network.kind.one_class else ".")
         )
     else:
-        found.append(f"The file holds the network alone. {_sentence(made.usage)}")
+        caveats.append(f"The file holds the network alone. {_sentence(made.usage)}")
     if codec.is_table and (words := [*codec.stored.get("one_hot", ()), *codec.stored.get("categories", ())]):
-        found.append(f"Words that it was not trained on are all alike to it, in {', '.join(words)}.")
+        caveats.append(f"Words that it was not trained on are all alike to it, in {', '.join(words)}.")
     if codec.resizes:
-        found.append("Images must have the size of its items. In training Pillow resized them (bilinear).")
-    objects = [one for one in (job.model, job.dataset, job.task) if isinstance(one, UserCode) and one.name == PYTHON]
+        caveats.append("Images must have the size of its items. In training Pillow resized them (bilinear).")
+    objects = [
+        section for section in (job.model, job.dataset, job.task) if isinstance(section, UserCode) and section.name == PYTHON
+    ]
     if code := [*(name for name in job.user_code if name != PYTHON), *map(_called, objects)]:
-        found.append(f"Its job names code of the user: {', '.join(code)}.")
-    found.append("Numbers far from those of the training items were never seen in training.")
-    return found
+        caveats.append(f"Its job names code of the user: {', '.join(code)}.")
+    caveats.append("Numbers far from those of the training items were never seen in training.")
+    return caveats
 
 
 def _shape(manifest: StoredManifest) -> str:

@@ -29,13 +29,15 @@ def networks(a: Content, b: Content) -> dict[str, Any]:
     first, second = _under(a, "model/"), _under(b, "model/")
     both = [name for name in first if name in second]
     tensors = {name: _distance(first[name], second[name]) for name in both}
-    found = {
+    result = {
         "only_a": [name for name in first if name not in second],
         "only_b": [name for name in second if name not in first],
         "tensors": tensors,
         "all": _combined(list(tensors.values())),
     }
-    return {"equal": not found["only_a"] and not found["only_b"] and all(tensor["equal"] for tensor in tensors.values())} | found
+    return {
+        "equal": not result["only_a"] and not result["only_b"] and all(tensor["equal"] for tensor in tensors.values())
+    } | result
 
 
 def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
 
 
 def render_networks(result: Mapping[str, Any]) -> list[str]:
-    rows = [(name, *_cells(one)) for name, one in [*result["tensors"].items(), ("all", result["all"])]]
+    rows = [(name, *_cells(row)) for name, row in [*result["tensors"].items(), ("all", result["all"])]]
     lines = table(("tensor", "l2 distance", "of A's norm", "largest"), rows)
     lines += [f"only in {side.upper()}: {', '.join(result[f'only_{side}'])}" for side in "ab" if result[f"only_{side}"]]
     return [*lines, "", "equal to the bit" if result["equal"] else "different"]
@@ -78,7 +80,7 @@ def render_replicas(result: Mapping[str, Any]) -> list[str]:
         return ["no replicas to compare: the sync rule makes all workers equal at the end of a round"]
     head = ("tensor", "consensus dist.", "of the norm", "largest", *(f"worker {rank}" for rank in result["workers"]))
     keys = ("distance", "relative", "max")
-    rows = [(name, *(_shown(one[key]) for key in keys), *map(_shown, one["l2"])) for name, one in result["tensors"].items()]
+    rows = [(name, *(_shown(row[key]) for key in keys), *map(_shown, row["l2"])) for name, row in result["tensors"].items()]
     return [*table(head, rows), "", "equal to the bit" if result["equal"] else "different"]
 
 
@@ -94,7 +96,7 @@ def _pieces(row: NDArray[Any], layout: Layout | None) -> dict[str, NDArray[Any]]
 
 def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
     if a.shape != b.shape or a.dtype != b.dtype:
-        shown = [f"{one.dtype.name} {'x'.join(map(str, one.shape)) or '()'}" for one in (a, b)]
+        shown = [f"{array.dtype.name} {'x'.join(map(str, array.shape)) or '()'}" for array in (a, b)]
         return {"equal": False, "differs": f"{shown[0]} and {shown[1]}"}
     difference, norm = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
     l2 = float(np.linalg.norm(difference))
@@ -110,31 +112,34 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
 
 def _combined(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the distance of all comparable tensors of floats, as one vector. Integer counters are left out."""
-    known = [distance for distance in distances if "differs" not in distance and distance["dtype"].startswith("float")]
-    if any(one["l2"] is None or one["norm"] is None for one in known):
+    numeric = [distance for distance in distances if "differs" not in distance and distance["dtype"].startswith("float")]
+    if any(distance["l2"] is None or distance["norm"] is None for distance in numeric):
         return {"l2": None, "relative": None, "max": None}
-    l2, norm = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))
-    return {"l2": l2, "relative": l2 / norm if norm else None, "max": max((one["max"] for one in known), default=0.0)}
+    l2, norm = math.hypot(*(distance["l2"] for distance in numeric)), math.hypot(*(distance["norm"] for distance in numeric))
+    return {"l2": l2, "relative": l2 / norm if norm else None, "max": max((distance["max"] for distance in numeric), default=0.0)}
 
 
 def _spread(replicas: Sequence[NDArray[Any]]) -> dict[str, Any]:
     stacked = np.stack([replica.astype(np.float64) for replica in replicas])
     mean = stacked.mean(axis=0)
-    each = [float(np.linalg.norm(replica - mean)) for replica in stacked]
-    distance, norm = math.sqrt(sum(one * one for one in each) / len(each)), float(np.linalg.norm(mean))
+    deviations = [float(np.linalg.norm(replica - mean)) for replica in stacked]
+    distance, norm = (
+        math.sqrt(sum(deviation * deviation for deviation in deviations) / len(deviations)),
+        float(np.linalg.norm(mean)),
+    )
     return {
         "equal": len({replica.tobytes() for replica in replicas}) == 1,
         "distance": _finite(distance),
         "relative": _finite(distance / norm) if norm else None,
         "max": _finite(float(np.ptp(stacked, axis=0).max(initial=0.0))),
-        "l2": [_finite(one) for one in each],
+        "l2": [_finite(deviation) for deviation in deviations],
     }
 
 
-def _cells(one: Mapping[str, Any]) -> list[str]:
-    if "differs" in one:
-        return [one["differs"], "", ""]
-    return ["equal", "", ""] if one.get("equal") else [_shown(one[key]) for key in ("l2", "relative", "max")]
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    if "differs" in row:
+        return [row["differs"], "", ""]
+    return ["equal", "", ""] if row.get("equal") else [_shown(row[key]) for key in ("l2", "relative", "max")]
 
 
 def _finite(value: float) -> float | None:

@@ -30,11 +30,11 @@ LABELS = {
 def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None) -> dict[str, Any]:
     """Evaluate on one split; by default on validation and test items, if there are any."""
     dataset = load_dataset(network.loaded, content)
-    found = items_by_split(network, dataset)
-    if wanted is not None and wanted not in found:
-        raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(found)}")
+    splits = items_by_split(network, dataset)
+    if wanted is not None and wanted not in splits:
+        raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(splits)}")
     names = [wanted] if wanted else ("validation", "test")
-    return {name: scores(network, items) for name, items in found.items() if name in names}
+    return {name: scores(network, items) for name, items in splits.items() if name in names}
 
 
 def evaluate_sample(network: TrainedNetwork, sample: Sample) -> dict[str, Any]:
@@ -47,13 +47,13 @@ def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
     """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task."""
     with blame_user_code(network.loaded):
         metrics = network.metrics(reports=True)
-    found = evaluate_items(network, items, metrics)
+    numbers = evaluate_items(network, items, metrics)
     if metrics.measured is None:
-        return found
+        return numbers
     codec = Codec(network.codec)
     names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
     report: dict[str, Any] = without_nan(metrics.measured.report(names))
-    return found | (report | found) | (naive(codec, items) if network.kind.follows else {})
+    return numbers | (report | numbers) | (naive(codec, items) if network.kind.follows else {})
 
 
 def naive(codec: Codec, items: Samples) -> dict[str, Any]:
@@ -65,31 +65,31 @@ def naive(codec: Codec, items: Samples) -> dict[str, Any]:
         return {}
     targets = codec.restore_units(items.targets.double().flatten(1), newest)
     steps = targets.shape[1] // newest.shape[2]
-    found = {}
+    by_rule = {}
     for name, season in ("naive", 1), ("seasonal_naive", codec.season):
         if season:
             errors = OfNumbers()
             errors.add(newest[:, -season:].repeat(1, -(-steps // season), 1)[:, :steps].flatten(1), targets)
             numbers = errors.numbers()
-            found[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
-    return found
+            by_rule[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
+    return by_rule
 
 
 def render(results: dict[str, Any]) -> list[str]:
     """Render the scores of each split as lines."""
     lines: list[str] = []
-    for name, found in results.items():
-        shown = [f"{key} {_shown(value)}" for key, value in found.items() if isinstance(value, float)]
-        lines += [""] * bool(lines) + [f"{name} ({found['items']:,} items): " + ", ".join(shown)]
+    for name, scored in results.items():
+        shown = [f"{key} {_shown(value)}" for key, value in scored.items() if isinstance(value, float)]
+        lines += [""] * bool(lines) + [f"{name} ({scored['items']:,} items): " + ", ".join(shown)]
         for key, label in LABELS.items():
-            if key in found:
-                lines.append(f"{label}: " + ", ".join(f"{what} {_shown(value)}" for what, value in found[key].items()))
+            if key in scored:
+                lines.append(f"{label}: " + ", ".join(f"{what} {_shown(value)}" for what, value in scored[key].items()))
         for key in ("classes", "labels", "numbers"):
-            if key in found:
-                head = tuple(found[key][0])
-                lines += ["", *table(head, [[_shown(row[column]) for column in head] for row in found[key]])]
-        if "confusion" in found:
-            lines += ["", *_confusion(found["confusion"], [str(row.get("name", row["label"])) for row in found["classes"]])]
+            if key in scored:
+                head = tuple(scored[key][0])
+                lines += ["", *table(head, [[_shown(row[column]) for column in head] for row in scored[key]])]
+        if "confusion" in scored:
+            lines += ["", *_confusion(scored["confusion"], [str(row.get("name", row["label"])) for row in scored["classes"]])]
     return lines
 
 

@@ -72,8 +72,8 @@ def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[st
     with silent(), blame_user_code(network.loaded):
         data, run = _EXPORTERS[file_format](network)
         with torch.no_grad():
-            found = [run(deepcopy(inputs)) for inputs in samples]
-    largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
+            results = [run(deepcopy(inputs)) for inputs in samples]
+    largest = max(_difference(*pair) for pair in zip(results, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     return data, verify(network, file_format, largest, scale)
 
@@ -112,11 +112,11 @@ def usage(network: TrainedNetwork, file_format: Format) -> str:
             how = f"differences at lags {', '.join(map(str, codec.lags))}, then {how}"
     shape = ", ".join(map(str, ("items", *network.record.input)))
     if network.record.parts:
-        each = [
+        parts = [
             f"{name} {part.dtype} {('items', *part.shape)}"
             for name, part in zip(input_names([part.name for part in network.record.parts]), network.record.parts, strict=True)
         ]
-        return f"inputs: {', '.join(each).replace(chr(39), '')}; {METADATA_PLACE[file_format]}"
+        return f"inputs: {', '.join(parts).replace(chr(39), '')}; {METADATA_PLACE[file_format]}"
     answers = "" if codec.target_scale is None or not network.kind.targets else "; its answers are standardized, too"
     if answers and codec.lags:
         answers = "; its answers are standardized differences, too: add them to the values before"
@@ -128,13 +128,13 @@ def _random_inputs(network: TrainedNetwork, count: int) -> Any:
     return random_items(network.interface, count, network.dtype, derive(0, "export", count))
 
 
-def _difference(found: Tensor, expected: Tensor) -> float:
+def _difference(actual: Tensor, expected: Tensor) -> float:
     """Return the largest difference: 0 for answers equal to the bit, infinite if shapes or types differ or a number is not finite."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
-    if torch.equal(found, expected):
+    if torch.equal(actual, expected):
         return 0.0
-    largest = float((found.double() - expected.double()).abs().max())
+    largest = float((actual.double() - expected.double()).abs().max())
     return largest if largest == largest else float("inf")
 
 
@@ -155,9 +155,9 @@ def _with_metadata_in_order(data: bytes, metadata: dict[str, str]) -> bytes:
         for pair in ({key: value} for key, value in metadata.items())
     ]
     for order in permutations(text):
-        found = b'{"__metadata__":{' + b",".join(order) + b"}"
-        if data[8 : 8 + len(found)] == found:
-            return data[:8] + b'{"__metadata__":{' + b",".join(text) + b"}" + data[8 + len(found) :]
+        prefix = b'{"__metadata__":{' + b",".join(order) + b"}"
+        if data[8 : 8 + len(prefix)] == prefix:
+            return data[:8] + b'{"__metadata__":{' + b",".join(text) + b"}" + data[8 + len(prefix) :]
     return data  # another version of safetensors may write its header in another form
 
 
@@ -231,8 +231,8 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     session = onnx_session(data)
 
     def run(inputs: Any) -> Tensor:
-        given = list(inputs.values()) if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
-        taken = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), given, strict=True)}
+        tensors = list(inputs.values()) if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
+        taken = {declared.name: tensor.numpy() for declared, tensor in zip(session.get_inputs(), tensors, strict=True)}
         (answers,) = session.run(None, taken)
         return torch.from_numpy(np.ascontiguousarray(answers))
 

@@ -1,4 +1,4 @@
-"""A trained network with the conversion of raw values in front of it and that of answers behind it, as one module.
+"""A trained network with the conversion of raw values in front of it and that of answers after it, as one module.
 
     raw values -> [fill in, one-hot, codes, parts of dates, differences, scale, standardize] -> network
                -> [softmax or sigmoid, label | units of the targets, sums of differences | error]

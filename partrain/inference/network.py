@@ -210,9 +210,9 @@ def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, flo
     items = network.items_of(load_dataset(loaded, content), "test")
     if items is None:
         return None
-    found = evaluate_items(network, items)
-    named = {name: found[name] for name in network.metric_names if found[name] is not None}
-    return found["loss"], found.get("accuracy"), named
+    scores = evaluate_items(network, items)
+    named = {name: scores[name] for name in network.metric_names if scores[name] is not None}
+    return scores["loss"], scores.get("accuracy"), named
 
 
 @contextmanager

@@ -46,7 +46,9 @@ class Answers:
     def titles(self) -> list[str]:
         """Names of the columns in a CSV file."""
         columns = self.columns.items()
-        return [title for name, one in columns for title in (self._titles(name, one.shape[1]) if _is_wide(one) else [name])]
+        return [
+            title for name, column in columns for title in (self._titles(name, column.shape[1]) if _is_wide(column) else [name])
+        ]
 
     def encode(self, suffix: str) -> bytes:
         """Encode all columns as a file with this suffix: `.csv`, `.npz` or `.json`."""
@@ -117,29 +119,29 @@ def predict(
         raise InputMissing(f"only a classification network has likeliest classes, and this one is for {network.kind}")
     if probabilities and not network.kind.has_probabilities:
         raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
-    found: Columns = (
+    columns: Columns = (
         {"code": _codes(network, sample.inputs)} if encode else _answers(network, sample, probabilities=probabilities)
     )
     if top:
-        found |= _likeliest(network, sample, top)
-    if sample.following and "answer" in found:
-        return Answers(network, _by_moment(network, sample, found))
+        columns |= _likeliest(network, sample, top)
+    if sample.following and "answer" in columns:
+        return Answers(network, _by_moment(network, sample, columns))
     if not sample.columns:
-        return Answers(network, {"item": list(sample.names), **found})
-    taken = {*found, *Answers(network, found).titles}
+        return Answers(network, {"item": list(sample.names), **columns})
+    taken = {*columns, *Answers(network, columns).titles}
     carried: Columns = {}
     for name, cells in sample.columns.items():
         free = name
         while free in taken or (free != name and free in sample.columns):
             free = f"input_{free}"
         carried[free] = [cell if isinstance(cell, str | int | float | None) else str(cell) for cell in cells]
-    return Answers(network, carried | found)
+    return Answers(network, carried | columns)
 
 
-def _by_moment(network: TrainedNetwork, sample: Sample, found: Columns) -> Columns:
+def _by_moment(network: TrainedNetwork, sample: Sample, answers: Columns) -> Columns:
     """Return the forecast of one window with a row for each moment: its time stamp, and a column for each target."""
     targets = Codec(network.codec).targets
-    numbers = np.asarray(found["answer"]).reshape(-1, len(targets))
+    numbers = np.asarray(answers["answer"]).reshape(-1, len(targets))
     columns: Columns = dict(sample.following)
     return columns | {f"forecast_{name}" if name in columns else name: numbers[:, at] for at, name in enumerate(targets)}
 
@@ -151,11 +153,11 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
         raise InputMissing(f"--top {top}: the network has {classes} classes")
     logits = compute_answers(network, sample.inputs, network.module)[:, :classes]
     likeliest = network.kind.probabilities(logits).topk(top)
-    found: Columns = {}
+    columns: Columns = {}
     for place in range(top):
-        found[f"top_{place + 1}"] = [codec.class_name(label) for label in likeliest.indices[:, place].tolist()]
-        found[f"top_{place + 1}_probability"] = likeliest.values[:, place].numpy()
-    return found
+        columns[f"top_{place + 1}"] = [codec.class_name(label) for label in likeliest.indices[:, place].tolist()]
+        columns[f"top_{place + 1}_probability"] = likeliest.values[:, place].numpy()
+    return columns
 
 
 def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[Tensor], Any]) -> Tensor:
@@ -163,13 +165,13 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
     chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     parts = torch.split(inputs, chunk)
     with torch.no_grad(), blame_user_code(network.loaded):
-        found = [compute(network.batch(part)) for part in parts]
-    for one, part in zip(found, parts, strict=True):
-        if not isinstance(one, Tensor) or not one.dim() or len(one) != len(part):
+        answers = [compute(network.batch(part)) for part in parts]
+    for answer, part in zip(answers, parts, strict=True):
+        if not isinstance(answer, Tensor) or not answer.dim() or len(answer) != len(part):
             raise UserCodeFailed(
-                f"the network answers {len(part)} items with {_describe(one)}, not with a tensor of {len(part)} rows"
+                f"the network answers {len(part)} items with {_describe(answer)}, not with a tensor of {len(part)} rows"
             )
-    return torch.cat(found)
+    return torch.cat(answers)
 
 
 def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) -> Columns:
@@ -181,12 +183,12 @@ def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) ->
         network, sample.inputs, lambda part: kind.reduce(task, network.module(part), part, probabilities=probabilities)
     )
     columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities=probabilities)
-    found: Columns = {}
+    named: Columns = {}
     for name, column in columns.items():
-        found[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()
+        named[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()
         if name == "label" and kind.one_class and codec.classes:
-            found["class"] = [codec.class_name(label) for label in column.tolist()]
-    return found
+            named["class"] = [codec.class_name(label) for label in column.tolist()]
+    return named
 
 
 def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:

@@ -89,10 +89,10 @@ class Preprocessing:
     @cached_property
     def table(self) -> dict[str, list[str]]:
         """Columns of each raw input of a table."""
-        found: dict[str, list[str]] = {name: [] for name in _DETAILS}
+        by_source: dict[str, list[str]] = {name: [] for name in _DETAILS}
         for name, kind in self.schema.kinds.items() if self.schema else ():
-            found[kind.source].append(name)
-        return {source: names for source, names in found.items() if names}
+            by_source[kind.source].append(name)
+        return {source: names for source, names in by_source.items() if names}
 
     @property
     def words(self) -> dict[str, list[str]]:
@@ -138,11 +138,11 @@ class Preprocessing:
         inputs: dict[str, Any] = {}
         for source, names in self.table.items():
             dtype, details = _DETAILS[source]
-            known = {"words": self.words} if source == "codes" else {}
+            more = {"words": self.words} if source == "codes" else {}
             if strings and source == "codes":
                 source, dtype, details = "words", "string", {}
             holes = [name for name in names if self.schema and self.schema.may_miss(name)]
-            inputs[source] = {"type": dtype, "columns": names, **details, **known, "may_be_missing": holes}
+            inputs[source] = {"type": dtype, "columns": names, **details, **more, "may_be_missing": holes}
         if not self.schema:
             inputs = {name: {"type": dtype, "shape": list(shape)} for name, (dtype, shape) in self.raw.items()}
             if self.codec.is_series:
@@ -226,26 +226,26 @@ class Preprocessing:
             return torch.cat([first, integrate(steps, first, self.codec.lags)], 1).numpy()
         if self.codec.scale is None:
             return numbers
-        mean, std = (broadcastable(one, self.codec.stored.get("axis", -1), numbers.ndim) for one in self.codec.scale)
+        mean, std = (broadcastable(value, self.codec.stored.get("axis", -1), numbers.ndim) for value in self.codec.scale)
         return mean + std * numbers
 
     def _several(self, draw: np.random.Generator, count: int) -> RawItems:
         """Draw several inputs, or padded items and their lengths. The first item is of the full length."""
         parts = dict(zip(self.names, self.network.record.parts, strict=True))
-        found = RawItems()
+        raw = RawItems()
         for name, part in parts.items():
             shape = (count, *part.shape)
             if part.vocabulary is not None:
-                found[name] = draw.integers(0, part.vocabulary, shape)
+                raw[name] = draw.integers(0, part.vocabulary, shape)
             elif part.dtype == "int64":
-                padded = found[padded_name(name)]
+                padded = raw[padded_name(name)]
                 longest = padded.shape[1]
-                found[name] = np.concatenate([[longest], draw.integers(1, longest + 1, count - 1)])
-                padded[np.arange(longest) >= found[name][:, None]] = 0
+                raw[name] = np.concatenate([[longest], draw.integers(1, longest + 1, count - 1)])
+                padded[np.arange(longest) >= raw[name][:, None]] = 0
             else:
                 numbers = draw.integers(0, 256, shape, np.uint8) if part.dtype == "uint8" else draw.standard_normal(shape)
-                found[name] = numbers
-        return found
+                raw[name] = numbers
+        return raw
 
 
 def padded_name(lengths: str) -> str:

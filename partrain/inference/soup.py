@@ -89,18 +89,18 @@ def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
     """Evaluate each member and their average on items that no member was trained on: loss and accuracy."""
     first = members[0]
     network, dataset = load_network(first.loaded, soup), load_dataset(first.loaded, soup)
-    found = items_by_split(network, dataset)
+    splits = items_by_split(network, dataset)
     held_out = [split_items(member.loaded, dataset)[1] for member in members]
-    if "validation" in found and all(np.array_equal(held_out[0], other) for other in held_out):
+    if "validation" in splits and all(np.array_equal(held_out[0], other) for other in held_out):
         split = "validation"
-    elif "test" in found:
+    elif "test" in splits:
         split = "test"
     else:
         raise InputMissing(f"{first.path}: no items to evaluate the average on: no test set, and no common validation items")
     rows = []
     for name, content in [*((str(member.path), member.content) for member in members), ("soup", soup)]:
         load_tensors(network.module, content)
-        rows.append({"network": name, "round": content.round, "split": split} | evaluate_items(network, found[split]))
+        rows.append({"network": name, "round": content.round, "split": split} | evaluate_items(network, splits[split]))
     return rows
 
 

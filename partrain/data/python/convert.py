@@ -30,7 +30,7 @@ def to_array(value: Any, where: str) -> NDArray[Any]:
     except (ValueError, TypeError) as error:
         raise InputMissing(f"{where}: is no array: {str(error).splitlines()[0]}") from None
     if array.dtype.kind == "O" and array.size:
-        words = [isinstance(one, str) for one in array.flat]
+        words = [isinstance(item, str) for item in array.flat]
         with suppress(ValueError, TypeError):
             array = array.astype(str) if all(words) else array.astype(np.float64) if not any(words) else array
     if array.dtype.kind == "O" and array.size:
@@ -41,5 +41,5 @@ def to_array(value: Any, where: str) -> NDArray[Any]:
 def is_boolean(value: Any) -> bool:
     """Tell if a value is one array of True and False, with one axis."""
     if isinstance(value, list):
-        return bool(value) and all(isinstance(one, bool | np.bool_) for one in value)
+        return bool(value) and all(isinstance(item, bool | np.bool_) for item in value)
     return str(getattr(value, "dtype", "")) in ("bool", "torch.bool") and len(getattr(value, "shape", ())) == 1

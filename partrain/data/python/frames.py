@@ -67,7 +67,7 @@ def _cells(column: Any, name: str) -> Any:
         return column.to_numpy()
     cells = [None if gone else _plain(cell) for cell, gone in zip(column.tolist(), missing, strict=True)]
     kinds = {type(cell) for cell in cells if cell is not None}
-    if odd := [one for one in kinds if one.__name__ not in _CELLS]:
+    if odd := [kind for kind in kinds if kind.__name__ not in _CELLS]:
         raise InputMissing(f"DataFrame: column `{name}`: holds objects of type `{odd[0].__name__}`, not numbers or words")
     if str in kinds or len(kinds) > 1:
         convert = str if str in kinds or not kinds <= {int, float, bool} else float

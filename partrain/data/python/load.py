@@ -55,37 +55,39 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
     """Make the sources of several inputs, or of sequences of unequal length, and of their targets."""
     if section.standardise:
         raise WrongSetting("standardise", "`standardise` is for one input of one shape", "remove it")
-    found = dict[str, ArraySource]()
+    sources = dict[str, ArraySource]()
     texts = needs_names(arrays["targets"]) if isinstance(arrays["targets"], np.ndarray) else False
-    inputs = {role: one for role, one in arrays.items() if role.endswith("inputs")}
-    offsets = {role: _source("offsets", one.offsets, named=False) for role, one in inputs.items() if isinstance(one, Ragged)}
-    values = {role: _source(role, one.values, named=False) for role, one in inputs.items() if isinstance(one, Ragged)}
+    inputs = {role: array for role, array in arrays.items() if role.endswith("inputs")}
+    offsets = {
+        role: _source("offsets", ragged.offsets, named=False) for role, ragged in inputs.items() if isinstance(ragged, Ragged)
+    }
+    values = {role: _source(role, ragged.values, named=False) for role, ragged in inputs.items() if isinstance(ragged, Ragged)}
     if offsets and len(offsets) < len(inputs):
         raise InputMissing("`test_inputs` and `inputs`: one is of unequal lengths, the other is not")
     most = max((longest(values[role], offsets[role]) for role in offsets), default=0)
-    for role, one in inputs.items():
+    for role, array in inputs.items():
         answers = arrays[role.removesuffix("inputs") + "targets"]
         of = role.removesuffix("inputs") + "targets"
-        found[role] = (
+        sources[role] = (
             padded(values[role], offsets[role], tokens=section.tokens is True, longest=most)
             if offsets
-            else _several(section, role, one)
+            else _several(section, role, array)
         )
         if isinstance(answers, Ragged):
-            found[of] = padded_targets(_source(of, answers.values, named=False), offsets[role], found[role])
+            sources[of] = padded_targets(_source(of, answers.values, named=False), offsets[role], sources[role])
         else:
-            found[of] = _source(of, answers, named=texts and not section.classes)
-    return found
+            sources[of] = _source(of, answers, named=texts and not section.classes)
+    return sources
 
 
-def _several(section: PythonArrays, role: str, given: Several) -> ArraySource:
+def _several(section: PythonArrays, role: str, several: Several) -> ArraySource:
     """Make the source of several inputs. Those without names are called by their order in messages."""
     tokens = section.tokens if isinstance(section.tokens, list) else []
-    if tokens and not given.named:
+    if tokens and not several.named:
         raise WrongSetting("tokens", "`tokens` names inputs, and these have no names", "give a dict of arrays")
-    held = {name: _source(f"{role}.{name}", array, named=False) for name, array in given.arrays.items()}
+    held = {name: _source(f"{role}.{name}", array, named=False) for name, array in several.arrays.items()}
     source = named_inputs(held, list(held), Path(role), role, tokens)
-    return source if given.named else replace(source, parts=tuple(replace(part, name="") for part in source.parts))
+    return source if several.named else replace(source, parts=tuple(replace(part, name="") for part in source.parts))
 
 
 def needs_names(targets: NDArray[Any]) -> bool:

@@ -26,11 +26,11 @@ class Several:
     """The names are those of the network's arguments. False: the inputs have an order, and get names by it."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | Sequence[Any], where: str) -> Several:
+    def of(cls, inputs: Mapping[str, Any] | Sequence[Any], where: str) -> Several:
         """Convert a dict or sequence of arrays. Raises InputMissing if one is none."""
-        named = isinstance(given, Mapping)
-        pairs = given.items() if isinstance(given, Mapping) else zip(input_names([""] * len(given)), given, strict=True)
-        return cls({name: to_array(one, f"{where}: `{name}`") for name, one in pairs}, named)
+        named = isinstance(inputs, Mapping)
+        pairs = inputs.items() if isinstance(inputs, Mapping) else zip(input_names([""] * len(inputs)), inputs, strict=True)
+        return cls({name: to_array(value, f"{where}: `{name}`") for name, value in pairs}, named)
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -44,12 +44,12 @@ class Ragged:
     offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, given: Sequence[Any], where: str) -> Ragged:
+    def of(cls, sequences: Sequence[Any], where: str) -> Ragged:
         """Convert a list of sequences. Raises InputMissing if one is none, or if their elements differ in shape."""
-        items = [to_array(one, f"{where}: item {number}") for number, one in enumerate(given)]
-        for number, one in enumerate(items):
-            if not one.ndim or one.shape[1:] != items[0].shape[1:]:
-                was = f"its shape is {one.shape}, that of item 0 {items[0].shape}"
+        items = [to_array(sequence, f"{where}: item {number}") for number, sequence in enumerate(sequences)]
+        for number, array in enumerate(items):
+            if not array.ndim or array.shape[1:] != items[0].shape[1:]:
+                was = f"its shape is {array.shape}, that of item 0 {items[0].shape}"
                 raise InputMissing(f"{where}: item {number} is no sequence as the others are: {was}")
         offsets = np.cumsum([0, *map(len, items)])
         return cls(np.concatenate(items) if items else np.zeros(0), offsets.astype(np.int64))
@@ -59,10 +59,10 @@ class Ragged:
         lengths = np.diff(self.offsets)
         if lengths.max(initial=0) > longest:
             raise InputMissing(f"{where}: an item has {lengths.max()} elements, and the network was built for at most {longest}")
-        found = np.zeros((len(self), longest, *self.values.shape[1:]), self.values.dtype)
+        rows = np.zeros((len(self), longest, *self.values.shape[1:]), self.values.dtype)
         for number, (start, stop) in enumerate(pairwise(self.offsets)):
-            found[number, : stop - start] = self.values[start:stop]
-        return found, lengths
+            rows[number, : stop - start] = self.values[start:stop]
+        return rows, lengths
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -78,16 +78,16 @@ def inputs_of(value: Any, items: int, where: str) -> NDArray[Any] | Several | Ra
 def unequal(value: Any) -> bool:
     """Tell if a value is a list of sequences whose lengths differ."""
     listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1)
-    if not listed or not len(value) or not all(_is_array(one) or isinstance(one, list | tuple) for one in value):
+    if not listed or not len(value) or not all(_is_array(sequence) or isinstance(sequence, list | tuple) for sequence in value):
         return False
-    return len({len(one) for one in value}) > 1
+    return len({len(sequence) for sequence in value}) > 1
 
 
 def _several(value: Sequence[Any], items: int) -> bool:
     """Tell inputs of the same items from a list of items. Inputs are arrays with a row for each target."""
     if not value or not all(map(_is_array, value)):
         return False
-    return all(len(one) == items for one in value) and (isinstance(value, tuple) or len(value) != items)
+    return all(len(sequence) == items for sequence in value) and (isinstance(value, tuple) or len(value) != items)
 
 
 def _is_array(value: Any) -> bool:
