@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time
@@ -17,6 +18,8 @@ MOST_CLASSES = 20
 """Different whole numbers of a target that are classes however rare each is."""
 OFTEN = 20
 """Rows of each whole number, where more of them still are classes."""
+FEW_ROWS = 30
+"""Rows up to which another value in each row is no sign of a name or a number of the row."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _DIGITS = re.compile(r"[+-]?[0-9]+")
 """Texts such as `007` and `+1` match this only: they are names, because the number has another spelling."""
@@ -64,6 +67,14 @@ def is_number(cell: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return not isinstance(cell, bool) and "_" not in str(cell)
+
+
+def finite(cell: Any) -> float:
+    """Return the finite number that a cell holds; ValueError or TypeError if it holds none."""
+    number = float(cell)
+    if not math.isfinite(number) or "_" in str(cell):
+        raise ValueError
+    return number
 
 
 def numbers_rows(name: str) -> bool:

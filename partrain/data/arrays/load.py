@@ -182,7 +182,7 @@ def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
     where = found["targets"].where
     names = named_classes(found["targets"].texts or {}, where, len(arrays["targets"]))
     for role in roles:
-        remap_labels(arrays[role], found[role].texts or {}, names, found[role].where, where)
+        arrays[role][:] = remap_labels(arrays[role], found[role].texts or {}, names, found[role].where, f"is not in {where}")
     return list(names)
 
 
