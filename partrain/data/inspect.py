@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from partrain.data.base import Dataset, first_bad, items_of_block
 from partrain.data.tables.files import INSPECT, TABLES, TableFile, open_by_name
 from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import is_missing
+from partrain.preprocess.cells import finite, is_missing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -204,59 +205,35 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
     return told | span | {key: broken[key] for key in ("not finite", "first") if key in broken}
 
 
-class _CellStats:
-    """Statistics of the cells of one column."""
-
-    def __init__(self) -> None:
-        self.missing, self.words = 0, Counter[str]()
-        self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
-        """Count, sum and range of the finite numbers."""
-        self.others, self.first = 0, (0, "")
-        """Count of the other cells, and the first of them: its row (see `TableFile.locate`) and text."""
-
-    def add(self, cell: Any, row: int) -> None:
-        if is_missing(cell):
-            self.missing += 1
-            return
-        text = str(cell).strip()
-        self.words[text] += 1
-        try:
-            number = float(cell)
-        except (TypeError, ValueError):
-            number = math.nan
-        if math.isfinite(number):
-            self.count, self.sum = self.count + 1, self.sum + number
-            self.low, self.high = min(self.low, number), max(self.high, number)
-        else:
-            self.first = self.first if self.others else (row, text)
-            self.others += 1
-
-    def figures(self) -> dict[str, Any]:
-        """Return the numbers' range where most cells are numbers, else the most frequent words."""
-        found: dict[str, Any] = {"missing": self.missing, "different": len(self.words)}
-        if self.count > self.others:
-            return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
-        return found | {"words": dict(self.words.most_common(10))}
-
-    def fault(self, name: str, table: TableFile) -> str | None:
-        """Describe words, or numbers that are not finite, in a column of numbers."""
-        if not 0 < self.others < self.count:
-            return None
-        others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
-        return f"`{name}`: {others}: {table.locate(self.first[0])}: {self.first[1]!r}"
-
-
 def _table(table: TableFile) -> dict[str, Any]:
     """Describe each column of a table: range or most frequent words, missing values, and faults."""
-    columns, rows = {name: _CellStats() for name in table.names}, 0
+    cells = {name: Counter[Any]() for name in table.names}
     for block in table.blocks(table.names):
-        rows += len(block.positions)
-        for name, cells in block.columns.items():
-            for cell, row in zip(cells, block.positions, strict=True):
-                columns[name].add(cell, row)
+        for name, counts in cells.items():
+            counts.update(block.columns[name])
     faults = [f"{table.header_location}: {parted}"] if (parted := table.separator_advice()) else []
-    faults += [fault for name, column in columns.items() if (fault := column.fault(name, table))]
-    return {"rows": rows, "columns": [{"name": name} | one.figures() for name, one in columns.items()], "faults": faults}
+    columns = []
+    for name, counts in cells.items():
+        words, numbers, odd = Counter[str](), Counter[float](), list[Any]()
+        for cell, count in counts.items():
+            if not is_missing(cell):
+                words[str(cell).strip()] += count
+                try:
+                    numbers[finite(cell)] += count
+                except (TypeError, ValueError):
+                    odd.append(cell)
+        count, others = numbers.total(), words.total() - numbers.total()
+        column: dict[str, Any] = {"name": name, "missing": counts.total() - words.total(), "different": len(words)}
+        if count > others:
+            mean = sum(number * times for number, times in numbers.items()) / count
+            columns.append(column | {"min": min(numbers), "max": max(numbers), "mean": mean})
+        else:
+            columns.append(column | {"words": dict(words.most_common(10))})
+        if 0 < others < count:
+            place, cell = table.first(name, partial(eq, odd[0]))
+            what = f"{others:,} of {words.total():,} cells {'is' if others == 1 else 'are'} no finite number"
+            faults.append(f"`{name}`: {what}: {place}: {str(cell).strip()!r}")
+    return {"rows": cells[table.names[0]].total(), "columns": columns, "faults": faults}
 
 
 def render(found: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time
@@ -17,6 +18,8 @@ MOST_CLASSES = 20
 """Different whole numbers of a target that are classes however rare each is."""
 OFTEN = 20
 """Rows of each whole number, where more of them still are classes."""
+FEW_ROWS = 30
+"""Rows up to which another value in each row is no sign of a name or a number of the row."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _DIGITS = re.compile(r"[+-]?[0-9]+")
 """Texts such as `007` and `+1` match this only: they are names, because the number has another spelling."""
@@ -37,24 +40,24 @@ def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
 
 
 def are_classes(different: int, rarest: int) -> bool:
-    """Tell if whole numbers of a target are classes: few `different` ones, or each in many rows. `rarest`: rows of the rarest."""
+    """Return whether whole numbers of a target are classes: few `different` ones, or each in many rows. `rarest`: rows of the rarest."""
     return different <= MOST_CLASSES or rarest >= OFTEN
 
 
 def is_whole(cell: Any) -> bool:
-    """Tell if a cell holds an integer in its usual spelling."""
+    """Return whether a cell holds an integer in its usual spelling."""
     if isinstance(cell, str):
         return _WHOLE.fullmatch(cell.strip()) is not None
     return isinstance(cell, int) and not isinstance(cell, bool)
 
 
 def is_digits(cell: Any) -> bool:
-    """Tell if a cell holds an integer in any spelling."""
+    """Return whether a cell holds an integer in any spelling."""
     return is_whole(cell) or (isinstance(cell, str) and _DIGITS.fullmatch(cell.strip()) is not None)
 
 
 def is_large(cell: Any) -> bool:
-    """Tell if an integer has more digits than a class may have."""
+    """Return whether an integer has more digits than a class may have."""
     return len(str(cell).strip().lstrip("+-0")) > MAX_DIGITS
 
 
@@ -66,8 +69,16 @@ def is_number(cell: Any) -> bool:
     return not isinstance(cell, bool) and "_" not in str(cell)
 
 
+def finite(cell: Any) -> float:
+    """Return the finite number that a cell holds; ValueError or TypeError if it holds none."""
+    number = float(cell)
+    if not math.isfinite(number) or "_" in str(cell):
+        raise ValueError
+    return number
+
+
 def numbers_rows(name: str) -> bool:
-    """Tell if a column of this name may number the rows: `id`, `PassengerId`, `row`, say."""
+    """Return whether a column of this name may number the rows: `id`, `PassengerId`, `row`, say."""
     return _ROW_NUMBER.fullmatch(name) is not None
 
 
@@ -89,5 +100,5 @@ def parse_bool(cell: Any) -> bool | None:
 
 
 def is_missing(cell: Any) -> bool:
-    """Tell if a cell holds no value."""
+    """Return whether a cell holds no value."""
     return cell is None or str(cell).strip().lower() in MISSING

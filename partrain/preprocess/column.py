@@ -5,9 +5,11 @@ Symbols: n items; xp is numpy, or torch where an exporter traces the steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from itertools import compress
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import is_missing
@@ -26,26 +28,41 @@ class CellSource(Protocol):
         """Return the location of a row, for messages."""
 
 
-@dataclass(frozen=True)
-class RawColumn:
-    """Some cells of a column."""
+class RowBlock(NamedTuple):
+    """Some rows of a table."""
 
     source: CellSource
-    name: str
     positions: Sequence[int]
-    """Number of each cell's row."""
-    cells: Sequence[Any]
-    holes: bool
-    """Cells may have no value."""
+    """Number of each row, for `CellSource.locate`."""
+    columns: Mapping[str, Sequence[Any]]
+    """Cells by column: text, or the values of a typed file."""
 
-    def where(self, index: int) -> str:
+    def where(self, name: str, index: int) -> str:
         """Return the location of a cell, for messages."""
-        return f"{self.source.locate(self.positions[index])}: column `{self.name}`"
+        return f"{self.source.locate(self.positions[index])}: column `{name}`"
+
+    def kept(self, kept: Sequence[bool]) -> RowBlock:
+        """Return the rows to keep."""
+        if all(kept):
+            return self
+        columns = {name: list(compress(cells, kept)) for name, cells in self.columns.items()}
+        return RowBlock(self.source, list(compress(self.positions, kept)), columns)
+
+
+class CellFault(InputMissing):
+    """A cell that cannot be read."""
+
+    def __init__(self, block: RowBlock, name: str, index: int, keys: Sequence[str], wrong: str) -> None:
+        super().__init__(f"{block.where(name, index)}: {wrong}")
+        self.index = index
+        """Index of the row in its block."""
+        self.keys = keys
+        """Keys of `[dataset]` that the cell concerns, the likeliest first."""
 
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """Kind of an input column. A missing value is NaN among raw values."""
+    """Kind of an input column."""
 
     key: ClassVar[str] = ""
     """Key of `[dataset]` that names such columns, and of the stored recipe."""
@@ -57,6 +74,8 @@ class ColumnKind:
     """`learned` needs the distinct cells."""
     holds_words: ClassVar[bool] = False
     """A missing word may be a category of its own."""
+    hole: ClassVar[float] = math.nan
+    """Raw value of a cell without a value."""
     fault_keys: ClassVar[tuple[str, ...]] = ("one_hot", "inputs", "drop")
     """Keys of `[dataset]` that a faulty cell concerns, the likeliest first."""
 
@@ -83,36 +102,30 @@ class ColumnKind:
         """Return the names of the features of a column."""
         return [column]
 
-    def fault(self, column: RawColumn, index: int) -> str:
-        """Return the message for a cell that this kind cannot read; "": no fault."""
-        if is_missing(column.cells[index]):
-            advice = ', or set missing = "drop", "mean" or "median"' * bool(column.source.way)
-            return "" if column.holes else f"{column.where(index)}: no value; fill it in{advice}"
-        return self.misread(column, index)
-
-    def misread(self, column: RawColumn, index: int) -> str:
-        """Return the message for a cell with a value that this kind cannot read; "": no fault."""
-        raise NotImplementedError
-
-    def first_fault(self, column: RawColumn) -> tuple[Sequence[str], str] | None:
-        """Return the first fault of the cells with the keys that it concerns; None if there is none."""
-        for index, cell in enumerate(column.cells):
-            if message := self.fault(column, index):
-                return (["missing"] if is_missing(cell) else self.fault_keys), message
-        return None
-
-    def read(self, column: RawColumn) -> NDArray[Any]:
-        """Return the raw value (n,) of each cell. InputMissing for a cell that cannot be read."""
-        import numpy as np
-
-        for index in range(len(column.cells)):
-            if message := self.fault(column, index):
-                raise InputMissing(message)
-        return np.array([np.nan if is_missing(cell) else self.parse(cell) for cell in column.cells], np.float64)
+    def raw(self, block: RowBlock, name: str, *, holes: bool) -> list[Any]:
+        """Return the raw value of each cell of a column. CellFault for one that cannot be read, or has no value unless `holes` may be."""
+        values = []
+        for index, cell in enumerate(block.columns[name]):
+            missing = is_missing(cell)
+            if missing and not holes:
+                raise CellFault(block, name, index, ["missing"], self.lacks(advises=bool(block.source.way)))
+            try:
+                values.append(self.hole if missing else self.parse(cell))
+            except (TypeError, ValueError):
+                raise CellFault(block, name, index, self.fault_keys, self.fault(cell, advises=bool(block.source.way))) from None
+        return values
 
     def parse(self, cell: Any) -> float:
-        """Return the raw value of a cell without fault."""
+        """Return the raw value of a cell that has a value. TypeError or ValueError: it cannot be read."""
         raise NotImplementedError
+
+    def fault(self, cell: Any, *, advises: bool) -> str:
+        """Say what is wrong with a cell that cannot be read. `advises`: a key of `[dataset]` can help."""
+        raise NotImplementedError
+
+    def lacks(self, *, advises: bool) -> str:
+        """Say that a cell has no value."""
+        return "no value; fill it in" + ', or set missing = "drop", "mean" or "median"' * advises
 
     def compute(self, xp: Any, raw: Any) -> Any:
         """Return the features (n, k) of raw values (n,), in double precision; NaN for a missing number."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from partrain.preprocess.cells import parse_date
-from partrain.preprocess.column import ColumnKind, RawColumn, double
+from partrain.preprocess.column import ColumnKind, double
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,16 +49,13 @@ class DateColumn(ColumnKind):
         cycles = ("year", "week", *["time"] * self.clock)
         return [f"{column}:day", *(f"{column}:{wave} of {cycle}" for cycle in cycles for wave in ("sin", "cos"))]
 
-    def misread(self, column: RawColumn, index: int) -> str:
-        cell = column.cells[index]
-        if parse_date(cell):
-            return ""
-        return f"{column.where(index)}: `{str(cell)[:60]}` is no date such as 2024-05-31 or 2024-05-31T12:00"
-
     def parse(self, cell: Any) -> float:
-        moment = parse_date(cell)
-        assert moment
+        if (moment := parse_date(cell)) is None:
+            raise ValueError
         return float((moment - _EPOCH) // _SECOND)
+
+    def fault(self, cell: Any, *, advises: bool) -> str:
+        return f"`{str(cell)[:60]}` is no date such as 2024-05-31 or 2024-05-31T12:00"
 
     def compute(self, xp: Any, raw: Any) -> Any:
         """Return the features (n, 5 or 7). The day of the year comes from days since 0000-03-01, in eras of 400 years that end on a leap day."""

@@ -4,58 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from partrain.preprocess.cells import parse_bool, parse_date
-from partrain.preprocess.column import ColumnKind, RawColumn
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from partrain.preprocess.cells import finite, is_number, parse_bool, parse_date
+from partrain.preprocess.column import ColumnKind, RowBlock
 
 
 @dataclass(frozen=True)
 class NumberColumn(ColumnKind):
     """Numbers; `true` and `false` are 1 and 0."""
 
-    def misread(self, column: RawColumn, index: int) -> str:
-        cell, where, advises = column.cells[index], column.where(index), bool(column.source.way)
-        text = str(cell)
-        if parse_bool(cell) is not None:
-            return ""
-        try:
-            number = float("_" if "_" in text else cell)
-        except (TypeError, ValueError):
-            if advises and parse_date(cell):
-                return f"{where}: `{text[:60]}` is a date, no number; list the column in `dates`, or in `drop`"
-            advice = "; list the column in `one_hot` or `categories` if it holds words, or in `drop`" * advises
-            return f"{where}: `{text[:60]}` is no number{advice}"
-        return "" if math.isfinite(number) else f"{where}: `{text}` is no finite number"
-
-    def first_fault(self, column: RawColumn) -> tuple[Sequence[str], str] | None:
-        try:
-            if not _underscored(column.cells) and math.isfinite(sum(map(float, column.cells))):
-                return None
-        except (TypeError, ValueError):
-            pass
-        return super().first_fault(column)
-
-    def read(self, column: RawColumn) -> NDArray[Any]:
-        import numpy as np
-
-        try:
-            numbers = np.fromiter(map(float, column.cells), np.float64, len(column.cells))
-            if np.isfinite(numbers).all() and not _underscored(column.cells):
+    def raw(self, block: RowBlock, name: str, *, holes: bool) -> list[Any]:
+        cells = block.columns[name]
+        with suppress(TypeError, ValueError):
+            numbers = list(map(float, cells))
+            if math.isfinite(sum(numbers)) and not _underscored(cells):
                 return numbers
-        except (TypeError, ValueError):
-            pass
-        return super().read(column)
+        return super().raw(block, name, holes=holes)
 
     def parse(self, cell: Any) -> float:
         truth = parse_bool(cell)
-        return float(cell if truth is None else truth)
+        return finite(cell) if truth is None else float(truth)
+
+    def fault(self, cell: Any, *, advises: bool) -> str:
+        text = str(cell)
+        if is_number(cell):
+            return f"`{text}` is no finite number"
+        if advises and parse_date(cell):
+            return f"`{text[:60]}` is a date, no number; list the column in `dates`, or in `drop`"
+        advice = "; list the column in `one_hot` or `categories` if it holds words, or in `drop`" * advises
+        return f"`{text[:60]}` is no number{advice}"
 
 
 def _underscored(cells: Sequence[Any]) -> bool:
-    """Tell if a text has an underscore, which Python reads as part of a number."""
-    return isinstance(cells[0], str) and "_" in "".join(cells)
+    """Return whether a text has an underscore, which Python reads as part of a number."""
+    return bool(cells) and isinstance(cells[0], str) and "_" in "".join(cells)

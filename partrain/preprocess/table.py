@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from partrain.preprocess.cells import Class, is_missing, parse_class
-from partrain.preprocess.column import CellSource, ColumnKind, RawColumn, double
+from partrain.preprocess.column import ColumnKind, RowBlock, double
 from partrain.preprocess.dates import DateColumn
 from partrain.preprocess.numbers import NumberColumn
 from partrain.preprocess.words import CategoryColumn, OneHotColumn
@@ -84,30 +84,29 @@ class TableSchema:
         return missing if isinstance(missing, str) else missing.get(column, missing.get(OTHERS, "error"))
 
     def may_miss(self, column: str) -> bool:
-        """Tell if an input column may have cells without a value."""
+        """Return whether an input column may have cells without a value."""
         how = self.filling(column)
         return how not in ("error", "drop") and (how != "category" or self.kinds[column].holds_words)
 
-    def keeps(self, columns: Mapping[str, Sequence[Any]], count: int) -> list[bool]:
-        """Tell which of `count` rows are used: those of selected classes that lack no value of a column whose treatment is `drop`."""
-        whole = [True] * count
+    def kept(self, block: RowBlock) -> RowBlock:
+        """Return the rows that are used: those of selected classes that lack no value of a column whose treatment is `drop`."""
+        whole = [True] * len(block.positions)
         if self.selected is not None:
             names = set(map(str, self.selected))
-            whole = [is_missing(cell) or parse_class(cell, whole=False) in names for cell in columns[self.targets[0]]]
-        if complete := [cells for name, cells in columns.items() if self.filling(name) == "drop"]:
+            whole = [is_missing(cell) or parse_class(cell, whole=False) in names for cell in block.columns[self.targets[0]]]
+        if complete := [block.columns[name] for name in self.used if self.filling(name) == "drop"]:
             whole = [chosen and not any(map(is_missing, cells)) for chosen, *cells in zip(whole, *complete, strict=True)]
-        return whole
+        return block.kept(whole)
 
-    def column(self, source: CellSource, positions: Sequence[int], columns: Mapping[str, Sequence[Any]], name: str) -> RawColumn:
-        """Return the cells of an input column of some rows."""
-        return RawColumn(source, name, positions, columns[name], self.may_miss(name))
+    def raw(self, block: RowBlock, name: str) -> list[Any]:
+        """Return the raw values of an input column. CellFault for a cell that cannot be read."""
+        return self.kinds[name].raw(block, name, holes=self.may_miss(name))
 
-    def read(self, source: CellSource, positions: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> NDArray[Any]:
-        """Convert cells of some rows to features (n, width). InputMissing for a cell that cannot be read."""
+    def read(self, block: RowBlock) -> NDArray[Any]:
+        """Convert cells of some rows to features (n, width). CellFault for a cell that cannot be read."""
         import numpy as np
 
-        raw = {name: kind.read(self.column(source, positions, columns, name)) for name, kind in self.kinds.items()}
-        features: NDArray[Any] = self.compute(np, raw)
+        features: NDArray[Any] = self.compute(np, {name: np.array(self.raw(block, name)) for name in self.kinds})
         return features
 
     def compute(self, xp: Any, raw: Mapping[str, Any]) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from partrain.errors import InputMissing
 from partrain.preprocess.cells import is_missing
-from partrain.preprocess.column import ColumnKind, RawColumn, double
+from partrain.preprocess.column import ColumnKind, double
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class WordColumn(ColumnKind):
     source: ClassVar[str] = "codes"
     learns: ClassVar[bool] = True
     holds_words: ClassVar[bool] = True
+    hole: ClassVar[float] = MISSING
     words: tuple[str, ...] = ()
 
     @property
@@ -38,17 +39,12 @@ class WordColumn(ColumnKind):
     def learned(self, cells: Collection[Any]) -> Self:
         return self.of(sorted({str(cell).strip() for cell in cells if not is_missing(cell)}))
 
-    def read(self, column: RawColumn) -> NDArray[Any]:
-        import numpy as np
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {word: place for place, word in enumerate(self.words)}
 
-        places = {word: place for place, word in enumerate(self.words)}
-        codes = np.fromiter((places.get(str(cell).strip(), UNSEEN) for cell in column.cells), np.int64, len(column.cells))
-        for index in np.flatnonzero(codes == UNSEEN).tolist():
-            if is_missing(column.cells[index]):
-                if not column.holes:
-                    raise InputMissing(f"{column.where(index)}: no value")
-                codes[index] = MISSING
-        return codes
+    def parse(self, cell: Any) -> int:
+        return self._places.get(str(cell).strip(), UNSEEN)
 
     def missing(self, xp: Any, raw: Any) -> Any:
         return raw == MISSING

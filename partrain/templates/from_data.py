@@ -6,22 +6,28 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
-from partrain.data.tables.files import TABLES, TableFile, open_by_name
+from partrain.data.tables.files import TABLES, open_by_name
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import MOST_CLASSES, are_classes, is_missing, numbers_rows, parse_bool, parse_date
+from partrain.preprocess.cells import (
+    FEW_ROWS,
+    MOST_CLASSES,
+    are_classes,
+    is_missing,
+    is_number,
+    numbers_rows,
+    parse_bool,
+    parse_date,
+)
 from partrain.templates.assemble import Recipe, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
 from partrain.templates.from_series import series_job
 
-FEW_ROWS = 30
-"""Rows up to which another value in each row is no sign of a name or a number of the row."""
 NOTED_HOLES = 0.01
 """Share of missing numbers from which a column gets an indicator of them."""
 LOOKED_AT = 200_000
@@ -46,28 +52,17 @@ SIZES = (
 """Settings by size: fewer passes, a smaller network and more dropout where there are few items."""
 
 
-@dataclass
 class ColumnFacts:
     """The facts about a column of a table."""
 
-    name: str
-    rows: int = 0
-    missing: int = 0
-    numbers: bool = True
-    whole: bool = True
-    dates: bool = True
-    different: Counter[str] = field(default_factory=Counter)
-    """Rows of each value."""
-
-    def add(self, cells: Sequence[Any]) -> None:
-        """Count cells."""
-        self.rows += len(cells)
-        present = [str(cell).strip() for cell in cells if not is_missing(cell)]
-        self.missing += len(cells) - len(present)
-        self.different.update(present)
-        self.numbers = self.numbers and all(_is_number(text) or parse_bool(text) is not None for text in present)
-        self.whole = self.whole and all(text.lstrip("+-").isdigit() for text in present)
-        self.dates = self.dates and not self.numbers and all(map(parse_date, present))
+    def __init__(self, name: str, cells: Sequence[Any]) -> None:
+        self.name, self.rows = name, len(cells)
+        self.different = Counter(str(cell).strip() for cell in cells if not is_missing(cell))
+        """Rows of each value."""
+        self.missing = self.rows - self.different.total()
+        self.numbers = all(is_number(text) or parse_bool(text) is not None for text in self.different)
+        self.whole = all(text.lstrip("+-").isdigit() for text in self.different)
+        self.dates = not self.numbers and all(map(parse_date, self.different))
 
     @property
     def truths(self) -> bool:
@@ -121,9 +116,10 @@ def _table(path: Path, shown: str, target: str | None) -> str:
     if target is None:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
     file.require(target, "--target")
-    if text := series_job(file, shown, target):
+    cells = file.head(LOOKED_AT)
+    if text := series_job(file, cells, shown, target):
         return text
-    columns = _look(file)
+    columns = {name: ColumnFacts(name, column) for name, column in cells.items()}
     answer = columns.pop(target)
     rows = answer.rows - answer.missing
     if rows < 10:
@@ -182,14 +178,6 @@ def _table(path: Path, shown: str, target: str | None) -> str:
     return assemble(path, what, model, lines, items, size.recipe)
 
 
-def _look(file: TableFile) -> dict[str, ColumnFacts]:
-    columns = {name: ColumnFacts(name) for name in file.names}
-    for block in islice(file.blocks(file.names), LOOKED_AT >> 14):
-        for name, cells in block.columns.items():
-            columns[name].add(cells)
-    return columns
-
-
 def _images(path: Path, shown: str) -> str:
     root = path / "train" if (path / "train").is_dir() else path
     classes = {entry.name: _pictures(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and _pictures(entry)}
@@ -243,11 +231,3 @@ def _text(path: Path, shown: str) -> str:
     ]
     model = ['name = "gru"', "hidden = 128"]
     return assemble(path, f"Continue the text {path.name} character by character.", model, dataset, items * 8 // 10)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text

@@ -9,7 +9,7 @@ lags are added only if they lower it by a tenth. The job forecasts a season, but
 from __future__ import annotations
 
 import statistics
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 from partrain.config.overrides import toml_value
@@ -18,8 +18,6 @@ from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stam
 from partrain.preprocess.cells import is_missing
 from partrain.templates.assemble import assemble
 
-LOOKED_AT = 200_000
-"""Rows that are looked at."""
 NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
 FEWEST = 40
 """Rows from which a series can be trained on."""
@@ -31,12 +29,8 @@ GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave."""
 
 
-def series_job(file: TableFile, shown: str, target: str) -> str | None:
+def series_job(file: TableFile, columns: Mapping[str, list[Any]], shown: str, target: str) -> str | None:
     """Write a job that forecasts a column of a series; None if the table is not a series, or the target not a column of numbers."""
-    columns: dict[str, list[Any]] = {name: [] for name in file.names}
-    for block in islice(file.blocks(file.names), LOOKED_AT >> 14):
-        for name, cells in block.columns.items():
-            columns[name] += cells
     if len(columns[target]) < FEWEST or (values := _numbers(columns[target])) is None:
         return None
     first = next(

@@ -29,7 +29,6 @@ from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict
 from partrain.inference.preprocessed_export import export_preprocessed
 from partrain.inference.preprocessing import InputType, Preprocessing
-from partrain.preprocess.column import RawColumn
 from partrain.preprocess.dates import DateColumn
 from partrain.training.stop import Progress
 
@@ -135,7 +134,7 @@ def test_parts_of_dates_are_those_of_the_data_set(tmp_path: Path) -> None:
     (block,) = table.blocks(["at"])
     for clock in False, True:
         kind = DateColumn(clock)
-        raw = kind.read(RawColumn(table, "at", block.positions, block.columns["at"], False))
+        raw = np.array(kind.raw(block, "at", holes=False))
         np.testing.assert_array_equal(raw, seconds[:, 0])
         np.testing.assert_allclose(kind.compute(torch, seconds[:, 0]).numpy(), expected(moments, clock), rtol=1e-15, atol=1e-14)
         np.testing.assert_array_equal(kind.compute(np, raw), expected(moments, clock))

@@ -184,7 +184,7 @@ def _encode_classes(sources: ArraySources, arrays: Arrays) -> list[int | str]:
     where = sources["targets"].where
     names = named_classes(sources["targets"].texts or {}, where, len(arrays["targets"]))
     for role in roles:
-        remap_labels(arrays[role], sources[role].texts or {}, names, sources[role].where, where)
+        arrays[role][:] = remap_labels(arrays[role], sources[role].texts or {}, names, sources[role].where, f"is not in {where}")
     return list(names)
 
 

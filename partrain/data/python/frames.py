@@ -20,12 +20,12 @@ NAME, TEST_NAME = "DataFrame", "test DataFrame"
 
 
 def is_frame(value: Any) -> bool:
-    """Tell if a value is a DataFrame of pandas or polars. Neither is imported."""
+    """Return whether a value is a DataFrame of pandas or polars. Neither is imported."""
     return hasattr(value, "columns") and hasattr(value, "dtypes") and hasattr(value, "__getitem__")
 
 
 def is_series(value: Any) -> bool:
-    """Tell if a value is a column of pandas or polars."""
+    """Return whether a value is a column of pandas or polars."""
     return hasattr(value, "to_numpy") and hasattr(value, "name") and not is_frame(value)
 
 

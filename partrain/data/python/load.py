@@ -91,7 +91,7 @@ def _several(section: PythonArrays, role: str, several: Several) -> ArraySource:
 
 
 def needs_names(targets: NDArray[Any]) -> bool:
-    """Tell if class labels are names: texts, or whole numbers that do not run from 0."""
+    """Return whether class labels are names: texts, or whole numbers that do not run from 0."""
     if targets.dtype.kind in "US":
         return True
     if targets.dtype.kind not in "iu" or targets.ndim > 2 or (targets.ndim == 2 and targets.shape[1] > 1) or not targets.size:

@@ -38,7 +38,7 @@ class Several:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of unequal length, one behind the other: item i is values[offsets[i]:offsets[i + 1]]."""
+    """Sequences of unequal length, one after the other: item i is values[offsets[i]:offsets[i + 1]]."""
 
     values: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -76,7 +76,7 @@ def inputs_of(value: Any, items: int, where: str) -> NDArray[Any] | Several | Ra
 
 
 def unequal(value: Any) -> bool:
-    """Tell if a value is a list of sequences whose lengths differ."""
+    """Return whether a value is a list of sequences whose lengths differ."""
     listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1)
     if not listed or not len(value) or not all(_is_array(sequence) or isinstance(sequence, list | tuple) for sequence in value):
         return False
@@ -91,5 +91,5 @@ def _several(value: Sequence[Any], items: int) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    """Tell if a value is an array or tensor with an axis of items."""
+    """Return whether a value is an array or tensor with an axis of items."""
     return bool(getattr(value, "shape", ()))

@@ -22,7 +22,7 @@ def difference(rows: NDArray[Any], lags: Sequence[int]) -> NDArray[Any]:
 
 
 def integrate(differences: Tensor, levels: Tensor, lags: Sequence[int]) -> Tensor:
-    """Return the values (n, H, k) whose differences are given, behind the newest values `levels` (n, at least the sum of lags, k)."""
+    """Return the values (n, H, k) whose differences are given, after the newest values `levels` (n, at least the sum of lags, k)."""
     import torch
 
     weights = _coefficients(lags)

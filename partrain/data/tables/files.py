@@ -7,18 +7,21 @@ import csv
 import gzip
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property, partial
-from itertools import compress
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, Self, cast
 
 from partrain.config.problems import did_you_mean
 from partrain.data.base import WrongContent, reading, repeated
 from partrain.errors import InputMissing
 from partrain.number_format import plural
+from partrain.preprocess.cells import is_number
+from partrain.preprocess.column import RowBlock
 from partrain.preprocess.table import TableSchema
 
 ROWS = 1 << 14
@@ -32,29 +35,14 @@ SET, INSPECT = "set", "inspect a job that sets"
 """Advice on setting a key of a `[dataset]` table: in the job that names the file, or in a job still to be written."""
 
 
-class RowBlock(NamedTuple):
-    """Some rows of a table."""
-
-    positions: Sequence[int]
-    """Number of each row, for `TableFile.locate`."""
-    columns: dict[str, Sequence[Any]]
-    """Cells by column: text, or the values of a typed file."""
-
-    def where(self, kept: Sequence[bool]) -> RowBlock:
-        """Return the rows to keep."""
-        if all(kept):
-            return self
-        return RowBlock(
-            list(compress(self.positions, kept)), {name: list(compress(cells, kept)) for name, cells in self.columns.items()}
-        )
-
-
 class TableFile(ABC):
     """A table in a file."""
 
     def __init__(self, path: Path, way: str = SET) -> None:
         """Open a table. `way` begins the advice on a key of a `[dataset]` table; it is empty where no key can help."""
         self.path, self.way = path, way
+        self.held: RowBlock | None = None
+        """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
         """Number and fault of each row left out because it cannot be split into cells; None: such a row is an error."""
         self.names = self._header()
@@ -70,24 +58,41 @@ class TableFile(ABC):
     @property
     def header_location(self) -> str:
         """Location of the names of columns, for messages."""
-        return str(self.path)
+        return self.locate(1)
 
     @abstractmethod
     def locate(self, number: int) -> str:
         """Return the location of a row, for messages."""
 
-    @abstractmethod
     def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
         """Yield these columns of all rows in blocks.
 
         Raises:
             InputMissing: the file is damaged; or, if rows must be `dense`, an empty line stands between two rows.
         """
+        return self._blocks(names, dense=dense) if self.held is None else iter([self.held])
+
+    def part(self, block: RowBlock) -> Self:
+        """Return some rows as a table."""
+        part = copy(self)
+        part.held = block
+        return part
 
     def used_blocks(self, schema: TableSchema) -> Iterator[RowBlock]:
         """Yield the columns and rows that a schema uses in blocks."""
-        for block in self.blocks(schema.used):
-            yield block.where(schema.keeps(block.columns, len(block.positions)))
+        return map(schema.kept, self.blocks(schema.used))
+
+    def head(self, rows: int) -> dict[str, list[Any]]:
+        """Return the cells of all columns of the first rows, in whole blocks."""
+        return cells_of(islice(self.blocks(self.names), rows // ROWS), self.names)
+
+    def first(self, name: str, is_it: Callable[[Any], bool]) -> tuple[str, Any]:
+        """Return the location and the cell of the first row whose cell meets a condition."""
+        cells = (pair for block in self.blocks([name]) for pair in zip(block.positions, block.columns[name], strict=True))
+        return next((self.locate(position), cell) for position, cell in cells if is_it(cell))
+
+    @abstractmethod
+    def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]: ...
 
     @abstractmethod
     def _header(self) -> list[str]: ...
@@ -106,7 +111,43 @@ class TableFile(ABC):
         return None
 
 
-class CsvFile(TableFile):
+class LineFile(TableFile):
+    """A table whose rows begin in lines of text; the first line tells the names of columns."""
+
+    def locate(self, number: int) -> str:
+        return f"{self.path}:{number}"
+
+    def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
+        getters = {name: self._getter(name) for name in names}
+        rows = self._whole_rows(dense=dense)
+        while some := list(islice(rows, ROWS)):
+            cells = [row for _, row in some]
+            yield RowBlock(self, [line for line, _ in some], {name: list(map(get, cells)) for name, get in getters.items()})
+
+    def _whole_rows(self, *, dense: bool) -> Iterator[tuple[int, Any]]:
+        """Yield the rows without fault, each with its line."""
+        for line, row in self._rows(dense=dense):
+            if not (wrong := self._fault(line, row)):
+                yield line, row
+            elif self.unreadable is None:
+                raise InputMissing(wrong)
+            else:
+                self.unreadable.append((line, wrong))
+
+    @abstractmethod
+    def _getter(self, name: str) -> Callable[[Any], Any]:
+        """Return the function that gets a column's cell of a row."""
+
+    @abstractmethod
+    def _rows(self, *, dense: bool) -> Iterator[tuple[int, Any]]:
+        """Yield the rows after the header, each with the line that it begins in."""
+
+    @abstractmethod
+    def _fault(self, line: int, row: Any) -> str:
+        """Describe the fault of a row that cannot be split into cells; "" if it can."""
+
+
+class CsvFile(LineFile):
     """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
     def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> None:
@@ -116,13 +157,6 @@ class CsvFile(TableFile):
         self._encodable = encoding is not None if way == SET else bool(way)
         super().__init__(path, way)
 
-    @property
-    def header_location(self) -> str:
-        return f"{self.path}:1"
-
-    def locate(self, number: int) -> str:
-        return f"{self.path}:{number}"
-
     def separator_advice(self) -> str | None:
         other = next((mark for mark in (";", "\t", ",", "|") if len(self.names) == 1 and mark in self.names[0]), None)
         if other is None:
@@ -130,23 +164,8 @@ class CsvFile(TableFile):
         advice = f"so {self.way} `separator`" if self.way else f"and the job's by {self._separator!r}"
         return f"line 1 is a single name: its cells seem to be separated by {other!r}, {advice}"
 
-    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
-        getters = {name: itemgetter(self.places[name]) for name in names}
-        rows: list[list[str]] = []
-        lines: list[int] = []
-        for line, row in self._rows(dense=dense):
-            if len(row) != len(self.names):
-                if self.unreadable is None:
-                    raise InputMissing(self._ragged(line, len(row)))
-                self.unreadable.append((line, self._ragged(line, len(row))))
-                continue
-            rows.append(row)
-            lines.append(line)
-            if len(rows) == ROWS:
-                yield RowBlock(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
-                rows, lines = [], []
-        if rows:
-            yield RowBlock(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
+    def _getter(self, name: str) -> Callable[[Any], Any]:
+        return itemgetter(self.places[name])
 
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
@@ -160,14 +179,13 @@ class CsvFile(TableFile):
             names[0] = UNNAMED
         if "" in names:
             raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
-        if all(_is_number(name) for name in names):
+        if all(map(is_number, names)):
             raise InputMissing(
                 f"{self.header_location}: holds numbers where the names of columns are expected: add a line of names"
             )
         return names
 
     def _rows(self, *, dense: bool) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows behind the header, each with the line that it begins in."""
         with self._named(), self._open() as file:
             reader = csv.reader(self._lines(file), delimiter=self._separator, strict=True)
             before = empty = 0
@@ -189,8 +207,10 @@ class CsvFile(TableFile):
                 raise InputMissing(f"{self.path}:{number}: a line of more than {MAX_LINE - 1:,} characters: this is no table")
             yield line
 
-    def _ragged(self, line: int, cells: int) -> str:
-        width = len(self.names)
+    def _fault(self, line: int, row: Any) -> str:
+        width, cells = len(self.names), len(row)
+        if cells == width:
+            return ""
         text = f"{self.path}:{line}: {cells} {plural('cell', cells)} where line 1 names {width} columns"
         if cells < width:
             return f"{text}: `{self.names[cells]}` and what follows are missing"
@@ -238,13 +258,17 @@ class CsvFile(TableFile):
 class ParquetFile(TableFile):
     """A Parquet file."""
 
+    @property
+    def header_location(self) -> str:
+        return str(self.path)
+
     def locate(self, number: int) -> str:
         return f"{self.path}: row {number}"
 
-    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
+    def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
         first = 1
         for part in self._frame(names).iter_slices(ROWS):
-            yield RowBlock(range(first, first + part.height), {name: part.get_column(name).to_list() for name in names})
+            yield RowBlock(self, range(first, first + part.height), {name: _cells(part.get_column(name)) for name in names})
             first += part.height
 
     def _header(self) -> list[str]:
@@ -294,9 +318,13 @@ def open_by_name(path: Path, separator: str | None = None, encoding: str | None 
     return CsvFile(path, separator, encoding, way)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the cells of columns of all blocks."""
+    held = list(blocks)
+    return {name: [cell for block in held for cell in block.columns[name]] for name in names}
+
+
+def _cells(column: Any) -> list[Any]:
+    """Return the cells of a column of polars; lists and structures as texts, as they can be counted."""
+    cells = column.to_list()
+    return [None if cell is None else str(cell) for cell in cells] if column.dtype.is_nested() else cells

@@ -1,17 +1,21 @@
-"""Labels that are texts: codes while they are read, then classes with names, in the order of tables' classes."""
+"""Labels: those of arrays of texts, which are codes while they are read, and those of the cells of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import Class, is_missing, ordered_classes, parse_class
+from partrain.preprocess.column import RowBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+UNTRAINED = "is not one that was trained on"
 
 
 def encode_labels(texts: NDArray[Any], known: dict[str, int], where: str, first: int) -> NDArray[Any]:
@@ -49,12 +53,29 @@ def named_classes(known: Mapping[str, int], where: str, items: int) -> tuple[Cla
     return classes
 
 
-def remap_labels(numbers: NDArray[Any], known: Mapping[str, int], classes: Sequence[Class], where: str, source: str) -> None:
-    """Turn codes (n,) of `encode_labels` into labels in place; InputMissing for a class that the `source` has not."""
-    whole = isinstance(classes[0], int)
-    labels = {one: label for label, one in enumerate(classes)}
-    by_number = np.fromiter((labels.get(parse_class(name, whole=whole), -1) for name in known), np.int64, len(known))
-    numbers[:] = by_number[numbers]
-    if (unknown := numbers < 0).any():
-        name = next(name for name, label in zip(known, by_number, strict=True) if label < 0)
-        raise InputMissing(f"{where}: item {int(unknown.argmax())}: the class `{name[:60]}` is not in {source}")
+def remap_labels(
+    numbers: NDArray[Any], known: Mapping[str, int], classes: Sequence[Class], where: str, lacking: str = UNTRAINED
+) -> NDArray[Any]:
+    """Turn codes (n,) of `encode_labels` into labels. InputMissing for a class that is none of `classes`: it is `lacking`."""
+    labels: NDArray[Any] = _labels(known, classes)[numbers]
+    if (unknown := labels < 0).any():
+        item = int(unknown.argmax())
+        raise InputMissing(f"{where}: item {item}: the class `{list(known)[numbers[item]][:60]}` {lacking}")
+    return labels
+
+
+def labels_of(block: RowBlock, name: str, classes: Sequence[Class]) -> NDArray[Any]:
+    """Return the label (n,) of each cell of a column; InputMissing for a cell that is none of the classes."""
+    labels = _labels(block.columns[name], classes)
+    if (labels < 0).any():
+        index = int(labels.argmin())
+        cell = block.columns[name][index]
+        wrong = "no value" if is_missing(cell) else f"the class `{str(cell).strip()[:60]}` {UNTRAINED}"
+        raise InputMissing(f"{block.where(name, index)}: {wrong}")
+    return labels
+
+
+def _labels(cells: Iterable[Any], classes: Sequence[Class]) -> NDArray[Any]:
+    """Return the label of each cell; -1 where it is none of the classes."""
+    whole, labels = all(isinstance(one, int) for one in classes), {one: label for label, one in enumerate(classes)}
+    return np.fromiter((labels.get(parse_class(cell, whole=whole), -1) for cell in cells), np.int64)

@@ -13,8 +13,8 @@ import numpy as np
 from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
-from partrain.data.tables.classes import labels_of
 from partrain.data.tables.files import TableFile
+from partrain.data.tables.labels import labels_of
 from partrain.data.tables.schema import open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
@@ -59,8 +59,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
     for prefix, (numbers, answers) in parts.items():
-        standardised = _standardized(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
-        store(arrays[f"{prefix}inputs"], standardised, str(table.path), schema.features)
+        store(arrays[f"{prefix}inputs"], _filled(numbers, codec), str(table.path), schema.features)
         if schema.classes is None and "target_mean" in codec:
             answers = _standardized(answers, codec["target_mean"], codec["target_std"])
         store(arrays[f"{prefix}targets"], answers, str(table.path), schema.targets)
@@ -72,13 +71,10 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
 def read(table: TableFile, schema: TableSchema) -> Pair:
     """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = [], []
-    answers = TableSchema(dict.fromkeys(schema.targets, NumberColumn()), (), None, "error")
+    answers = _numbers(schema.targets)
     for block in table.used_blocks(schema):
-        inputs.append(schema.read(table, block.positions, block.columns))
-        if schema.classes is None:
-            targets.append(answers.read(table, block.positions, block.columns))
-        else:
-            targets.append(labels_of(table, block, schema.targets[0], schema.classes))
+        inputs.append(schema.read(block))
+        targets.append(labels_of(block, schema.targets[0], schema.classes) if schema.classes else answers.read(block))
     if not inputs:
         raise InputMissing(f"{table.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
@@ -95,12 +91,7 @@ def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
         table.require(name, "inputs")
     numbers = _all_inputs(table, schema)
     result = np.empty(numbers.shape, np.float32)
-    store(
-        result,
-        _standardized(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
-        str(table.path),
-        schema.features,
-    )
+    store(result, _filled(numbers, codec), str(table.path), schema.features)
     return result
 
 
@@ -119,14 +110,19 @@ def schema_of(codec: Mapping[str, Any]) -> TableSchema:
     )
 
 
-def numbers_of(table: TableFile, names: Sequence[str], *, dense: bool = False) -> NDArray[Any]:
-    """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
-    return _all_inputs(table, TableSchema(dict.fromkeys(names, NumberColumn()), (), None, "error"), dense=dense)
+def numbers_of(table: TableFile, names: Sequence[str]) -> NDArray[Any]:
+    """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none."""
+    return _all_inputs(table, _numbers(names))
 
 
-def _all_inputs(table: TableFile, schema: TableSchema, *, dense: bool = False) -> NDArray[Any]:
+def _numbers(names: Iterable[str]) -> TableSchema:
+    """Return the recipe for columns of numbers without holes."""
+    return TableSchema(dict.fromkeys(names, NumberColumn()), (), None, "error")
+
+
+def _all_inputs(table: TableFile, schema: TableSchema) -> NDArray[Any]:
     """Read (n, features) float64 of all rows, before they are standardized."""
-    blocks = [schema.read(table, block.positions, block.columns) for block in table.blocks(schema.inputs, dense=dense)]
+    blocks = [schema.read(block) for block in table.blocks(schema.inputs)]
     return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
 
 
@@ -200,6 +196,11 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
         column = list(names)[int(fine.argmin())]
         raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
     return mean, safe_std(mean, std)
+
+
+def _filled(inputs: NDArray[Any], codec: Mapping[str, Any]) -> NDArray[Any]:
+    """Fill in the numbers missing of inputs (n, features), and standardize them."""
+    return _standardized(np.where(np.isnan(inputs), codec["fill"], inputs), codec["mean"], codec["std"])
 
 
 def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:

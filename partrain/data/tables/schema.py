@@ -7,7 +7,7 @@ the first fault of each column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile
 from partrain.data.tables.sections import Csv, Tabular
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
+    FEW_ROWS,
     MAX_DIGITS,
     MOST_CLASSES,
     Class,
@@ -35,6 +36,7 @@ from partrain.preprocess.cells import (
     parse_bool,
     parse_class,
 )
+from partrain.preprocess.column import CellFault
 from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
 from partrain.tasks import Kind
 from partrain.tasks.kinds import CLASSIFICATION, REGRESSION
@@ -44,8 +46,7 @@ if TYPE_CHECKING:
 
 _KEYS = [kind.key for kind in KINDS]
 """Keys of a section that name columns of a kind."""
-FEW_ROWS = 30
-"""Rows up to which another value in each row is no sign of a number of the row."""
+NO_NUMBERS = "holds a word, but targets must be numbers"
 
 
 @dataclass(frozen=True)
@@ -166,12 +167,15 @@ def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSc
     for cell, count in found.cells[name].items():
         rows[named(cell)] += count
     if min(rows.values()) <= split:
-        from partrain.data.tables.classes import check_split  # numpy, which most tables need only later
+        import numpy as np  # which most tables need only later
 
-        def locate(one: Class) -> str:
-            return f"{_locate_first(table, name, lambda cell: named(cell) == one)}: column `{name}`"
+        from partrain.data.tables.labels import labels_of
 
-        check_split(section, table, schema, split, locate)
+        labels = np.concatenate([labels_of(block, name, schema.classes) for block in table.used_blocks(schema)])
+        stay, tested = section.split_off(len(labels), split, labels)
+        section.check_classes(
+            lambda one: _where(table, name, lambda cell: named(cell) == one), schema.classes, labels[stay], labels[tested]
+        )
 
 
 def _no_rows(path: Path, section: Tabular) -> InputMissing:
@@ -244,19 +248,20 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     texts = schema.words
     collected = [name for name, kind in schema.kinds.items() if kind.learns or numbers_rows(name)]
     found = _Contents(cells={name: Counter() for name in (*collected, *schema.targets)})
-    checked = {name: kind for name, kind in schema.kinds.items() if not kind.holds_words}
     for block in table.used_blocks(schema):
         found.rows += len(block.positions)
         for name, cells in found.cells.items():
             cells.update(block.columns[name])
-        for name, kind in checked.items():
-            column = schema.column(table, block.positions, block.columns, name)
-            if name not in found.faults and (fault := kind.first_fault(column)):
-                found.faults[name] = fault
+        for name in schema.inputs:
+            if name not in texts and name not in found.faults:
+                try:
+                    schema.raw(block, name)
+                except CellFault as fault:
+                    found.faults[name] = fault.keys, fault.message
     for name in (*texts, *schema.targets):
         if not (name in texts and schema.may_miss(name)) and any(map(is_missing, found.cells[name])):
             advice = 'fill it in, or set missing = "drop"' + f', or {{"{name}" = "category"}}' * (name in texts)
-            found.faults[name] = ["missing"], f"{_locate_first(table, name, is_missing)}: column `{name}`: no value; {advice}"
+            found.faults[name] = ["missing"], f"{_where(table, name, is_missing)}: no value; {advice}"
     return found
 
 
@@ -294,21 +299,15 @@ def _classes(section: Tabular, table: TableFile, found: _Contents) -> tuple[Clas
     if section.target_kind == "number" or len(section.target) > 1 or (auto and numbers and (many or not digits)):
         for name in () if numbers else section.target:
             if any(_is_word(cell) for cell in found.cells[name]):
-                place = _locate_first(table, name, _is_word)
-                raise WrongContent(
-                    (["target_kind", "target"], f"{place}: column `{name}`: holds a word, but targets must be numbers")
-                )
+                raise WrongContent((["target_kind", "target"], f"{_where(table, name, _is_word)}: {NO_NUMBERS}"))
         return None
     name = section.target[0]
     if auto and not numbers and any(map(is_number, cells)):
-        place = _locate_first(table, name, _is_word)
-        what = "holds a word where other targets are numbers"
-        message = f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one'
-        raise WrongContent((["target"], message))
+        what = 'holds a word where other targets are numbers; correct it, or set target_kind = "class" if it is one'
+        raise WrongContent((["target"], f"{_where(table, name, _is_word)}: {what}"))
     if whole and any(map(is_large, cells)):
         what = f"a class of more than {MAX_DIGITS} digits; give classes smaller numbers, or words for names"
-        place = _locate_first(table, name, is_large)
-        raise WrongContent((["target"], f"{place}: column `{name}`: {what}"))
+        raise WrongContent((["target"], f"{_where(table, name, is_large)}: {what}"))
     classes = ordered_classes(cells)
     if auto and len(classes) > max(MOST_CLASSES, found.rows // 2):
         many_words = f"{len(classes):,} different values in {found.rows:,} rows are hardly classes"
@@ -335,11 +334,11 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
     found = _contents(table, schema)
     faults = [found.faults[name][1] for name in schema.used if name in found.faults]
     if schema.classes and any(map(unknown := partial(_is_unknown, schema), found.cells[name := schema.targets[0]])):
-        place, cell = _first(table, name, unknown)
+        place, cell = table.first(name, unknown)
         faults.append(f"{place}: column `{name}`: the class `{str(cell).strip()}` is not in {section.path}")
     for name in schema.targets if schema.classes is None else ():
         if any(_is_word(cell) for cell in found.cells[name]):
-            faults.append(f"{_locate_first(table, name, _is_word)}: column `{name}`: holds a word, but targets must be numbers")
+            faults.append(f"{_where(table, name, _is_word)}: {NO_NUMBERS}")
     if faults:
         raise WrongContent(*((["test_path"], message) for message in faults))
     if not found.rows:
@@ -347,7 +346,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
     remarks = []
     for name, known in schema.words.items():
         if unseen := [cell for cell in found.cells[name] if not is_missing(cell) and str(cell).strip() not in known]:
-            place, cell = _first(table, name, unseen.__contains__)
+            place, cell = table.first(name, unseen.__contains__)
             rows = sum(found.cells[name][one] for one in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
             remarks.append(Remark("test_path", message, "words that were not trained on are a category of their own"))
@@ -355,20 +354,11 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
 
 
 def _is_unknown(schema: TableSchema, cell: Any) -> bool:
-    """Tell if a class does not occur in the training file."""
+    """Return whether a class does not occur in the training file."""
     assert schema.classes
     return not is_missing(cell) and parse_class(cell, whole=isinstance(schema.classes[0], int)) not in schema.classes
 
 
-def _locate_first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
-    """Return the location of the first row whose cell meets a condition."""
-    return _first(table, name, is_it)[0]
-
-
-def _first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> tuple[str, Any]:
-    """Return the location and the cell of the first row whose cell meets a condition."""
-    rows: Iterator[tuple[int, Any]] = (
-        pair for block in table.blocks([name]) for pair in zip(block.positions, block.columns[name], strict=True)
-    )
-    place, cell = next((place, cell) for place, cell in rows if is_it(cell))
-    return table.locate(place), cell
+def _where(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
+    """Return the location of the first cell of a column that meets a condition, for messages."""
+    return f"{table.first(name, is_it)[0]}: column `{name}`"

@@ -6,15 +6,20 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, parse_stamp
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import is_missing
+from partrain.preprocess.cells import finite, is_missing
+from partrain.preprocess.column import CellFault, RowBlock
+from partrain.preprocess.numbers import NumberColumn
 
 Missing = Literal["error", "interpolate", "forward"]
+TREATED = ', or set missing = "interpolate" or "forward"'
+"""Advice where a key of `[dataset]` can help."""
 
 
 @dataclass(frozen=True)
@@ -46,119 +51,91 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
         time: The column of time stamps, if any. A moment without a row is a hole in every column.
         missing: Treatment of holes.
     """
-    rows: list[list[float]] = []
+    columns: dict[str, list[float]] = {name: [] for name in names}
     places: list[int] = []
     cells: list[Any] = []
     stamps: list[Stamp] = []
     wanted = list(dict.fromkeys([*names, *([time] if time else [])]))
-    for block in table.blocks(wanted, dense=True):  # a moment that is left out would shift all behind it
-        for place, *values in zip(block.positions, *(block.columns[name] for name in names), strict=True):
+    for block in table.blocks(wanted, dense=True):  # a moment that is left out would shift all after it
+        faults = []
+        for name, column in columns.items():
             try:
-                rows.append(list(map(_number, values)))
-            except (TypeError, ValueError):
-                rows.append(_with_holes(table, place, names, values, missing))
+                column += _Number().raw(block, name, holes=missing != "error")
+            except CellFault as fault:
+                faults.append(fault)
+        if faults:
+            raise InputMissing(min(faults, key=lambda fault: fault.index).message)
         places += block.positions
         if time:
             cells += block.columns[time]
-            stamps += _stamps(table, block.positions, block.columns[time], time)
+            stamps += _stamps(block, time)
     step = None
     if time:
-        step, rows, places = _at_each_moment(table, rows, places, stamps, cells, time, missing)
+        step, order = _moments(table, places, stamps, cells, time, missing)
+        places = [places[row] for row, _ in order]
+        columns = {name: [column[row] if there else math.nan for row, there in order] for name, column in columns.items()}
     if missing != "error":
-        for column in range(len(names)):
-            _fill(table, rows, places, column, names[column], missing)
-    numbers = array("d")
-    for row in rows:
-        numbers.extend(row)
-    return SeriesRows(list(names), numbers, step, cells, stamps)
+        for name, column in columns.items():
+            _fill(table, column, places, name, missing)
+    return SeriesRows(list(names), array("d", chain.from_iterable(zip(*columns.values(), strict=True))), step, cells, stamps)
 
 
-def _stamps(table: TableFile, places: Sequence[int], cells: Sequence[Any], time: str) -> list[Stamp]:
+class _Number(NumberColumn):
+    """A column of a series."""
+
+    def parse(self, cell: Any) -> float:
+        return finite(cell)
+
+    def fault(self, cell: Any, *, advises: bool) -> str:
+        return f"`{str(cell)[:60]}` is no finite number"
+
+    def lacks(self, *, advises: bool) -> str:
+        return "no value; a series needs every value: fill it in" + TREATED * advises
+
+
+def _stamps(block: RowBlock, time: str) -> list[Stamp]:
     found = []
-    for place, cell in zip(places, cells, strict=True):
+    for index, cell in enumerate(block.columns[time]):
         try:
             found.append(parse_stamp(cell))
         except (TypeError, ValueError):
             wrong = "no value" if is_missing(cell) else f"`{str(cell)[:60]}` is neither a number nor a date such as 1949-01-31"
-            raise WrongContent((["time"], f"{table.locate(place)}: column `{time}`: {wrong}")) from None
+            raise WrongContent((["time"], f"{block.where(time, index)}: {wrong}")) from None
     return found
 
 
-def _at_each_moment(
-    table: TableFile,
-    rows: list[list[float]],
-    places: list[int],
-    stamps: Sequence[Stamp],
-    cells: Sequence[Any],
-    time: str,
-    missing: Missing,
-) -> tuple[TimeStep | None, list[list[float]], list[int]]:
-    """Return the step, and rows and places with a row of holes for each moment that the file leaves out."""
+def _moments(
+    table: TableFile, places: Sequence[int], stamps: Sequence[Stamp], cells: Sequence[Any], time: str, missing: Missing
+) -> tuple[TimeStep | None, list[tuple[int, bool]]]:
+    """Return the step; and for each moment its row, or the row after it and False if the file leaves it out."""
     try:
         step, lacking = check_stamps(stamps, cells)
     except IrregularTime as irregular:
         raise WrongContent((["time"], f"{table.locate(places[irregular.row])}: column `{time}`: {irregular.fault}")) from None
-    if not any(lacking):
-        return step, rows, places
-    if missing == "error":
+    if missing == "error" and any(lacking):
         row = next(row for row, count in enumerate(lacking) if count)
         gap = f"{lacking[row]:,} moment{' is' if lacking[row] == 1 else 's are'} missing (rows are {step} apart)"
-        what = f"between `{cells[row - 1]}` and `{cells[row]}` {gap}"
-        raise WrongContent((["time"], f"{table.locate(places[row])}: column `{time}`: {what}: {_advice(table, 'add the rows')}"))
-    whole: list[list[float]] = []
-    where: list[int] = []
-    for numbers, place, before in zip(rows, places, lacking, strict=True):
-        whole += [*([math.nan] * len(numbers) for _ in range(before)), numbers]
-        where += [place] * (before + 1)
-    return step, whole, where
+        what = f"between `{cells[row - 1]}` and `{cells[row]}` {gap}: add the rows" + TREATED * bool(table.way)
+        raise WrongContent((["time"], f"{table.locate(places[row])}: column `{time}`: {what}"))
+    return step, [(row, there) for row, before in enumerate(lacking) for there in (*[False] * before, True)]
 
 
-def _with_holes(table: TableFile, place: int, names: Sequence[str], cells: Sequence[Any], missing: Missing) -> list[float]:
-    """Parse a row that has a cell without a finite number: NaN for a hole, if holes are filled."""
-    found = []
-    for name, cell in zip(names, cells, strict=True):
-        if is_missing(cell):
-            if missing == "error":
-                what = "no value; a series needs every value"
-                raise InputMissing(f"{table.locate(place)}: column `{name}`: {what}: {_advice(table, 'fill it in')}")
-            found.append(math.nan)
-            continue
-        try:
-            found.append(_number(cell))
-        except (TypeError, ValueError):
-            raise InputMissing(f"{table.locate(place)}: column `{name}`: `{str(cell)[:60]}` is no finite number") from None
-    return found
-
-
-def _advice(table: TableFile, todo: str) -> str:
-    return todo + f', or {table.way} missing = "interpolate" or "forward"' * bool(table.way)
-
-
-def _fill(table: TableFile, rows: list[list[float]], places: Sequence[int], column: int, name: str, missing: Missing) -> None:
+def _fill(table: TableFile, column: list[float], places: Sequence[int], name: str, missing: Missing) -> None:
     """Fill the holes of a column in place; InputMissing for a hole at an end that no value lies beside."""
     last = -1
     """Row of the newest value."""
-    ends: list[list[float] | None] = [*rows, None]
-    for at, row in enumerate(ends):
-        if row is not None and math.isnan(row[column]):
+    ends: list[float | None] = [*column, None]
+    for at, value in enumerate(ends):
+        if value is not None and math.isnan(value):
             continue
         holes = range(last + 1, at)
         if holes and last < 0:
             raise InputMissing(f"{table.locate(places[0])}: column `{name}`: no value, and none before it: delete the first rows")
-        if holes and row is None and missing == "interpolate":
+        if holes and value is None and missing == "interpolate":
             what = 'no value, and none after it to interpolate to: fill it in, delete the last rows, or take missing = "forward"'
             raise InputMissing(f"{table.locate(places[holes[0]])}: column `{name}`: {what}")
         for hole in holes:
-            before = rows[last][column]
-            rows[hole][column] = (
-                before if missing == "forward" or row is None else before + (hole - last) / (at - last) * (row[column] - before)
-            )
+            column[hole] = before = column[last]
+            if value is not None and missing == "interpolate":
+                column[hole] = before + (hole - last) / (at - last) * (value - before)
         last = at
-
-
-def _number(cell: Any) -> float:
-    """Parse a cell; ValueError or TypeError unless it holds a finite number."""
-    number = float(cell)
-    if not math.isfinite(number) or "_" in str(cell):
-        raise ValueError
-    return number

@@ -50,7 +50,7 @@ class TimeStep:
         return f"{size:g} {word}{'s' * (size != 1)}"
 
     def agrees_with(self, other: TimeStep) -> bool:
-        """Tell if two series have the same step."""
+        """Return whether two series have the same step."""
         return self.unit == other.unit and abs(self.size - other.size) <= TOLERANCE * self.size
 
 
@@ -134,7 +134,7 @@ def continue_stamps(last: Any, step: TimeStep, count: int, *, ends: bool = False
 
 
 def are_month_ends(stamps: Sequence[Stamp]) -> bool:
-    """Tell if all stamps are last days of their months."""
+    """Return whether all stamps are last days of their months."""
     return all(isinstance(stamp, datetime) and stamp.day == calendar.monthrange(stamp.year, stamp.month)[1] for stamp in stamps)
 
 

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from partrain.data.base import reading
-from partrain.data.tables.files import ROWS, RowBlock, TableFile
+from partrain.data.tables.files import LineFile
 from partrain.errors import InputMissing
 from partrain.system.regular_file import parse_json
 
 SUFFIXES = (".jsonl", ".ndjson")
 
 
-class JsonLines(TableFile):
+class JsonLines(LineFile):
     """A file of JSON lines. The first line has all columns; `null` is a missing value. Empty lines are skipped."""
 
     def __init__(self, path: Path, way: str = "") -> None:
         super().__init__(path, way)
 
-    @property
-    def header_location(self) -> str:
-        return f"{self.path}:1"
-
-    def locate(self, number: int) -> str:
-        return f"{self.path}:{number}"
-
-    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
-        lines: list[int] = []
-        rows: list[dict[str, Any]] = []
-        for line, row in self._rows():
-            if wrong := self._fault(line, row):
-                if self.unreadable is None:
-                    raise InputMissing(wrong)
-                self.unreadable.append((line, wrong))
-                continue
-            lines.append(line)
-            rows.append(row)
-            if len(rows) == ROWS:
-                yield RowBlock(lines, {name: [row[name] for row in rows] for name in names})
-                lines, rows = [], []
-        if rows:
-            yield RowBlock(lines, {name: [row[name] for row in rows] for name in names})
+    def _getter(self, name: str) -> Callable[[Any], Any]:
+        return itemgetter(name)
 
     def _header(self) -> list[str]:
-        for line, row in self._rows():
+        for line, row in self._rows(dense=False):
             if not isinstance(row, dict) or not row:
                 raise InputMissing(
                     f"{self.path}:{line}: expected a JSON object with a value for each column, on a line of its own"
@@ -53,17 +33,16 @@ class JsonLines(TableFile):
             return list(row)
         raise InputMissing(f"{self.path}: is empty: expected a JSON object on each line")
 
-    def _fault(self, line: int, row: Any) -> str | None:
-        """Describe the fault of a line; None if it is an object with the columns of the first."""
+    def _fault(self, line: int, row: Any) -> str:
         if not isinstance(row, dict):
             return f"{self.path}:{line}: is no JSON object"
         if lacking := [name for name in self.names if name not in row]:
             return f"{self.path}:{line}: has no key `{lacking[0]}`, which line 1 has; give null for a missing value"
         if nested := [name for name in self.names if isinstance(row[name], list | dict)]:
             return f"{self.path}:{line}: `{nested[0]}` holds {type(row[nested[0]]).__name__}, and a cell of a table is one value"
-        return None
+        return ""
 
-    def _rows(self) -> Iterator[tuple[int, Any]]:
+    def _rows(self, *, dense: bool) -> Iterator[tuple[int, Any]]:
         """Yield number and value of each line that is not empty; the value is None where it is no JSON."""
         with reading(self.path, "not UTF-8 text", UnicodeError), self.path.open(encoding="utf-8-sig") as file:
             for number, text in enumerate(file, 1):

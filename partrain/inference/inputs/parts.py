@@ -34,7 +34,7 @@ def find_arrays(network: TrainedNetwork, path: Path) -> dict[str, ArraySource]:
 def of_parts(network: TrainedNetwork, held: dict[str, ArraySource], path: Path) -> tuple[Sample, NDArray[Any] | None]:
     """Return items as rows (n, bytes) of the network's inputs, and their targets if there is an array of them.
 
-    Several inputs have the names of the network's arguments, or `input_0`, `input_1`... where it takes them by position. Items of unequal length lie behind one another in `inputs`, and
+    Several inputs have the names of the network's arguments, or `input_0`, `input_1`... where it takes them by position. Items of unequal length lie one after the other in `inputs`, and
     `offsets` (n + 1,) tells where each begins. The job's own names of arrays count, if it names them.
     """
     section = network.loaded.job.dataset

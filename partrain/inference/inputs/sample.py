@@ -16,7 +16,7 @@ from torch import Tensor
 
 from partrain.data.base import check_finite
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.labels import encode_labels
+from partrain.data.tables.labels import encode_labels, remap_labels
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.series import read_windows
@@ -128,15 +128,7 @@ def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray
     """Convert names of classes to labels (n,)."""
     known: dict[str, int] = {}
     numbers = encode_labels(names.reshape(-1), known, f"{path}: targets", 0)
-    classes = Codec(network.codec).classes or []
-    labels = {name: label for label, name in enumerate(classes)}
-    found: NDArray[Any] = np.array([labels.get(name, -1) for name in known])[numbers]
-    if (found < 0).any():
-        item = int(found.argmin())
-        raise InputMissing(
-            f"{path}: targets: item {item}: the class `{list(known)[numbers[item]][:60]}` is not one that was trained on"
-        )
-    return found
+    return remap_labels(numbers, known, Codec(network.codec).classes or [], f"{path}: targets")
 
 
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:

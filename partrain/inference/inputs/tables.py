@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.tables import load
-from partrain.data.tables.files import RowBlock, TableFile, open_by_name
+from partrain.data.tables.files import TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
+from partrain.preprocess.column import RowBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     Pair = tuple[NDArray[Any], NDArray[Any] | None]
     """Inputs as the network takes them, and targets as the file has them."""
-
-Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -35,38 +34,10 @@ class TableItems:
     targets: NDArray[Any] | None
     rows: Sequence[int]
     """Number of each item's row, from 0 on."""
-    columns: Columns = field(default_factory=dict)
+    columns: Mapping[str, list[Any]] = field(default_factory=dict)
     """Cells of the columns that answers carry."""
     skipped: Sequence[str] = ()
     """Fault of each row that was left out, in the file's order."""
-
-
-class _RowPart(TableFile):
-    """Some rows of a table."""
-
-    def __init__(self, table: TableFile, block: RowBlock) -> None:
-        self.path, self.way, self.names, self.unreadable = table.path, table.way, table.names, None
-        self._table, self.block = table, block
-
-    @property
-    def header_location(self) -> str:
-        return self._table.header_location
-
-    def locate(self, number: int) -> str:
-        return self._table.locate(number)
-
-    def blocks(self, names: Sequence[str], *, dense: bool = False) -> Iterator[RowBlock]:
-        yield RowBlock(self.block.positions, {name: self.block.columns[name] for name in names})
-
-    def _header(self) -> list[str]:
-        return self.names
-
-    def halves(self) -> Iterator[_RowPart]:
-        """Split the rows in two."""
-        middle = len(self.block.positions) // 2
-        for some in (slice(None, middle), slice(middle, None)):
-            cells = {name: column[some] for name, column in self.block.columns.items()}
-            yield _RowPart(self._table, RowBlock(self.block.positions[some], cells))
 
 
 def open_table(network: TrainedNetwork, path: Path) -> TableFile:
@@ -91,51 +62,48 @@ def read_table(
     """
     if not skip_bad:
         inputs, targets = _convert(network, sheet, labeled=labeled)
-        return TableItems(inputs, targets, range(len(inputs)), _cells(sheet.blocks(carry), carry) if carry else {})
+        return TableItems(inputs, targets, range(len(inputs)), cells_of(sheet.blocks(carry), carry) if carry else {})
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
             sheet.require(name, role)
-    sheet.unreadable = []
-    found: list[tuple[_RowPart, Pair]] = []
+    found: list[tuple[RowBlock, Pair]] = []
     bad: list[tuple[int, str]] = []
+    sheet.unreadable = bad
     for block in sheet.blocks(sheet.names):
-        _sort_out(network, _RowPart(sheet, block), labeled=labeled, found=found, bad=bad)
-    bad = sorted(bad + sheet.unreadable)
+        for part, pair in _sort_out(network, sheet, block, labeled=labeled):
+            if isinstance(pair, str):
+                bad.append((part.positions[0], pair))
+            else:
+                found.append((part, pair))
+    bad.sort()
     if not found:
         raise InputMissing(f"{bad[0][1]} (no row can be read, and this is the first)" if bad else f"{sheet.path}: holds no items")
-    kept = [position for part, _ in found for position in part.block.positions]
+    kept = [position for part, _ in found for position in part.positions]
     number = {position: row for row, position in enumerate(sorted([*kept, *(position for position, _ in bad)]))}
     answers = [part for _, (_, part) in found if part is not None]
     return TableItems(
         np.concatenate([inputs for _, (inputs, _) in found]),
         np.concatenate(answers) if labeled else None,
         [number[position] for position in kept],
-        _cells((part.block for part, _ in found), carry),
+        cells_of((part for part, _ in found), carry),
         [fault for _, fault in bad],
     )
 
 
 def _sort_out(
-    network: TrainedNetwork, part: _RowPart, *, labeled: bool, found: list[tuple[_RowPart, Pair]], bad: list[tuple[int, str]]
-) -> None:
-    """Convert the rows that can be converted: half by half, so that few bad rows cost few attempts."""
+    network: TrainedNetwork, sheet: TableFile, block: RowBlock, *, labeled: bool
+) -> Iterator[tuple[RowBlock, Pair | str]]:
+    """Yield rows converted, or one row and its fault: half by half, so that few bad rows cost few attempts."""
     try:
-        found.append((part, _convert(network, part, labeled=labeled)))
+        yield block, _convert(network, sheet.part(block), labeled=labeled)
     except InputMissing as fault:
-        if len(part.block.positions) == 1:
-            bad.append((part.block.positions[0], fault.message))
+        count = len(block.positions)
+        if count == 1:
+            yield block, fault.message
             return
-        for half in part.halves():
-            _sort_out(network, half, labeled=labeled, found=found, bad=bad)
-
-
-def _cells(blocks: Iterable[RowBlock], names: Sequence[str]) -> Columns:
-    """Collect the cells of columns."""
-    found: Columns = {name: [] for name in names}
-    for block in blocks:
-        for name in names:
-            found[name] += block.columns[name]
-    return found
+        for first in True, False:
+            half = block.kept([(index < count // 2) == first for index in range(count)])
+            yield from _sort_out(network, sheet, half, labeled=labeled)
 
 
 def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool) -> Pair:

@@ -249,6 +249,11 @@ def test_missing_values(tmp_path: Path, hole: str) -> None:
     assert filled.inputs[1, 0] == np.float32((50.5 + 120 + 65) / 3)
 
 
+def test_many_rows_are_dropped_one_after_the_other(tmp_path: Path) -> None:
+    text = "x,y\n" + "1,\n" * 40_000 + "1,0.5\n2,1.5\n"
+    assert len(load(table(tmp_path, text, target="y", missing="drop"), tmp_path).inputs) == 2
+
+
 def test_the_mean_that_fills_is_that_of_the_items_trained_on(tmp_path: Path) -> None:
     section = table(tmp_path, "x,y\n1,a\n3,b\n,a\n100,b\n", target="y", missing="mean", validation=1)
     data = load(section, tmp_path, None, training_of(section, Partition(order="given"), 0))
