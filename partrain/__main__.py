@@ -27,8 +27,8 @@ def main() -> None:
     _reserve_std_fds()
     command, *words = sys.argv[1:] or [""]
     # A request for help or a misspelt file name must not wait for torch.
-    there = command == "bench" or any(map(os.path.exists, words))
-    trains = command in TRAINING and there and not {"--help", "-h", "--dry-run", "-n"} & set(words)
+    has_files = command == "bench" or any(map(os.path.exists, words))
+    trains = command in TRAINING and has_files and not {"--help", "-h", "--dry-run", "-n"} & set(words)
     if command not in LASTING:
         # Garbage collection and the search for pydantic plugins take a good part of a short command's time.
         gc.disable()

@@ -29,7 +29,7 @@ TERMINATED = 143
 def one_line(value: object) -> str:
     """Turn a value into one printable line: other characters, as in names of files or cells of tables, become spaces."""
     text = str(value)
-    return text if text.isprintable() else " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return text if text.isprintable() else " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 class Failure(Exception):

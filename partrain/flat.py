@@ -121,8 +121,8 @@ def first_non_finite(x: Tensor) -> int | None:
     """Return the index of the first NaN or Inf of a vector (d,), or None. A finite sum proves in one cheap pass that there is none."""
     if math.isfinite(float(x.sum())):
         return None
-    found = torch.nonzero(~torch.isfinite(x))
-    return int(found[0]) if len(found) else None
+    places = torch.nonzero(~torch.isfinite(x))
+    return int(places[0]) if len(places) else None
 
 
 class SparseVector(NamedTuple):

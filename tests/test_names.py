@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "partrain"
 PRONOUNS = {"one", "found", "each", "known", "given", "told", "said", "there", "here", "way", "mark", "leap", "commons", "tried"}
-ALLOWED = 134
+ALLOWED = 42
 """Names of the tree at this commit. Lower it with each that goes; at 0 the constant goes, too."""
 
 

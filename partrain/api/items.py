@@ -49,7 +49,7 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
     answers = _answers(network, targets) if labeled and targets is not None and not from_frame else None
     if from_frame:
         items = items if targets is None else objects.with_target(items, targets, codec.targets[0])
-        sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, way=""), labeled=wanted)
+        sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, advice=""), labeled=wanted)
     elif network.record.parts:
         arrays = _several_arrays(network, items) | ({} if answers is None else {"targets": answers})
         held = {name: in_memory(array, f"X: array `{name}`", _X) for name, array in arrays.items()}

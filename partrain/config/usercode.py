@@ -67,7 +67,7 @@ class UserCode(Section):
 class Parameters(NamedTuple):
     """The parameters of a function, or of a class."""
 
-    known: Sequence[str]
+    names: Sequence[str]
     needed: Sequence[str]
     """Those without a default."""
     any: bool
@@ -82,9 +82,9 @@ def unfit_arguments(
     Yields key, message and suggestion of each that does not fit. `own`: keys of the table that are no arguments.
     """
     for key in arguments:
-        if not takes.any and key not in takes.known:
-            near = did_you_mean(key, [*takes.known, *own])
-            advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(takes.known) or 'no arguments'}"
+        if not takes.any and key not in takes.names:
+            near = did_you_mean(key, [*takes.names, *own])
+            advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(takes.names) or 'no arguments'}"
             yield key, f"`{name}` takes no argument `{key}`", advice
     if lacking := [key for key in takes.needed if key not in arguments]:
         names = ", ".join(f"`{key}`" for key in lacking)

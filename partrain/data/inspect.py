@@ -36,8 +36,10 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
     columns, faults = _columns(dataset)
     seen: dict[str, list[bytes]] = {"training": []}
     seen |= {name: _hashes(inputs, index) for name, (inputs, _, index) in parts.items()}
-    known = set(seen["training"])
-    shared = {name: sum(one in known for one in prints) for name, prints in seen.items() if name != "training"}
+    fingerprints = set(seen["training"])
+    shared = {
+        name: sum(fingerprint in fingerprints for fingerprint in prints) for name, prints in seen.items() if name != "training"
+    }
     faults += [f"{count:,} of the {name} items are also trained on" for name, count in shared.items() if count]
     if torn := _contradictions(seen["training"], dataset.targets, trained):
         faults.append(f"{torn:,} different items to train on come with more than one target")
@@ -50,7 +52,7 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
         "vocabulary": dataset.vocabulary,
         "classes": _classes(dataset, parts),
         "columns": columns,
-        "repeated": len(seen["training"]) - len(known),
+        "repeated": len(seen["training"]) - len(fingerprints),
         "overlap": shared,
         "faults": faults,
         "fingerprint": dataset.fingerprint,
@@ -58,11 +60,11 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
 
 
 def _inputs(dataset: Dataset) -> dict[str, Any]:
-    found = {"shape": list(dataset.item_shape), "dtype": str(dataset.inputs.dtype), "scale": dataset.scale}
+    facts = {"shape": list(dataset.item_shape), "dtype": str(dataset.inputs.dtype), "scale": dataset.scale}
     if dataset.parts:
-        each = {part.name or str(number): f"{part.dtype} {part.shape}" for number, part in enumerate(dataset.parts)}
-        found |= {"dtype": dataset.parts[0].dtype, "parts": each}
-    return found
+        forms = {part.name or str(number): f"{part.dtype} {part.shape}" for number, part in enumerate(dataset.parts)}
+        facts |= {"dtype": dataset.parts[0].dtype, "parts": forms}
+    return facts
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -70,15 +72,15 @@ def describe_file(path: Path) -> dict[str, Any]:
     if path.suffix == ".idx" or "ubyte" in path.name:
         return {"arrays": [_array("", idx(path))]}
     if path.suffix == ".npz":
-        return {"arrays": [_array(name, one) for name, one in npz(path).items()]}
+        return {"arrays": [_array(name, array) for name, array in npz(path).items()]}
     if path.suffix == ".npy":
         return {"arrays": [_array("", npy(path))]}
     if path.suffix in (".h5", ".hdf5"):
-        return {"arrays": [_array(name, one) for name, one in hdf5(path).items() if one.shape]}
+        return {"arrays": [_array(name, array) for name, array in hdf5(path).items() if array.shape]}
     if path.is_dir() or not path.name.lower().endswith(TABLES):
         what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
         raise InputMissing(f"{what}: pass a job file instead")
-    return _table(open_by_name(path, way=INSPECT))
+    return _table(open_by_name(path, advice=INSPECT))
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
@@ -87,7 +89,10 @@ def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any]
         return []
     names = dataset.codec.get("classes") or range(dataset.outputs)
     counts = {name: np.bincount(targets[index], minlength=dataset.outputs) for name, (_, targets, index) in parts.items()}
-    return [{"name": one} | {part: int(found[label]) for part, found in counts.items()} for label, one in enumerate(names)]
+    return [
+        {"name": name} | {part: int(occurrences[label]) for part, occurrences in counts.items()}
+        for label, name in enumerate(names)
+    ]
 
 
 def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
@@ -95,7 +100,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     if dataset.vocabulary is not None or dataset.parts or not len(dataset.inputs):
         return [], []
     names, shift, spread = _names(dataset)
-    found, broken, where = _NumberStats(len(names)), 0, 0
+    stats, broken, where = _NumberStats(len(names)), 0, 0
     count, step = len(dataset.inputs if dataset.rows is None else dataset.rows), items_of_block(dataset.inputs)
     for first in range(0, count, step):
         some = slice(first, first + step)
@@ -108,13 +113,13 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
         fine = np.isfinite(block).all(axis=1)
         where = where if broken or fine.all() else first + int(fine.argmin())
         broken += int((~np.isfinite(block)).sum())
-        found.add(block[fine])
-    low, high, mean, std = found.result()
+        stats.add(block[fine])
+    low, high, mean, std = stats.result()
     spread = spread * dataset.scale
     low, high, mean, std = low * spread + shift, high * spread + shift, mean * spread + shift, std * spread
     tiny = 1e-6 * np.maximum(abs(low), abs(high))  # rounding of zero when float32 is standardized and restored
-    low, high, mean = (np.where(abs(one) < tiny, 0.0, one) for one in (low, high, mean))
-    rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
+    low, high, mean = (np.where(abs(value) < tiny, 0.0, value) for value in (low, high, mean))
+    rows = zip(names, *(np.broadcast_to(value, len(names)).tolist() for value in (low, high, mean, std)), strict=True)
     columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
     faults = [f"{broken:,} numbers of inputs are not finite, the first in item {where}"] if broken else []
     faults += [f"`{column['name']}` is the same for all items" for column in columns if column["min"] == column["max"]]
@@ -169,26 +174,26 @@ def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArr
         return 0
     first: dict[bytes, bytes] = {}
     torn = set()
-    for one, item in zip(prints, index, strict=True):
+    for fingerprint, item in zip(prints, index, strict=True):
         target = targets[item].tobytes()
-        if first.setdefault(one, target) != target:
-            torn.add(one)
+        if first.setdefault(fingerprint, target) != target:
+            torn.add(fingerprint)
     return len(torn)
 
 
-def _array(name: str, found: ArraySource) -> dict[str, Any]:
+def _array(name: str, source: ArraySource) -> dict[str, Any]:
     """Describe one array of a file: shape, type and range."""
-    if found.unsupported:
-        return {"name": name, "dtype": found.unsupported, "shape": list(found.shape), "mapped": False}
-    if found.texts is not None:
-        counts = zip(found.texts, np.bincount(found.whole(np.int64).reshape(-1)).tolist(), strict=True)
+    if source.unsupported:
+        return {"name": name, "dtype": source.unsupported, "shape": list(source.shape), "mapped": False}
+    if source.texts is not None:
+        counts = zip(source.texts, np.bincount(source.whole(np.int64).reshape(-1)).tolist(), strict=True)
         words = dict(sorted(counts, key=lambda pair: -pair[1])[:10])
-        return {"name": name, "dtype": "text", "shape": list(found.shape), "mapped": False, "words": words}
-    if found.offset is None or not found.shape:
-        numbers = found.whole(found.dtype)
+        return {"name": name, "dtype": "text", "shape": list(source.shape), "mapped": False, "words": words}
+    if source.offset is None or not source.shape:
+        numbers = source.whole(source.dtype)
     else:
-        numbers = np.memmap(found.path, found.dtype, "r", found.offset, found.shape)
-    told = {"name": name, "dtype": str(numbers.dtype), "shape": list(found.shape), "mapped": found.offset is not None}
+        numbers = np.memmap(source.path, source.dtype, "r", source.offset, source.shape)
+    facts = {"name": name, "dtype": str(numbers.dtype), "shape": list(source.shape), "mapped": source.offset is not None}
     ends: list[Any] = []
     broken: dict[str, int] = {}
     numbers = np.atleast_1d(numbers)
@@ -202,7 +207,7 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
             block = block[fine]
         ends += [block.min(), block.max()] if block.size else []
     span = {"min": min(ends).item(), "max": max(ends).item()} if ends else {}
-    return told | span | {key: broken[key] for key in ("not finite", "first") if key in broken}
+    return facts | span | {key: broken[key] for key in ("not finite", "first") if key in broken}
 
 
 def _table(table: TableFile) -> dict[str, Any]:
@@ -236,15 +241,15 @@ def _table(table: TableFile) -> dict[str, Any]:
     return {"rows": cells[table.names[0]].total(), "columns": columns, "faults": faults}
 
 
-def render(found: dict[str, Any]) -> Iterator[str]:
+def render(facts: dict[str, Any]) -> Iterator[str]:
     """Format a description as lines of text."""
-    if "task" in found:
-        yield f"task: {found['task']}, {found['outputs']} outputs" + (
-            f", {found['vocabulary']} tokens" * bool(found["vocabulary"])
+    if "task" in facts:
+        yield f"task: {facts['task']}, {facts['outputs']} outputs" + (
+            f", {facts['vocabulary']} tokens" * bool(facts["vocabulary"])
         )
-        each = ["a stream to train on"] * found["stream"] + [f"{count:,} {name}" for name, count in found["items"].items()]
-        yield "items: " + ", ".join(each)
-        inputs = found["inputs"]
+        counts = ["a stream to train on"] * facts["stream"] + [f"{count:,} {name}" for name, count in facts["items"].items()]
+        yield "items: " + ", ".join(counts)
+        inputs = facts["inputs"]
         if "parts" in inputs:
             yield "inputs: " + ", ".join(f"{name} {form}" for name, form in inputs["parts"].items())
         else:
@@ -252,16 +257,16 @@ def render(found: dict[str, Any]) -> Iterator[str]:
                 inputs["scale"] != 1
             )
     for key in ("rows", "repeated"):
-        if found.get(key):
-            yield f"{key}: {found[key]:,}" + " of the items to train on are copies of others" * (key == "repeated")
+        if facts.get(key):
+            yield f"{key}: {facts[key]:,}" + " of the items to train on are copies of others" * (key == "repeated")
     for key in ("classes", "columns", "arrays"):
-        if found.get(key):
+        if facts.get(key):
             yield f"{key}:"
-            yield from (f"  {line}" for line in _table_of(found[key]))
-    for fault in found.get("faults", ()):
+            yield from (f"  {line}" for line in _table_of(facts[key]))
+    for fault in facts.get("faults", ()):
         yield f"fault: {fault}"
-    if "fingerprint" in found:
-        yield f"fingerprint: {found['fingerprint']}"
+    if "fingerprint" in facts:
+        yield f"fingerprint: {facts['fingerprint']}"
 
 
 def _table_of(rows: Sequence[dict[str, Any]]) -> list[str]:

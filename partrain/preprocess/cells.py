@@ -36,7 +36,7 @@ def parse_class(cell: Any, *, whole: bool) -> Class:
 def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
     """Return the distinct classes of target cells in the order of their labels: numbers by size, then words."""
     whole = all(map(is_whole, cells))
-    return tuple(sorted({parse_class(cell, whole=whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
+    return tuple(sorted({parse_class(cell, whole=whole) for cell in cells}, key=lambda name: (isinstance(name, str), name)))
 
 
 def are_classes(different: int, rarest: int) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class CellSource(Protocol):
     """A table that cells come from."""
 
-    way: str
+    advice: str
     """Beginning of advice on a key of `[dataset]`; empty where no key can help."""
 
     def locate(self, number: int) -> str:
@@ -108,11 +108,13 @@ class ColumnKind:
         for index, cell in enumerate(block.columns[name]):
             missing = is_missing(cell)
             if missing and not holes:
-                raise CellFault(block, name, index, ["missing"], self.lacks(advises=bool(block.source.way)))
+                raise CellFault(block, name, index, ["missing"], self.lacks(advises=bool(block.source.advice)))
             try:
                 values.append(self.hole if missing else self.parse(cell))
             except (TypeError, ValueError):
-                raise CellFault(block, name, index, self.fault_keys, self.fault(cell, advises=bool(block.source.way))) from None
+                raise CellFault(
+                    block, name, index, self.fault_keys, self.fault(cell, advises=bool(block.source.advice))
+                ) from None
         return values
 
     def parse(self, cell: Any) -> float:

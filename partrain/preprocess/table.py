@@ -120,23 +120,23 @@ class TableSchema:
 
     def readable(self, xp: Any, raw: Mapping[str, Any]) -> Any:
         """Return which items (n,) have raw values that `read` can give; None: all."""
-        known = None
+        fine_rows = None
         for name, kind in self.kinds.items():
             fine = kind.readable(xp, raw[name], holes=self.may_miss(name))
-            known = fine if known is None else known if fine is None else known & fine
-        return known
+            fine_rows = fine if fine_rows is None else fine_rows if fine is None else fine_rows & fine
+        return fine_rows
 
     def _each(self, of: Callable[[str, ColumnKind], list[Any]], indicator: Callable[[str], Any]) -> list[Any]:
         """Return a value for each feature: those `of` a column, and of its `indicator` behind them."""
-        found: list[Any] = []
+        values: list[Any] = []
         for name, kind in self.kinds.items():
-            found += of(name, kind)
+            values += of(name, kind)
             if name in self.indicators:
-                found.append(indicator(name))
-        return found
+                values.append(indicator(name))
+        return values
 
 
 def kinds_of(inputs: Sequence[str], named: Callable[[str], Any]) -> dict[str, ColumnKind]:
     """Return the kind of each input column. `named`: returns by key of a kind what a stored recipe has for each of its columns."""
-    known = {name: kind.of(stored) for kind in KINDS for name, stored in named(kind.key).items()}
-    return {name: known.get(name, NumberColumn()) for name in inputs}
+    stored_kinds = {name: kind.of(stored) for kind in KINDS for name, stored in named(kind.key).items()}
+    return {name: stored_kinds.get(name, NumberColumn()) for name in inputs}

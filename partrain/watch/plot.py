@@ -25,7 +25,7 @@ class PlotCurve(NamedTuple):
 
     points: Sequence[tuple[float, float]]
     style: str
-    mark: str = ""
+    end_mark: str = ""
     """One character at the end of the curve, which tells it from others without colors."""
 
 
@@ -118,8 +118,8 @@ def _cells(
             place = y // 4, x // 2
             bits[place] = bits.get(place, 0) | DOTS[x % 2][y % 4]
             styles[place] = curve.style
-        if dots and curve.mark:
-            marks[dots[-1][1] // 4, dots[-1][0] // 2] = curve.mark, f"bold {curve.style}"
+        if dots and curve.end_mark:
+            marks[dots[-1][1] // 4, dots[-1][0] // 2] = curve.end_mark, f"bold {curve.style}"
         elif len(set(dots)) == 1:
             marks[dots[0][1] // 4, dots[0][0] // 2] = DOT, f"bold {curve.style}"
     return {place: (chr(BRAILLE + dots), styles[place]) for place, dots in bits.items()} | marks

@@ -38,9 +38,9 @@ SET, INSPECT = "set", "inspect a job that sets"
 class TableFile(ABC):
     """A table in a file."""
 
-    def __init__(self, path: Path, way: str = SET) -> None:
-        """Open a table. `way` begins the advice on a key of a `[dataset]` table; it is empty where no key can help."""
-        self.path, self.way = path, way
+    def __init__(self, path: Path, advice: str = SET) -> None:
+        """Open a table. `advice` begins what an error says on a key of a `[dataset]` table; it is empty where no key can help."""
+        self.path, self.advice = path, advice
         self.held: RowBlock | None = None
         """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
@@ -101,8 +101,8 @@ class TableFile(ABC):
         """Raise InputMissing unless the column exists; `key` of the table asks for it."""
         if name not in self.places:
             near = did_you_mean(name, self.names)
-            known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
-            advice = f"did you mean `{near}`?" if near else f"there are {known}"
+            listed = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
+            advice = f"did you mean `{near}`?" if near else f"there are {listed}"
             message = f"{self.header_location}: no column `{name}`, which `{key}` asks for: {self.separator_advice() or advice}"
             raise WrongContent(([key], message))
 
@@ -150,18 +150,20 @@ class LineFile(TableFile):
 class CsvFile(LineFile):
     """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
-    def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> None:
+    def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, advice: str = SET) -> None:
         """Open a table. `separator`: a tab in .tsv files by default, else a comma. `encoding`: None if the job has no such key."""
         usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
         self._separator, self._encoding = separator or usual, encoding or "utf-8"
-        self._encodable = encoding is not None if way == SET else bool(way)
-        super().__init__(path, way)
+        self._encodable = encoding is not None if advice == SET else bool(advice)
+        super().__init__(path, advice)
 
     def separator_advice(self) -> str | None:
-        other = next((mark for mark in (";", "\t", ",", "|") if len(self.names) == 1 and mark in self.names[0]), None)
+        other = next(
+            (candidate for candidate in (";", "\t", ",", "|") if len(self.names) == 1 and candidate in self.names[0]), None
+        )
         if other is None:
             return None
-        advice = f"so {self.way} `separator`" if self.way else f"and the job's by {self._separator!r}"
+        advice = f"so {self.advice} `separator`" if self.advice else f"and the job's by {self._separator!r}"
         return f"line 1 is a single name: its cells seem to be separated by {other!r}, {advice}"
 
     def _getter(self, name: str) -> Callable[[Any], Any]:
@@ -214,7 +216,7 @@ class CsvFile(LineFile):
         text = f"{self.path}:{line}: {cells} {plural('cell', cells)} where line 1 names {width} columns"
         if cells < width:
             return f"{text}: `{self.names[cells]}` and what follows are missing"
-        advice = f", or {self.way} `separator`" if self.way else ""
+        advice = f", or {self.advice} `separator`" if self.advice else ""
         return f"{text}: put cells that hold the separator {self._separator!r} in quotes{advice}"
 
     def _open(self) -> IO[str]:
@@ -230,7 +232,7 @@ class CsvFile(LineFile):
                 yield
             except UnicodeError as error:
                 other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
-                advice = "save it so" + f', or {self.way} encoding = "{self._marked() or other}"' * self._encodable
+                advice = "save it so" + f', or {self.advice} encoding = "{self._marked() or other}"' * self._encodable
                 reason = getattr(error, "reason", error)
                 raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
@@ -294,9 +296,9 @@ class ParquetFile(TableFile):
 class FrameTable(ParquetFile):
     """A DataFrame of polars in memory, with a name for messages. Its rows are those of the Parquet file that would hold it."""
 
-    def __init__(self, frame: Any, name: str, way: str = SET) -> None:
+    def __init__(self, frame: Any, name: str, advice: str = SET) -> None:
         self._whole = frame
-        super().__init__(Path(name), way)
+        super().__init__(Path(name), advice)
 
     def _header(self) -> list[str]:
         return list(self._whole.columns)
@@ -311,11 +313,11 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
 """Suffixes of tables, in small letters."""
 
 
-def open_by_name(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
+def open_by_name(path: Path, separator: str | None = None, encoding: str | None = None, advice: str = SET) -> TableFile:
     """Open a table by its suffix: Parquet, or separated text."""
     if path.name.lower().endswith(PARQUET):
-        return ParquetFile(path, way)
-    return CsvFile(path, separator, encoding, way)
+        return ParquetFile(path, advice)
+    return CsvFile(path, separator, encoding, advice)
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

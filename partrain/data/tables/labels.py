@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNTRAINED = "is not one that was trained on"
 
 
-def encode_labels(texts: NDArray[Any], known: dict[str, int], where: str, first: int) -> NDArray[Any]:
+def encode_labels(texts: NDArray[Any], codes: dict[str, int], where: str, first: int) -> NDArray[Any]:
     """Return a code for each text (n, ...): str or UTF-8 bytes, stripped of white space.
 
     Args:
@@ -38,13 +38,13 @@ def encode_labels(texts: NDArray[Any], known: dict[str, int], where: str, first:
         if wrong:
             item = first + int((inverse == index).argmax()) * len(texts) // len(inverse)
             raise InputMissing(f"{where}: item {item} {wrong}")
-        numbers[index] = known.setdefault(name, len(known))
+        numbers[index] = codes.setdefault(name, len(codes))
     return numbers[inverse].reshape(texts.shape)
 
 
-def named_classes(known: Mapping[str, int], where: str, items: int) -> tuple[Class, ...]:
+def named_classes(codes: Mapping[str, int], where: str, items: int) -> tuple[Class, ...]:
     """Return the classes of `items` labels, in order; InputMissing where they are implausible."""
-    classes = ordered_classes(known)
+    classes = ordered_classes(codes)
     if len(classes) < 2:
         raise InputMissing(f"{where}: all {items:,} items have the class `{classes[0]}`: there is nothing to tell apart")
     if len(classes) > max(20, items // 2):
@@ -54,13 +54,13 @@ def named_classes(known: Mapping[str, int], where: str, items: int) -> tuple[Cla
 
 
 def remap_labels(
-    numbers: NDArray[Any], known: Mapping[str, int], classes: Sequence[Class], where: str, lacking: str = UNTRAINED
+    numbers: NDArray[Any], codes: Mapping[str, int], classes: Sequence[Class], where: str, lacking: str = UNTRAINED
 ) -> NDArray[Any]:
     """Turn codes (n,) of `encode_labels` into labels. InputMissing for a class that is none of `classes`: it is `lacking`."""
-    labels: NDArray[Any] = _labels(known, classes)[numbers]
+    labels: NDArray[Any] = _labels(codes, classes)[numbers]
     if (unknown := labels < 0).any():
         item = int(unknown.argmax())
-        raise InputMissing(f"{where}: item {item}: the class `{list(known)[numbers[item]][:60]}` {lacking}")
+        raise InputMissing(f"{where}: item {item}: the class `{list(codes)[numbers[item]][:60]}` {lacking}")
     return labels
 
 
@@ -77,5 +77,5 @@ def labels_of(block: RowBlock, name: str, classes: Sequence[Class]) -> NDArray[A
 
 def _labels(cells: Iterable[Any], classes: Sequence[Class]) -> NDArray[Any]:
     """Return the label of each cell; -1 where it is none of the classes."""
-    whole, labels = all(isinstance(one, int) for one in classes), {one: label for label, one in enumerate(classes)}
+    whole, labels = all(isinstance(name, int) for name in classes), {name: label for label, name in enumerate(classes)}
     return np.fromiter((labels.get(parse_class(cell, whole=whole), -1) for cell in cells), np.int64)

@@ -35,13 +35,13 @@ RARE = 2
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Read a table, and read or split off its test items; see `data.load`."""
-    known = scan(section, folder)
-    schema = known.schema
+    scanned = scan(section, folder)
+    schema = scanned.schema
     table = open_table(section, local_path(section.path, folder))
     inputs, targets = read(table, schema)
     parts = {"": (inputs, targets)}
-    if known.split:
-        first, last = section.split_off(len(inputs), known.split, targets if schema.classes else None)
+    if scanned.split:
+        first, last = section.split_off(len(inputs), scanned.split, targets if schema.classes else None)
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)

@@ -75,22 +75,22 @@ class TableStats:
 
 def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
     """Read the rows once, without making numbers of them; see `data.read_spec`."""
-    known = scan(section, folder)
-    classes = known.schema.classes
-    outputs = len(known.schema.targets) if classes is None else len(classes)
+    scanned = scan(section, folder)
+    classes = scanned.schema.classes
+    outputs = len(scanned.schema.targets) if classes is None else len(classes)
     task: Kind = REGRESSION if classes is None else CLASSIFICATION
-    schema = known.schema
+    schema = scanned.schema
     return DatasetSpec(
-        known.items,
-        known.test_items,
+        scanned.items,
+        scanned.test_items,
         (schema.width,),
         task,
         outputs,
         categories=schema.categories,
-        remarks=known.remarks,
+        remarks=scanned.remarks,
         classes=classes or (),
         standardised=section.standardise_target and classes is None,
-        numbers=known.numbers,
+        numbers=scanned.numbers,
     )
 
 
@@ -123,48 +123,50 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
     chosen = None if section.classes is None else tuple(section.classes)
     kinds = kinds_of(columns, lambda key: dict.fromkeys(getattr(section, key), ()))
     schema = TableSchema(kinds, tuple(section.target), None, section.missing, chosen, dict.fromkeys(section.missing_indicator))
-    found = _contents(table, schema)
-    if not found.rows:
+    contents = _contents(table, schema)
+    if not contents.rows:
         raise _no_rows(table.path, section)
     if chosen is not None:
-        _require_classes(chosen, found.cells[section.target[0]], f"{table.path}: column `{section.target[0]}`")
+        _require_classes(chosen, contents.cells[section.target[0]], f"{table.path}: column `{section.target[0]}`")
     try:
-        classes = _classes(section, table, found)
+        classes = _classes(section, table, contents)
     except WrongContent as wrong:
         raise WrongContent(
-            *found.faults.values(), *(fault for fault in wrong.faults if fault not in found.faults.values())
+            *contents.faults.values(), *(fault for fault in wrong.faults if fault not in contents.faults.values())
         ) from None
-    if found.faults:
-        raise WrongContent(*(found.faults[name] for name in schema.used if name in found.faults))
-    kinds = {name: kind.learned(found.cells[name]) if kind.learns else kind for name, kind in kinds.items()}
+    if contents.faults:
+        raise WrongContent(*(contents.faults[name] for name in schema.used if name in contents.faults))
+    kinds = {name: kind.learned(contents.cells[name]) if kind.learns else kind for name, kind in kinds.items()}
     if chosen is not None:
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
     schema = replace(schema, kinds=kinds, classes=classes)
-    remarks += _remarks(section, schema, table, found)
-    tested, all_found = 0, [found]
+    remarks += _remarks(section, schema, table, contents)
+    tested, all_found = 0, [contents]
     if len(paths) > 1:
         tests, more = _check_test_rows(section, paths[1], schema)
         remarks, tested = remarks + more, tests.rows
         all_found.append(tests)
-    split = section.count_test_items(found.rows, str(table.path), "rows")
+    split = section.count_test_items(contents.rows, str(table.path), "rows")
     if split and classes:
-        _require_trained_classes(section, table, schema, found, split)
-    return TableStats(schema, found.rows, split, tested, tuple(remarks), None if classes else _target_numbers(schema, all_found))
+        _require_trained_classes(section, table, schema, contents, split)
+    return TableStats(
+        schema, contents.rows, split, tested, tuple(remarks), None if classes else _target_numbers(schema, all_found)
+    )
 
 
-def _target_numbers(schema: TableSchema, found: Sequence[_Contents]) -> TargetNumbers:
+def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetNumbers:
     """Return the facts of targets that are numbers, from their distinct cells."""
-    cells = [cell for one in found for name in schema.targets for cell in one.cells[name] if not is_missing(cell)]
+    cells = [cell for part in tables for name in schema.targets for cell in part.cells[name] if not is_missing(cell)]
     truths = ((parse_bool(cell), cell) for cell in cells)
     numbers = [float(cell if truth is None else truth) for truth, cell in truths]
     return TargetNumbers(min(numbers), next((number for number in numbers if number not in (0, 1)), None))
 
 
-def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSchema, found: _Contents, split: int) -> None:
+def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSchema, contents: _Contents, split: int) -> None:
     """Raise WrongContent for a class that only test rows have. Only classes of as many rows as are split off can be such."""
     assert schema.classes
     name, named, rows = schema.targets[0], partial(parse_class, whole=isinstance(schema.classes[0], int)), Counter[Class]()
-    for cell, count in found.cells[name].items():
+    for cell, count in contents.cells[name].items():
         rows[named(cell)] += count
     if min(rows.values()) <= split:
         import numpy as np  # which most tables need only later
@@ -174,7 +176,10 @@ def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSc
         labels = np.concatenate([labels_of(block, name, schema.classes) for block in table.used_blocks(schema)])
         stay, tested = section.split_off(len(labels), split, labels)
         section.check_classes(
-            lambda one: _where(table, name, lambda cell: named(cell) == one), schema.classes, labels[stay], labels[tested]
+            lambda class_name: _where(table, name, lambda cell: named(cell) == class_name),
+            schema.classes,
+            labels[stay],
+            labels[tested],
         )
 
 
@@ -187,8 +192,8 @@ def _no_rows(path: Path, section: Tabular) -> InputMissing:
 
 def _require_classes(chosen: tuple[Class, ...], cells: Collection[Any], where: str) -> None:
     """Raise WrongSetting for a class that no cell has."""
-    there = {parse_class(cell, whole=False) for cell in cells}
-    if lacking := [one for one in chosen if str(one) not in there]:
+    present = {parse_class(cell, whole=False) for cell in cells}
+    if lacking := [name for name in chosen if str(name) not in present]:
         raise WrongSetting("classes", f"`classes`: no row has the class {lacking[0]}: {where}", "name classes of that column")
 
 
@@ -196,8 +201,8 @@ def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...]
     """Return the classes found in the order of those `chosen`. WrongSetting if targets are numbers."""
     if classes is None:
         raise WrongSetting("classes", f"`classes` selects classes, but these targets are numbers: {where}", "remove it")
-    by_name = {str(one): one for one in classes}
-    return tuple(by_name[str(one)] for one in chosen)
+    by_name = {str(name): name for name in classes}
+    return tuple(by_name[str(name)] for name in chosen)
 
 
 def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[Remark]]:
@@ -247,36 +252,36 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     """Count the rows; collect distinct cells, and the first fault of each column: no value, or a word where a number is needed."""
     texts = schema.words
     collected = [name for name, kind in schema.kinds.items() if kind.learns or numbers_rows(name)]
-    found = _Contents(cells={name: Counter() for name in (*collected, *schema.targets)})
+    contents = _Contents(cells={name: Counter() for name in (*collected, *schema.targets)})
     for block in table.used_blocks(schema):
-        found.rows += len(block.positions)
-        for name, cells in found.cells.items():
+        contents.rows += len(block.positions)
+        for name, cells in contents.cells.items():
             cells.update(block.columns[name])
         for name in schema.inputs:
-            if name not in texts and name not in found.faults:
+            if name not in texts and name not in contents.faults:
                 try:
                     schema.raw(block, name)
                 except CellFault as fault:
-                    found.faults[name] = fault.keys, fault.message
+                    contents.faults[name] = fault.keys, fault.message
     for name in (*texts, *schema.targets):
-        if not (name in texts and schema.may_miss(name)) and any(map(is_missing, found.cells[name])):
+        if not (name in texts and schema.may_miss(name)) and any(map(is_missing, contents.cells[name])):
             advice = 'fill it in, or set missing = "drop"' + f', or {{"{name}" = "category"}}' * (name in texts)
-            found.faults[name] = ["missing"], f"{_where(table, name, is_missing)}: no value; {advice}"
-    return found
+            contents.faults[name] = ["missing"], f"{_where(table, name, is_missing)}: no value; {advice}"
+    return contents
 
 
-def _remarks(section: Tabular, schema: TableSchema, table: TableFile, found: _Contents) -> list[Remark]:
+def _remarks(section: Tabular, schema: TableSchema, table: TableFile, contents: _Contents) -> list[Remark]:
     """Return remarks on a target that could be taken in another way, and on columns that number the rows."""
     remarks = []
     if section.target_kind == "auto" and schema.classes is None and len(schema.targets) == 1:
-        cells = found.cells[schema.targets[0]]
+        cells = contents.cells[schema.targets[0]]
         if all(map(is_whole, cells)):
             many = f"{len(cells):,} different whole numbers are taken as numbers, a regression"
             message = f"{table.path}: column `{schema.targets[0]}`: {many}"
             remarks.append(Remark("target", message, 'target_kind = "number" says so, "class" makes them classes'))
     for name, kind in schema.kinds.items():
-        cells, word = found.cells.get(name, Counter()), kind.holds_words
-        if len(cells) == found.rows > FEW_ROWS and (word or (numbers_rows(name) and all(map(is_whole, cells)))):
+        cells, word = contents.cells.get(name, Counter()), kind.holds_words
+        if len(cells) == contents.rows > FEW_ROWS and (word or (numbers_rows(name) and all(map(is_whole, cells)))):
             what = "another word" if word else "another number"
             message = (
                 f"{table.header_location}: column `{name}` has {what} in each row, like a name of the row: nothing to learn from"
@@ -285,20 +290,20 @@ def _remarks(section: Tabular, schema: TableSchema, table: TableFile, found: _Co
     return remarks
 
 
-def _classes(section: Tabular, table: TableFile, found: _Contents) -> tuple[Class, ...] | None:
+def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[Class, ...] | None:
     """Return the classes of the target in the order of their labels; None if it is a number."""
-    cells = {cell for name in section.target for cell in found.cells[name] if not is_missing(cell)}
+    cells = {cell for name in section.target for cell in contents.cells[name] if not is_missing(cell)}
     if not cells:
         return None  # the missing value is a fault of its own
     whole = all(map(is_whole, cells))
     digits = whole or all(map(is_digits, cells))
     numbers = digits or all(map(is_number, cells))
     auto = section.target_kind == "auto"
-    counts = Counter(str(cell).strip() for cell in found.cells[section.target[0]].elements()) if whole and auto else Counter()
+    counts = Counter(str(cell).strip() for cell in contents.cells[section.target[0]].elements()) if whole and auto else Counter()
     many = whole and auto and not section.classes and not are_classes(len(cells), min(counts.values()))
     if section.target_kind == "number" or len(section.target) > 1 or (auto and numbers and (many or not digits)):
         for name in () if numbers else section.target:
-            if any(_is_word(cell) for cell in found.cells[name]):
+            if any(_is_word(cell) for cell in contents.cells[name]):
                 raise WrongContent((["target_kind", "target"], f"{_where(table, name, _is_word)}: {NO_NUMBERS}"))
         return None
     name = section.target[0]
@@ -309,8 +314,8 @@ def _classes(section: Tabular, table: TableFile, found: _Contents) -> tuple[Clas
         what = f"a class of more than {MAX_DIGITS} digits; give classes smaller numbers, or words for names"
         raise WrongContent((["target"], f"{_where(table, name, is_large)}: {what}"))
     classes = ordered_classes(cells)
-    if auto and len(classes) > max(MOST_CLASSES, found.rows // 2):
-        many_words = f"{len(classes):,} different values in {found.rows:,} rows are hardly classes"
+    if auto and len(classes) > max(MOST_CLASSES, contents.rows // 2):
+        many_words = f"{len(classes):,} different values in {contents.rows:,} rows are hardly classes"
         message = f'{table.path}: column `{name}`: {many_words}; set target_kind = "number" or "class"'
         raise WrongContent((["target"], message))
     if len(classes) < 2:
@@ -331,26 +336,26 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
             faults.append(f"{table.header_location}: no column `{name}`, which {section.path} has")
     if faults:
         raise WrongContent(*((["test_path"], message) for message in faults))
-    found = _contents(table, schema)
-    faults = [found.faults[name][1] for name in schema.used if name in found.faults]
-    if schema.classes and any(map(unknown := partial(_is_unknown, schema), found.cells[name := schema.targets[0]])):
+    contents = _contents(table, schema)
+    faults = [contents.faults[name][1] for name in schema.used if name in contents.faults]
+    if schema.classes and any(map(unknown := partial(_is_unknown, schema), contents.cells[name := schema.targets[0]])):
         place, cell = table.first(name, unknown)
         faults.append(f"{place}: column `{name}`: the class `{str(cell).strip()}` is not in {section.path}")
     for name in schema.targets if schema.classes is None else ():
-        if any(_is_word(cell) for cell in found.cells[name]):
+        if any(_is_word(cell) for cell in contents.cells[name]):
             faults.append(f"{_where(table, name, _is_word)}: {NO_NUMBERS}")
     if faults:
         raise WrongContent(*((["test_path"], message) for message in faults))
-    if not found.rows:
+    if not contents.rows:
         raise _no_rows(path, section)
     remarks = []
-    for name, known in schema.words.items():
-        if unseen := [cell for cell in found.cells[name] if not is_missing(cell) and str(cell).strip() not in known]:
+    for name, words in schema.words.items():
+        if unseen := [cell for cell in contents.cells[name] if not is_missing(cell) and str(cell).strip() not in words]:
             place, cell = table.first(name, unseen.__contains__)
-            rows = sum(found.cells[name][one] for one in unseen)
+            rows = sum(contents.cells[name][cell] for cell in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
             remarks.append(Remark("test_path", message, "words that were not trained on are a category of their own"))
-    return found, remarks
+    return contents, remarks
 
 
 def _is_unknown(schema: TableSchema, cell: Any) -> bool:

@@ -115,16 +115,18 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     from partrain.data.tables.differences import difference
     from partrain.data.tables.load import moments, store
 
-    table, found = _read(section, folder)
-    parts, names = _split(section, table, found), section.used
-    raw = np.frombuffer(found.numbers).reshape(found.count, -1)
+    table, series = _read(section, folder)
+    parts, names = _split(section, table, series), section.used
+    raw = np.frombuffer(series.numbers).reshape(series.count, -1)
     rows = difference(raw, section.difference)[section.lead - sum(section.difference) :]
     mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     if section.standardise:
         trained = rows[: parts.training_elements(section.validation, section.window + section.steps, section.stride)]
         mean, deviation = moments(trained, names, str(table.path))
     columns = {"inputs": section.columns or section.target, "targets": section.target}
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {role: ("float32", (len(rows), len(one))) for role, one in columns.items()}
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        role: ("float32", (len(rows), len(column))) for role, column in columns.items()
+    }
     if section.newest:
         shapes["newest"] = ("float64", (len(raw), len(section.target)))
     fields = lay_out(shapes)
@@ -149,9 +151,9 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     }
     codec |= {key: value for key in ("difference", "season", "time") if (value := getattr(section, key))}
     codec |= {"missing": section.missing} if section.missing != "error" else {}
-    codec |= {"step": [found.step.unit, found.step.size]} if found.step else {}
-    mark = fingerprint_of(fields, buffer, codec | {"windows": slots})
-    info = DatasetInfo(slots, FORECAST, section.steps * len(section.target), 1.0, mark, gap=parts.gap, codec=codec)
+    codec |= {"step": [series.step.unit, series.step.size]} if series.step else {}
+    fingerprint = fingerprint_of(fields, buffer, codec | {"windows": slots})
+    info = DatasetInfo(slots, FORECAST, section.steps * len(section.target), 1.0, fingerprint, gap=parts.gap, codec=codec)
     return info.open(buffer)
 
 
@@ -200,8 +202,8 @@ def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, 
             f"{prefix}newest",
             "float64",
             (count, section.newest, width),
-            one.offset + 8 * width * (start + section.lead + section.window - section.newest),
+            field.offset + 8 * width * (start + section.lead + section.window - section.newest),
             (8 * width * section.stride, 8 * width, 8),
         )
-        for one in more
+        for field in more
     )

@@ -73,7 +73,7 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
     if time:
         step, order = _moments(table, places, stamps, cells, time, missing)
         places = [places[row] for row, _ in order]
-        columns = {name: [column[row] if there else math.nan for row, there in order] for name, column in columns.items()}
+        columns = {name: [column[row] if present else math.nan for row, present in order] for name, column in columns.items()}
     if missing != "error":
         for name, column in columns.items():
             _fill(table, column, places, name, missing)
@@ -94,14 +94,14 @@ class _Number(NumberColumn):
 
 
 def _stamps(block: RowBlock, time: str) -> list[Stamp]:
-    found = []
+    stamps = []
     for index, cell in enumerate(block.columns[time]):
         try:
-            found.append(parse_stamp(cell))
+            stamps.append(parse_stamp(cell))
         except (TypeError, ValueError):
             wrong = "no value" if is_missing(cell) else f"`{str(cell)[:60]}` is neither a number nor a date such as 1949-01-31"
             raise WrongContent((["time"], f"{block.where(time, index)}: {wrong}")) from None
-    return found
+    return stamps
 
 
 def _moments(
@@ -115,9 +115,9 @@ def _moments(
     if missing == "error" and any(lacking):
         row = next(row for row, count in enumerate(lacking) if count)
         gap = f"{lacking[row]:,} moment{' is' if lacking[row] == 1 else 's are'} missing (rows are {step} apart)"
-        what = f"between `{cells[row - 1]}` and `{cells[row]}` {gap}: add the rows" + TREATED * bool(table.way)
+        what = f"between `{cells[row - 1]}` and `{cells[row]}` {gap}: add the rows" + TREATED * bool(table.advice)
         raise WrongContent((["time"], f"{table.locate(places[row])}: column `{time}`: {what}"))
-    return step, [(row, there) for row, before in enumerate(lacking) for there in (*[False] * before, True)]
+    return step, [(row, present) for row, before in enumerate(lacking) for present in (*[False] * before, True)]
 
 
 def _fill(table: TableFile, column: list[float], places: Sequence[int], name: str, missing: Missing) -> None:

@@ -46,7 +46,7 @@ class TimeStep:
             return f"{self.size:g}"
         word, size = self.unit.removesuffix("s"), self.size
         if word == "second":
-            word, size = next((name, size / each) for name, each in _SECONDS.items() if size % each == 0 or each == 1)
+            word, size = next((name, size / unit) for name, unit in _SECONDS.items() if size % unit == 0 or unit == 1)
         return f"{size:g} {word}{'s' * (size != 1)}"
 
     def agrees_with(self, other: TimeStep) -> bool:
@@ -61,10 +61,10 @@ def parse_stamp(cell: Any) -> Stamp:
     if isinstance(cell, date):
         return datetime(cell.year, cell.month, cell.day)
     text = str(cell).strip()
-    if found := _MONTH.fullmatch(text):
-        return datetime(int(found[1]), int(found[2]), 1)
-    if found := _SLASHES.fullmatch(text):
-        text = f"{found[1]}-{int(found[2]):02}-{int(found[3]):02}{found[4]}"
+    if match := _MONTH.fullmatch(text):
+        return datetime(int(match[1]), int(match[2]), 1)
+    if match := _SLASHES.fullmatch(text):
+        text = f"{match[1]}-{int(match[2]):02}-{int(match[3]):02}{match[4]}"
     if not _DIGITS.fullmatch(text):
         try:
             number = float(text)
@@ -127,10 +127,13 @@ def continue_stamps(last: Any, step: TimeStep, count: int, *, ends: bool = False
         f"{moment:%Y/%m/%d}" if "/" in text else f"{moment:%Y%m%d}" if _DIGITS.fullmatch(text) else f"{moment:%Y-%m-%d}"
         for moment in moments
     ]
-    if not any(one.hour or one.minute or one.second or one.microsecond for one in [stamp, *moments]) and ":" not in text:
+    if (
+        not any(moment.hour or moment.minute or moment.second or moment.microsecond for moment in [stamp, *moments])
+        and ":" not in text
+    ):
         return dates
-    mark = "T" if "T" in text else " "
-    return [f"{day}{mark}{one.timetz().isoformat()}" for day, one in zip(dates, moments, strict=True)]
+    separator = "T" if "T" in text else " "
+    return [f"{day}{separator}{moment.timetz().isoformat()}" for day, moment in zip(dates, moments, strict=True)]
 
 
 def are_month_ends(stamps: Sequence[Stamp]) -> bool:
@@ -143,10 +146,10 @@ def _coordinates(stamps: Sequence[Stamp]) -> tuple[Unit, list[float]]:
     if not stamps or isinstance(stamps[0], float):
         return "numbers", [float(stamp) for stamp in stamps if isinstance(stamp, float)]
     dates = [stamp for stamp in stamps if isinstance(stamp, datetime)]
-    months = [float(one.year * 12 + one.month) for one in dates]
+    months = [float(day.year * 12 + day.month) for day in dates]
     if len(set(months)) == len(months) and len(months) > 1:
         return "months", months
-    return "seconds", [(one - dates[0]).total_seconds() for one in dates]
+    return "seconds", [(day - dates[0]).total_seconds() for day in dates]
 
 
 def _later(stamp: datetime, step: TimeStep, number: int, *, ends: bool) -> datetime:

@@ -46,11 +46,11 @@ def read_arrays(network: TrainedNetwork, path: Path, kind: str, *, labeled: bool
     return sources[inputs].values(), None if targets is None else sources[targets].values()
 
 
-def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, *, labeled: bool) -> tuple[str, str | None]:
+def _named(arrays: Mapping[str, Any], roles: Mapping[str, str], path: Path, *, labeled: bool) -> tuple[str, str | None]:
     """Choose inputs and targets: by the job's names, else by the usual ones."""
-    chosen = {role: next((one for one in (name, role) if one in found), None) for role, name in roles.items()}
+    chosen = {role: next((candidate for candidate in (name, role) if candidate in arrays), None) for role, name in roles.items()}
     if chosen["inputs"] is None:
-        raise InputMissing(f"{path}: has no array `{roles['inputs']}`; it has: {', '.join(found) or 'none'}")
+        raise InputMissing(f"{path}: has no array `{roles['inputs']}`; it has: {', '.join(arrays) or 'none'}")
     return chosen["inputs"], chosen["targets"] if labeled else None
 
 

@@ -25,7 +25,7 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
     shape = tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{path}: this network does not take images: its items have the shape {shape}")
-    files = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
     if not files:
         raise InputMissing(f"{path}: contains no images ({', '.join(sorted(SUFFIXES))})")
     pixels = np.empty((len(files), *shape), np.uint8)
@@ -35,11 +35,11 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
     return pixels * np.float32(1 / 255), labels, [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
 
 
-def _label(network: TrainedNetwork, file: Path, given: Path) -> int:
+def _label(network: TrainedNetwork, file: Path, root: Path) -> int:
     """Return an image's label: the first folder below the given one, as in training, or the given one if the image is directly in it."""
     names = Codec(network.codec).classes or [str(label) for label in range(network.record.outputs)]
-    inner = file.relative_to(given).parts[:-1]
-    name = inner[0] if inner else (given if given.is_dir() else given.parent).resolve().name
+    inner = file.relative_to(root).parts[:-1]
+    name = inner[0] if inner else (root if root.is_dir() else root.parent).resolve().name
     if name not in names:
         raise InputMissing(f"{file}: its folder `{name}` is not one of the classes {', '.join(names[:10])}")
     return names.index(name)

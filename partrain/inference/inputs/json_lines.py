@@ -18,8 +18,8 @@ SUFFIXES = (".jsonl", ".ndjson")
 class JsonLines(LineFile):
     """A file of JSON lines. The first line has all columns; `null` is a missing value. Empty lines are skipped."""
 
-    def __init__(self, path: Path, way: str = "") -> None:
-        super().__init__(path, way)
+    def __init__(self, path: Path, advice: str = "") -> None:
+        super().__init__(path, advice)
 
     def _getter(self, name: str) -> Callable[[Any], Any]:
         return itemgetter(name)

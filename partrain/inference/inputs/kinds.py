@@ -73,7 +73,7 @@ def stored_stdin(task: TaskKind) -> Iterator[Path]:
 
 def _suffix(content: bytes, task: TaskKind) -> str:
     """Return the suffix of a file of this content; "" where the first bytes are enough."""
-    marks = [mark for mark in _STARTS if mark[:1] != b"\0" or task.targets != "tokens"]  # a text may begin with that byte
+    marks = [start for start in _STARTS if start[:1] != b"\0" or task.targets != "tokens"]  # a text may begin with that byte
     if content.startswith(tuple(marks)) or task.targets == "tokens":
         return ""
     if image := _IMAGES.match(content):

@@ -38,12 +38,12 @@ def of_parts(network: TrainedNetwork, held: dict[str, ArraySource], path: Path) 
     `offsets` (n + 1,) tells where each begins. The job's own names of arrays count, if it names them.
     """
     section = network.loaded.job.dataset
-    known = section if isinstance(section, NamedArrays) else None
-    named = known.targets if known and known.targets in held else "targets"
+    arrays_section = section if isinstance(section, NamedArrays) else None
+    named = arrays_section.targets if arrays_section and arrays_section.targets in held else "targets"
     answers = choose_array(held, named, path, "targets") if named in held else None
     rows_of = _unequal if network.record.interface.unequal else _several
-    found, answers = rows_of(network, known, held, path, answers)
-    rows = found.whole(np.uint8)
+    array, answers = rows_of(network, arrays_section, held, path, answers)
+    rows = array.whole(np.uint8)
     for part in network.record.parts:
         if part.vocabulary is not None and int(part_view(rows, part).max()) >= part.vocabulary:
             which = f" of `{part.name}`" if part.name else ""
@@ -53,34 +53,49 @@ def of_parts(network: TrainedNetwork, held: dict[str, ArraySource], path: Path) 
 
 
 def _several(
-    network: TrainedNetwork, known: NamedArrays | None, held: dict[str, ArraySource], path: Path, answers: ArraySource | None
+    network: TrainedNetwork,
+    arrays_section: NamedArrays | None,
+    held: dict[str, ArraySource],
+    path: Path,
+    answers: ArraySource | None,
 ) -> tuple[ArraySource, ArraySource | None]:
     parts = network.record.parts
     wanted = input_names([part.name for part in parts])
-    own = {argument_name(name): name for name in (known.inputs if known and isinstance(known.inputs, list) else [])}
+    own = {
+        argument_name(name): name
+        for name in (arrays_section.inputs if arrays_section and isinstance(arrays_section.inputs, list) else [])
+    }
     names = [own[name] if own.get(name) in held else name for name in wanted]
-    found = named_inputs(
+    array = named_inputs(
         held, names, path, "inputs", [name for name, part in zip(wanted, parts, strict=True) if part.dtype == "int64"]
     )
-    for name, part, one in zip(wanted, parts, found.parts, strict=True):
-        if (part.dtype, part.shape) != (one.dtype, one.shape):
-            now, before = f"{one.dtype} {one.shape}", f"{part.dtype} {part.shape}"
+    for name, part, actual in zip(wanted, parts, array.parts, strict=True):
+        if (part.dtype, part.shape) != (actual.dtype, actual.shape):
+            now, before = f"{actual.dtype} {actual.shape}", f"{part.dtype} {part.shape}"
             raise InputMissing(f"{path}: `{name}` is {now}, the network takes {before}")
-    return found, answers
+    return array, answers
 
 
 def _unequal(
-    network: TrainedNetwork, known: NamedArrays | None, held: dict[str, ArraySource], path: Path, answers: ArraySource | None
+    network: TrainedNetwork,
+    arrays_section: NamedArrays | None,
+    held: dict[str, ArraySource],
+    path: Path,
+    answers: ArraySource | None,
 ) -> tuple[ArraySource, ArraySource | None]:
     part = network.record.parts[0]
-    name = known.inputs if known and isinstance(known.inputs, str) and known.inputs in held else "inputs"
-    where = known.offsets if known and known.offsets in held else "offsets"
+    name = (
+        arrays_section.inputs
+        if arrays_section and isinstance(arrays_section.inputs, str) and arrays_section.inputs in held
+        else "inputs"
+    )
+    where = arrays_section.offsets if arrays_section and arrays_section.offsets in held else "offsets"
     values, offsets = choose_array(held, name, path, "inputs"), choose_array(held, where or "offsets", path, "offsets")
     if (most := longest(values, offsets)) > part.shape[0]:
         raise InputMissing(f"{path}: an item has {most} elements, and the network was built for at most {part.shape[0]}")
-    found = padded(values, offsets, tokens=part.vocabulary is not None, longest=part.shape[0])
-    if found.parts[0].shape != part.shape:
-        raise InputMissing(f"{path}: elements are of shape {found.parts[0].shape[1:]}, the network takes {part.shape[1:]}")
+    array = padded(values, offsets, tokens=part.vocabulary is not None, longest=part.shape[0])
+    if array.parts[0].shape != part.shape:
+        raise InputMissing(f"{path}: elements are of shape {array.parts[0].shape[1:]}, the network takes {part.shape[1:]}")
     if answers is not None and network.kind.targets == "tokens":
-        answers = padded_targets(answers, offsets, found)
-    return found, answers
+        answers = padded_targets(answers, offsets, array)
+    return array, answers

@@ -52,12 +52,12 @@ def read(
     if str(path) == "-":
         with stored_stdin(network.kind) as stored:
             try:
-                found = read(
+                items = read(
                     network, stored, targets, labeled=labeled, id_column=id_column, with_input=with_input, skip_bad=skip_bad
                 )
             except InputMissing as fault:
                 raise InputMissing(fault.message.replace(str(stored), STDIN)) from None
-            return replace(found, skipped=[fault.replace(str(stored), STDIN) for fault in found.skipped])
+            return replace(items, skipped=[fault.replace(str(stored), STDIN) for fault in items.skipped])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     several = network.record.parts and not (path.is_file() and is_mapped(path))

@@ -126,9 +126,9 @@ def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray[Any]:
     """Convert names of classes to labels (n,)."""
-    known: dict[str, int] = {}
-    numbers = encode_labels(names.reshape(-1), known, f"{path}: targets", 0)
-    return remap_labels(numbers, known, Codec(network.codec).classes or [], f"{path}: targets")
+    codes: dict[str, int] = {}
+    numbers = encode_labels(names.reshape(-1), codes, f"{path}: targets", 0)
+    return remap_labels(numbers, codes, Codec(network.codec).classes or [], f"{path}: targets")
 
 
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:

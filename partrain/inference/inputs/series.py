@@ -47,24 +47,24 @@ def read_windows(codec: Codec, sheet: TableFile, *, labeled: bool, reconstruct: 
         sheet.require(name, "columns")
     if time:
         sheet.require(time, "time")
-    found = read_rows(sheet, names, time, stored.get("missing", "error"))
+    series = read_rows(sheet, names, time, stored.get("missing", "error"))
     lead = max(sum(lags), count - window)
     wanted = lead + window + steps * follow
-    if found.count < wanted:
+    if series.count < wanted:
         parts = [f"the {lead} moments before a window"] * bool(lead) + [f"{'the' if lead else 'a'} window"]
         parts += ["the steps after it"] * follow
         what = ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
-        raise InputMissing(f"{sheet.path}: {found.count} rows, but {what} take{'s' * (len(parts) == 1)} {wanted}")
-    step = _step(codec, sheet, found) if time else None
-    raw = np.frombuffer(found.numbers).reshape(found.count, -1)
+        raise InputMissing(f"{sheet.path}: {series.count} rows, but {what} take{'s' * (len(parts) == 1)} {wanted}")
+    step = _step(codec, sheet, series) if time else None
+    raw = np.frombuffer(series.numbers).reshape(series.count, -1)
     rows = difference(raw, lags)[lead - sum(lags) :]
     inputs = codec.standardize(rows[:, [place[name] for name in codec.columns]])
     answers = rows[:, [place[name] for name in codec.targets]] if follow else rows[:, :0]
     slide = np.lib.stride_tricks.sliding_window_view
     if not (labeled or reconstruct):
-        newest = raw[np.newaxis, found.count - count :, [place[name] for name in codec.targets]] if count else None
-        ends = are_month_ends(found.stamps)
-        following = continue_stamps(found.cells[-1], step, steps, ends=ends) if step else None
+        newest = raw[np.newaxis, series.count - count :, [place[name] for name in codec.targets]] if count else None
+        ends = are_month_ends(series.stamps)
+        following = continue_stamps(series.cells[-1], step, steps, ends=ends) if step else None
         return Windows(inputs[np.newaxis, -window:], None, newest, following)
     windows = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
     if not follow:
@@ -72,8 +72,8 @@ def read_windows(codec: Codec, sheet: TableFile, *, labeled: bool, reconstruct: 
     targets = slide(answers[window:], steps, axis=0).swapaxes(1, 2).reshape(len(windows), -1)
     if not count:
         return Windows(windows, targets, None, None)
-    known = raw[lead + window - count :, [place[name] for name in codec.targets]]
-    return Windows(windows, targets, slide(known, count, axis=0).swapaxes(1, 2)[: len(windows)], None)
+    targets_before = raw[lead + window - count :, [place[name] for name in codec.targets]]
+    return Windows(windows, targets, slide(targets_before, count, axis=0).swapaxes(1, 2)[: len(windows)], None)
 
 
 def _step(codec: Codec, sheet: TableFile, rows: SeriesRows) -> TimeStep:

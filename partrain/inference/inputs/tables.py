@@ -45,7 +45,7 @@ def open_table(network: TrainedNetwork, path: Path) -> TableFile:
     section = network.loaded.job.dataset
     if path.name.lower().endswith(SUFFIXES):
         return JsonLines(path)
-    return open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
+    return open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), advice="")
 
 
 def read_table(
@@ -66,7 +66,7 @@ def read_table(
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
             sheet.require(name, role)
-    found: list[tuple[RowBlock, Pair]] = []
+    blocks: list[tuple[RowBlock, Pair]] = []
     bad: list[tuple[int, str]] = []
     sheet.unreadable = bad
     for block in sheet.blocks(sheet.names):
@@ -74,18 +74,18 @@ def read_table(
             if isinstance(pair, str):
                 bad.append((part.positions[0], pair))
             else:
-                found.append((part, pair))
+                blocks.append((part, pair))
     bad.sort()
-    if not found:
+    if not blocks:
         raise InputMissing(f"{bad[0][1]} (no row can be read, and this is the first)" if bad else f"{sheet.path}: holds no items")
-    kept = [position for part, _ in found for position in part.positions]
+    kept = [position for part, _ in blocks for position in part.positions]
     number = {position: row for row, position in enumerate(sorted([*kept, *(position for position, _ in bad)]))}
-    answers = [part for _, (_, part) in found if part is not None]
+    answers = [part for _, (_, part) in blocks if part is not None]
     return TableItems(
-        np.concatenate([inputs for _, (inputs, _) in found]),
+        np.concatenate([inputs for _, (inputs, _) in blocks]),
         np.concatenate(answers) if labeled else None,
         [number[position] for position in kept],
-        cells_of((part for part, _ in found), carry),
+        cells_of((part for part, _ in blocks), carry),
         [fault for _, fault in bad],
     )
 

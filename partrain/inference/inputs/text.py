@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def encode(network: TrainedNetwork, text: str, where: str) -> list[int]:
     """Encode a text as tokens. InputMissing, naming `where`, for empty text or a character that the training text lacks."""
-    unit, known = _vocabulary(network)
+    unit, words = _vocabulary(network)
     if not text:
         raise InputMissing(f"{where}: is empty: there is nothing to continue")
     if unit == "bytes":
         return list(text.encode())
-    numbers = {token: number for number, token in enumerate(known)}
+    numbers = {token: number for number, token in enumerate(words)}
     if unit == "words":
         return [numbers.get(word, numbers[UNKNOWN]) for word in WORD.findall(text)]
     if unknown := next((character for character in text if character not in numbers), None):
@@ -35,12 +35,12 @@ def encode(network: TrainedNetwork, text: str, where: str) -> list[int]:
 
 def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
     """Decode tokens as text. Words are separated by a space, except before punctuation."""
-    unit, known = _vocabulary(network)
+    unit, words = _vocabulary(network)
     if unit == "bytes":
         return bytes(tokens).decode(errors="replace")
     if unit == "words":
-        return re.sub(r" ([.,;:!?)\]}])", r"\1", " ".join(known[token] for token in tokens))
-    return "".join(known[token] for token in tokens)
+        return re.sub(r" ([.,;:!?)\]}])", r"\1", " ".join(words[token] for token in tokens))
+    return "".join(words[token] for token in tokens)
 
 
 def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
