@@ -12,6 +12,7 @@ import numpy as np
 from partrain.api import objects
 from partrain.byte_layout import LENGTHS, input_names
 from partrain.data.arrays.files import in_memory
+from partrain.data.codec import Codec
 from partrain.data.python.convert import to_array
 from partrain.data.python.frames import is_frame, to_polars
 from partrain.data.python.load import needs_names
@@ -19,7 +20,6 @@ from partrain.data.python.several import Ragged, unequal
 from partrain.data.tables.files import FrameTable
 from partrain.data.user.packed import PackedItems
 from partrain.errors import BadJob, InputMissing
-from partrain.inference.codec import Codec
 from partrain.inference.inputs.parts import of_parts
 from partrain.inference.inputs.read import read
 from partrain.inference.inputs.sample import Sample, of_array, of_table, with_targets

@@ -19,10 +19,10 @@ from partrain.api.items import sample_of
 from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
+from partrain.data.codec import Codec
 from partrain.display.notebook import summary_html, summary_text
 from partrain.errors import BadCheckpoint, BadJob, CannotCreate, InputMissing, NotTrusted
 from partrain.inference import network as networks
-from partrain.inference.codec import Codec
 from partrain.inference.open import load_job, open_checkpoint, require_permission
 from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess

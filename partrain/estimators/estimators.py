@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from partrain.api import objects, session
 from partrain.api.training import train_given
+from partrain.data.codec import Codec
 from partrain.errors import BadJob
-from partrain.inference.codec import Codec
 from partrain.inference.inputs.sample import Sample
 from partrain.inference.predict import predict
 from partrain.job.python_job import as_data

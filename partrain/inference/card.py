@@ -17,7 +17,7 @@ from partrain.checkpoint.manifest import StoredManifest, manifest_of
 from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
-from partrain.inference.codec import Codec
+from partrain.data.codec import Codec
 from partrain.record.run_folder import RunFolder
 from partrain.version import __version__
 

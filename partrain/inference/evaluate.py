@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from partrain.data.codec import Codec
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 from partrain.inference.network import Split, TrainedNetwork, blame_user_code, evaluate_items, items_by_split, load_dataset
 from partrain.record.round_record import without_nan
 from partrain.tasks.measures import OfNumbers

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from partrain.byte_layout import input_names
+from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
-from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.models.answers import random_items
 from partrain.models.sections import START_KEYS

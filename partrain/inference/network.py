@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from partrain.checkpoint import Content
 from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import dataset_changed, manifest_of
+from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
-from partrain.inference.codec import Codec
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import agree, probe
 from partrain.record.round_record import finite

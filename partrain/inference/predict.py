@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from partrain.data.codec import Codec
 from partrain.errors import InputMissing, UserCodeFailed
-from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.training.evaluate import CHUNK_NUMBERS
 

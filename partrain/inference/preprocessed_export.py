@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from partrain.data.codec import Codec
 from partrain.errors import CannotCreate
-from partrain.inference.codec import Codec
 from partrain.inference.export import (
     COMPARED,
     METADATA_PLACE,

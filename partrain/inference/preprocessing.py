@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from partrain.byte_layout import LENGTHS, input_names, part_view
+from partrain.data.codec import Codec
 from partrain.data.standardize import broadcastable
 from partrain.data.tables.differences import difference, integrate
 from partrain.data.tables.load import schema_of
 from partrain.errors import CannotCreate
-from partrain.inference.codec import Codec
 from partrain.inference.inputs.sample import Sample
 from partrain.inference.predict import predict
 from partrain.preprocess.column import double

@@ -108,7 +108,7 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
 def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
     import torch
 
-    from partrain.inference.codec import Codec
+    from partrain.data.codec import Codec
     from partrain.tasks.measures import OfClasses
 
     codec, count = Codec(network.codec), network.record.outputs
@@ -136,7 +136,7 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
 
 
 def _numbers(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
-    from partrain.inference.codec import Codec
+    from partrain.data.codec import Codec
 
     predicted, true = (numbers.reshape(len(numbers), -1) for numbers in (batch.answers, batch.targets))
     names = Codec(network.codec).names(true.shape[1])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Restore = Callable[[Tensor, Tensor | None], Tensor]
-    """Function that converts numbers (b, k) to the units of the files; its second argument: see `data.units.restore_units`."""
+    """Function that converts numbers (b, k) to the units of the files; its second argument: see `data.codec.Codec.restore_units`."""
 
 Kind = Literal["classification", "regression", "forecast", "language", "autoencoder", "multi-label", "segmentation"]
 Head = Literal["outputs", "tokens", "pixels", "item"]

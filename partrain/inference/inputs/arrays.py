@@ -11,8 +11,8 @@ import numpy as np
 from partrain.data.arrays.files import hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.arrays.saved import load_saved
+from partrain.data.codec import Codec
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

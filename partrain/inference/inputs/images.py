@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.codec import Codec
 from partrain.data.images import SUFFIXES, decode
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from partrain.data.arrays import mapped
+from partrain.data.codec import Codec
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 
 if TYPE_CHECKING:
     from partrain.data import Dataset

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from partrain.data.arrays.mapped import is_mapped
+from partrain.data.codec import Codec
 from partrain.data.fetch import require_regular
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 from partrain.inference.inputs.arrays import read_arrays
 from partrain.inference.inputs.images import read_images
 from partrain.inference.inputs.kinds import STDIN, kind_of, stored_stdin

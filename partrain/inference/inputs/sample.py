@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from partrain.data.base import check_finite
+from partrain.data.codec import Codec
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.labels import encode_labels, remap_labels
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 from partrain.inference.inputs.series import read_windows
 from partrain.inference.inputs.tables import read_table
 from partrain.tasks.kinds import USER

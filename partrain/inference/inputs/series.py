@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.codec import Codec
 from partrain.data.tables.differences import difference
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.series_rows import SeriesRows, read_rows
 from partrain.data.tables.time_stamps import TimeStep, are_month_ends, continue_stamps
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

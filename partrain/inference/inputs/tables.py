@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.codec import Codec
 from partrain.data.tables import load
 from partrain.data.tables.files import TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
 from partrain.preprocess.column import RowBlock
 

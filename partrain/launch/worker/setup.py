@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from inspect import getattr_static
 from typing import Any
 
@@ -19,9 +18,9 @@ from partrain.checkpoint.start_file import tensors
 from partrain.config import usercode
 from partrain.data import Dataset
 from partrain.data.base import StreamForm
+from partrain.data.codec import Codec
 from partrain.data.partition import assign
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
-from partrain.data.units import restore_units
 from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
 from partrain.data.user.work import Share
@@ -79,7 +78,7 @@ class WorkerSetup:
             kind_of_answers(self.task, self.interface.task, data),
             dataset.outputs,
             spec.folder,
-            partial(restore_units, dataset.codec),
+            Codec(dataset.codec).restore_units,
         )
 
         held: NDArray[np.int64]

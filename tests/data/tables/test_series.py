@@ -13,11 +13,11 @@ from support.runs import partrain, summary, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.arrays.mapped import Mapped
+from partrain.data.codec import Codec
 from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
 from partrain.data.tables.time_stamps import are_month_ends, check_stamps, continue_stamps, parse_stamp
 from partrain.errors import InputMissing
-from partrain.inference.codec import Codec
 from partrain.inference.evaluate import naive
 from partrain.job.load import load as load_job
 from partrain.training.batches import Samples

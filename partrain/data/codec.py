@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from partrain.data.standardize import broadcastable
-from partrain.data.units import restore_units, targets_of, units_of
+from partrain.data.tables.differences import integrate
 from partrain.preprocess.column import double
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Numbers = NDArray[np.float64]
 Scale = tuple[Numbers, Numbers]
@@ -62,20 +64,26 @@ class Codec:
     @property
     def targets(self) -> list[str]:
         """Target columns of a table or series."""
-        return targets_of(self.stored)
+        return list(self.stored.get("targets") or self.stored.get("target") or [])
 
     @cached_property
     def scale(self) -> Scale | None:
         """Mean and deviation that standardized the inputs; None if they were not standardized."""
-        if self.is_series:
-            return _pair(*([self.stored[key][name] for name in self.columns] for key in ("mean", "deviation")))
-        return _pair(self.stored["mean"], self.stored["std"]) if "mean" in self.stored else None
+        return self._scale(self.columns, "mean", "std")
 
     @cached_property
     def target_scale(self) -> Scale | None:
         """Mean and deviation that standardized the targets; None if they were not standardized."""
-        units = units_of(self.stored)
-        return _pair(*units) if units else None
+        return self._scale(self.targets, "target_mean", "target_std")
+
+    def _scale(self, columns: Sequence[str], *keys: str) -> Scale | None:
+        if self.is_series:
+            mean, std = ([self.stored[key][name] for name in columns] for key in ("mean", "deviation"))
+        elif keys[0] in self.stored:
+            mean, std = (self.stored[key] for key in keys)
+        else:
+            return None
+        return np.asarray(mean, np.float64), np.asarray(std, np.float64)
 
     def standardize(self, inputs: Any, xp: Any = np) -> Any:
         """Standardize raw inputs (n, ..., columns) as in training. Missing values (NaN) are filled in as the data set did.
@@ -99,8 +107,19 @@ class Codec:
         return scaled
 
     def restore_units(self, numbers: Tensor, newest: Tensor | None = None) -> Tensor:
-        """Convert answers or targets to the units of the files; see `data.units.restore_units`."""
-        return restore_units(self.stored, numbers, newest)
+        """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another.
+
+        `newest`, (n, number, columns), are the values that differences continue; they are needed where the series has been differenced.
+        """
+        if self.target_scale:
+            numbers = numbers.double()
+            mean, std = (numbers.new_tensor(column).repeat(numbers.shape[1] // len(column)) for column in self.target_scale)
+            numbers = numbers * std + mean
+        if not self.lags:
+            return numbers
+        if newest is None:
+            raise ValueError("differences without the values that they continue")
+        return integrate(numbers.double().reshape(numbers.shape[0], -1, len(self.targets)), newest, self.lags).flatten(1)
 
     @property
     def lags(self) -> list[int]:
@@ -139,7 +158,3 @@ class Codec:
     def class_name(self, label: int) -> str:
         """Return the name of a class; its number if it has none, as a network may give more logits than there are classes."""
         return self.classes[label] if self.classes and label < len(self.classes) else str(label)
-
-
-def _pair(mean: Sequence[float], std: Sequence[float]) -> Scale:
-    return np.asarray(mean, np.float64), np.asarray(std, np.float64)
