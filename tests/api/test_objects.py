@@ -40,17 +40,13 @@ class Net(nn.Module):
         return answer
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        (X, Y),
-        [X.tolist(), Y.tolist()],
-        (torch.from_numpy(X), torch.from_numpy(Y)),
-        {"inputs": X, "targets": pd.Series(Y), "validation": 0},
-        {"inputs": X, "targets": Y == 1},
-    ],
-    ids=["arrays", "lists", "tensors", "a dict", "booleans"],
-)
+@pytest.mark.parametrize("dataset", [
+    (X, Y),
+    [X.tolist(), Y.tolist()],
+    (torch.from_numpy(X), torch.from_numpy(Y)),
+    {"inputs": X, "targets": pd.Series(Y), "validation": 0},
+    {"inputs": X, "targets": Y == 1},
+], ids=["arrays", "lists", "tensors", "a dict", "booleans"])  # fmt: skip
 def test_arrays_become_the_same_data_set(dataset: Any, tmp_path: Any) -> None:
     made = given(dataset=dataset)
     assert made.items == 12
@@ -118,33 +114,27 @@ def test_faults_of_a_dataframe_name_it_and_no_file(tmp_path: Any) -> None:
         load(PythonTable.model_validate(made.tables["dataset"]), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"model": 3, "dataset": (X, Y)}, "an object of type `int` is no network"),
-        ({"model": "mlp"}, "`dataset` is missing"),
-        ({"model": "mlp", "dataset": FRAME}, "a DataFrame alone names no target"),
-        ({"model": "mlp", "dataset": (X,)}, "a tuple of 1; expected"),
-        ({"model": "mlp", "dataset": (one for one in X)}, "a `generator` gives its items once"),
-        ({"model": "mlp", "dataset": X}, "an array alone has no targets: give dataset=(X, y)"),
-        (
-            {"model": "mlp", "dataset": DataLoader(TensorDataset(torch.zeros(1, 2)))},
-            "a `DataLoader` gives batches: give its data set",
-        ),
-        ({"model": "mlp", "dataset": TensorDataset}, "`TensorDataset` is a class: give an object of it"),
-        ({"model": "mlp", "dataset": 3}, "an object of type `int`, which has no __len__"),
-        ({"model": "mlp", "dataset": (X, Y[:5])}, "holds 5 targets for 12 inputs"),
-        ({"model": "mlp", "dataset": (X, np.arange(12) * 3 + 100)}, "holds no"),
-        ({"model": "mlp", "dataset": {"inputs": X, "targets": Y, "valdation": 3}}, "did you mean `validation`?"),
-        ({"model": "mpl", "dataset": (X, Y)}, 'did you mean "mlp"?'),
-        ({"model": {"name": "mlp", "hiden": [3]}, "dataset": (X, Y)}, "did you mean `hidden`?"),
-        ({"model": "mlp", "dataset": (X, Y), "stop": {"round": 3}}, "did you mean `rounds`?"),
-        ({"model": "mlp", "dataset": (X, Y), "workers": [{"coun": 2}]}, "did you mean `count`?"),
-        ({"model": "mlp", "dataset": (X, Y), "task": nn.CrossEntropyLoss()}, "`CrossEntropyLoss` is no task"),
-        ({"model": "mlp", "dataset": (FRAME, FRAME["n"])}, "has a column `n` already"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"model": 3, "dataset": (X, Y)}, "an object of type `int` is no network"),
+    ({"model": "mlp"}, "`dataset` is missing"),
+    ({"model": "mlp", "dataset": FRAME}, "a DataFrame alone names no target"),
+    ({"model": "mlp", "dataset": (X,)}, "a tuple of 1; expected"),
+    ({"model": "mlp", "dataset": (one for one in X)}, "a `generator` gives its items once"),
+    ({"model": "mlp", "dataset": X}, "an array alone has no targets: give dataset=(X, y)"),
+    ({"model": "mlp", "dataset": DataLoader(TensorDataset(torch.zeros(1, 2)))},
+     "a `DataLoader` gives batches: give its data set"),
+    ({"model": "mlp", "dataset": TensorDataset}, "`TensorDataset` is a class: give an object of it"),
+    ({"model": "mlp", "dataset": 3}, "an object of type `int`, which has no __len__"),
+    ({"model": "mlp", "dataset": (X, Y[:5])}, "holds 5 targets for 12 inputs"),
+    ({"model": "mlp", "dataset": (X, np.arange(12) * 3 + 100)}, "holds no"),
+    ({"model": "mlp", "dataset": {"inputs": X, "targets": Y, "valdation": 3}}, "did you mean `validation`?"),
+    ({"model": "mpl", "dataset": (X, Y)}, 'did you mean "mlp"?'),
+    ({"model": {"name": "mlp", "hiden": [3]}, "dataset": (X, Y)}, "did you mean `hidden`?"),
+    ({"model": "mlp", "dataset": (X, Y), "stop": {"round": 3}}, "did you mean `rounds`?"),
+    ({"model": "mlp", "dataset": (X, Y), "workers": [{"coun": 2}]}, "did you mean `count`?"),
+    ({"model": "mlp", "dataset": (X, Y), "task": nn.CrossEntropyLoss()}, "`CrossEntropyLoss` is no task"),
+    ({"model": "mlp", "dataset": (FRAME, FRAME["n"])}, "has a column `n` already"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_mistakes_are_failures_that_say_what_to_do(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
     """None reaches a process, and none is pydantic's."""
     if message == "holds no":
@@ -252,21 +242,18 @@ def test_keys_beside_a_class_are_its_arguments(tmp_path: Any) -> None:
     assert task.weight == 3.0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"model": {"name": Net, "wdth": 3}}, "Job: model.wdth: `Net` takes no argument `wdth`; did you mean `width`?"),
-        ({"model": {"name": Net, "freze": []}}, "Job: model.freze: `Net` takes no argument `freze`; did you mean `freeze`?"),
-        ({"model": {"name": Net(), "freze": []}}, "`Net` is made already, and takes no arguments; did you mean `freeze`?"),
-        ({"model": {"name": Net(), "width": 4}}, "unknown key `width` in [model]: `Net` is made already"),
-        ({"model": {"name": lambda width: Net(width)}}, "needs the argument `width`; add it to [model]"),
-        ({"model": {"name": Net, "width": nn.ReLU}}, "not the class `ReLU`; write a text, a number"),
-        ({"model": {"name": Net, "width": None}}, "Job: model.width: `width`: a job cannot hold None"),
-        ({"model": Net, "task": {"name": Weighted, "wight": 4}}, "`Weighted` takes no argument `wight`; did you mean `weight`?"),
-        ({"model": Net, "task": {"name": Weighted(), "weight": 4}}, "unknown key `weight` in [task]: `Weighted` is made already"),
-        ({"model": Net, "dataset": {"data": [(X[0], 1)], "valdation": 4}}, "unknown key `valdation` in [dataset]"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"model": {"name": Net, "wdth": 3}}, "Job: model.wdth: `Net` takes no argument `wdth`; did you mean `width`?"),
+    ({"model": {"name": Net, "freze": []}}, "Job: model.freze: `Net` takes no argument `freze`; did you mean `freeze`?"),
+    ({"model": {"name": Net(), "freze": []}}, "`Net` is made already, and takes no arguments; did you mean `freeze`?"),
+    ({"model": {"name": Net(), "width": 4}}, "unknown key `width` in [model]: `Net` is made already"),
+    ({"model": {"name": lambda width: Net(width)}}, "needs the argument `width`; add it to [model]"),
+    ({"model": {"name": Net, "width": nn.ReLU}}, "not the class `ReLU`; write a text, a number"),
+    ({"model": {"name": Net, "width": None}}, "Job: model.width: `width`: a job cannot hold None"),
+    ({"model": Net, "task": {"name": Weighted, "wight": 4}}, "`Weighted` takes no argument `wight`; did you mean `weight`?"),
+    ({"model": Net, "task": {"name": Weighted(), "weight": 4}}, "unknown key `weight` in [task]: `Weighted` is made already"),
+    ({"model": Net, "dataset": {"data": [(X[0], 1)], "valdation": 4}}, "unknown key `valdation` in [dataset]"),
+])  # fmt: skip
 def test_keys_beside_an_object_that_it_does_not_take_are_refused(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
     with pytest.raises(partrain.Failure) as caught:
         partrain.train(**{"dataset": (X, Y), **arguments}, out=tmp_path / "run")
@@ -296,15 +283,12 @@ def test_numbers_of_numpy_and_torch_are_numbers() -> None:
     assert (make.Mlp(hidden=np.array([3, 2])).hidden, make.Stop(rounds=np.int64(4)).rounds) == ([3, 2], 4)
 
 
-@pytest.mark.parametrize(
-    ("workers", "message"),
-    [
-        (2.0, "Job: workers.0.count: `count`: expected an integer, got 2.0; write 2"),
-        ("2", 'expected an integer, got the string "2"; write 2 without quotes'),
-        ([np.float64(2)], "Job: workers.0: expected a table"),
-        (None, "Job: workers.0.count: `count`: expected an integer"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "message"), [
+    (2.0, "Job: workers.0.count: `count`: expected an integer, got 2.0; write 2"),
+    ("2", 'expected an integer, got the string "2"; write 2 without quotes'),
+    ([np.float64(2)], "Job: workers.0: expected a table"),
+    (None, "Job: workers.0.count: `count`: expected an integer"),
+])  # fmt: skip
 def test_a_wrong_number_of_workers_is_named(workers: Any, message: str) -> None:
     with pytest.raises(partrain.Failure) as caught:
         job_of(workers=workers)

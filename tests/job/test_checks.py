@@ -192,20 +192,14 @@ a,b,kind,one,two
 """
 
 
-@pytest.mark.parametrize(
-    ("dataset", "task", "words"),
-    [
-        ('target = "kind"', "class_weights = { hii = 2.0 }", "20:19 the data set has no class `hii`; did you mean `hi`?"),
-        ('target = "kind"\nclasses = ["lo", "hi"]', "class_weights = { mid = 2.0 }", "no class `mid`; it has lo, hi"),
-        ('target = ["one", "two"]', 'kind = "multi-label"', '"multi-label" is for targets 0 and 1, and one is 1.5'),
-        ('target = "two"\ntest_path = "t.csv"', 'loss = "poisson"', '"poisson" is for counts, and a target is -3.5'),
-        (
-            'target = ["one", "two"]\nstandardise_target = true',
-            'kind = "multi-label"',
-            '"multi-label" is for 0 and 1, and these are standardised; set standardise_target = false in [dataset]',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "task", "words"), [
+    ('target = "kind"', "class_weights = { hii = 2.0 }", "20:19 the data set has no class `hii`; did you mean `hi`?"),
+    ('target = "kind"\nclasses = ["lo", "hi"]', "class_weights = { mid = 2.0 }", "no class `mid`; it has lo, hi"),
+    ('target = ["one", "two"]', 'kind = "multi-label"', '"multi-label" is for targets 0 and 1, and one is 1.5'),
+    ('target = "two"\ntest_path = "t.csv"', 'loss = "poisson"', '"poisson" is for counts, and a target is -3.5'),
+    ('target = ["one", "two"]\nstandardise_target = true', 'kind = "multi-label"',
+     '"multi-label" is for 0 and 1, and these are standardised; set standardise_target = false in [dataset]'),
+])  # fmt: skip
 def test_targets_of_a_table_that_do_not_fit_the_task(said, tmp_path: Path, dataset: str, task: str, words: str) -> None:
     """`validate` reads the rows anyway, so it compares their classes and numbers with [task]."""
     (tmp_path / "t.csv").write_text(TABLE)
@@ -531,15 +525,12 @@ def _places(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
 FAULTS = ("[stop]", "[faults]\n{}\n[stop]")
 
 
-@pytest.mark.parametrize(
-    ("sync", "reason"),
-    [
-        ('rule = "gossip"', "each worker keeps a network of its own, and there is no mean to leave a worker out of"),
-        ('rule = "swap"', "each worker keeps a network of its own, and there is no mean to leave a worker out of"),
-        ('rule = "async"', "its workers do not mix at one moment"),
-        ('rule = "easgd"\nasynchronous = true', "its workers visit the center one by one"),
-    ],
-)
+@pytest.mark.parametrize(("sync", "reason"), [
+    ('rule = "gossip"', "each worker keeps a network of its own, and there is no mean to leave a worker out of"),
+    ('rule = "swap"', "each worker keeps a network of its own, and there is no mean to leave a worker out of"),
+    ('rule = "async"', "its workers do not mix at one moment"),
+    ('rule = "easgd"\nasynchronous = true', "its workers visit the center one by one"),
+])  # fmt: skip
 def test_rules_without_a_common_mean_exclude_no_worker(said, sync, reason):
     name = sync.split('"')[1]
     table = FAULTS[1].format('on_nonfinite = "exclude"')
@@ -554,14 +545,11 @@ def test_one_worker_has_no_others(said):
     assert any('warning: one worker has no others to go on with: the run ends as with "stop"' in one for one in told)
 
 
-@pytest.mark.parametrize(
-    ("sync", "reason"),
-    [
-        ('rule = "bsp"', "workers mix gradients"),
-        ('rule = "rprop"', "workers mix gradients"),
-        ('rule = "hogwild"', "all workers change one vector"),
-    ],
-)
+@pytest.mark.parametrize(("sync", "reason"), [
+    ('rule = "bsp"', "workers mix gradients"),
+    ('rule = "rprop"', "workers mix gradients"),
+    ('rule = "hogwild"', "all workers change one vector"),
+])  # fmt: skip
 def test_rules_without_updates_have_no_bound_of_them(said, sync, reason):
     told = said('rule = "average"', sync, FAULTS[0], FAULTS[1].format("max_update_norm = 2.0"))
     assert any(f"{reason}: no worker has an update of its own to bound" in one for one in told), told
@@ -575,29 +563,16 @@ def test_a_bound_of_updates_is_a_positive_number(said, bound):
 ROUND_SECONDS = "[stop]", "[faults]\nround_seconds = 0.5\n[stop]"
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            ('rule = "average"', 'rule = "bsp"'),
-            'under rule "bsp" `round_seconds` cannot cap a round: its workers meet after each iteration',
-        ),
-        (
-            ('rule = "average"', 'rule = "average"\nschedule = "overhead"'),
-            'schedule = "overhead" already decides the iterations of a round',
-        ),
-        (('rule = "average"', 'rule = "async"\npaced = true'), "`paced` already gives slower workers fewer iterations"),
-        (
-            ("iterations = 10", "passes = 1"),
-            "`round_seconds` caps iterations, and a round is counted in `passes`; use `iterations`",
-        ),
-        (
-            ("count = 2", "count = 2\n[[workers]]\npasses = 1"),
-            "`round_seconds` caps iterations, and a round is counted in `passes`",
-        ),
-        (("iterations = 10", "iterations = 1"), "`round_seconds` caps iterations, and a round has only one; raise `iterations`"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), [
+    (('rule = "average"', 'rule = "bsp"'),
+     'under rule "bsp" `round_seconds` cannot cap a round: its workers meet after each iteration'),
+    (('rule = "average"', 'rule = "average"\nschedule = "overhead"'),
+     'schedule = "overhead" already decides the iterations of a round'),
+    (('rule = "average"', 'rule = "async"\npaced = true'), "`paced` already gives slower workers fewer iterations"),
+    (("iterations = 10", "passes = 1"), "`round_seconds` caps iterations, and a round is counted in `passes`; use `iterations`"),
+    (("count = 2", "count = 2\n[[workers]]\npasses = 1"), "`round_seconds` caps iterations, and a round is counted in `passes`"),
+    (("iterations = 10", "iterations = 1"), "`round_seconds` caps iterations, and a round has only one; raise `iterations`"),
+])  # fmt: skip
 def test_rounds_that_cannot_be_capped(said, changes: tuple[str, str], reason: str) -> None:
     (line,) = said(*ROUND_SECONDS, *changes)
     assert reason in line

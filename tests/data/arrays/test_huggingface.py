@@ -57,17 +57,14 @@ def said(section: HuggingFace, folder: Path) -> str:
     return caught.value.message.replace(f"{folder}/", "")
 
 
-@pytest.mark.parametrize(
-    ("inputs", "expected"),
-    [
-        ("age", AGES[:, None]),
-        ("spot", np.stack([AGES, AGES / 2], 1)),
-        ("curve", np.stack([AGES, 2 * AGES, 3 * AGES], 1)),
-        (["curve", "age", "spot"], np.stack([AGES, 2 * AGES, 3 * AGES, AGES, AGES, AGES / 2], 1)),
-        ("grid", (AGES[:, None] + [0, 0, 0, 0, 0, 1]).reshape(5, 1, 2, 3)),
-        ("photo", np.broadcast_to((AGES[:, None] * [1, 2, 3])[..., None, None], (5, 3, 2, 3))),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "expected"), [
+    ("age", AGES[:, None]),
+    ("spot", np.stack([AGES, AGES / 2], 1)),
+    ("curve", np.stack([AGES, 2 * AGES, 3 * AGES], 1)),
+    (["curve", "age", "spot"], np.stack([AGES, 2 * AGES, 3 * AGES, AGES, AGES, AGES / 2], 1)),
+    ("grid", (AGES[:, None] + [0, 0, 0, 0, 0, 1]).reshape(5, 1, 2, 3)),
+    ("photo", np.broadcast_to((AGES[:, None] * [1, 2, 3])[..., None, None], (5, 3, 2, 3))),
+])  # fmt: skip
 def test_columns_become_inputs_and_names_of_classes_are_kept(folder: Path, inputs: Any, expected: Any) -> None:
     section = pets(inputs=inputs)
     data = load(section, folder)
@@ -132,32 +129,26 @@ def test_names_of_classes_belong_to_the_content(folder: Path) -> None:
     assert load(pets(), folder).fingerprint != before
 
 
-@pytest.mark.parametrize(
-    ("columns", "fault"),
-    [
-        ({"spot": ["a", "b"]}, "pets: column `spot`: is Value('string'); inputs are numbers, lists of numbers, or images;"),
-        ({"kind": ["a", ""]}, "pets: column `kind`: item 1 has no label"),
-        ({"kind": ["a", None]}, "pets: column `kind`: item 1 has no value"),
-        ({"kind": ["a", "a"]}, "pets: column `kind`: all 2 items have the class `a`: there is nothing to tell apart"),
-        (
-            {"kind": [["a"], ["b"]]},
-            "pets: column `kind`: is List(Value('string')); inputs are numbers, lists of numbers, or images",
-        ),
-        ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: is {'x': Value('int64')}; inputs are numbers, lists of numbers"),
-        ({"spot": [date(2026, 1, 1)] * 2}, "pets: column `spot`: is Value('date32'); inputs are numbers, lists of numbers"),
-        ({"spot": [[1], [2, 3]]}, "pets: column `spot`: item 1 has a list of 2 where others have 1"),
-        ({"spot": [[[1, 2], [3, 4]], [[5, 6], [7]]]}, "pets: column `spot`: item 1 has a list of 1 where others have 2"),
-        ({"spot": [1.0, None]}, "pets: column `spot`: item 1 has no value"),
-        ({"spot": [None, [1.0]]}, "pets: column `spot`: item 0 has no value"),
-        ({"spot": [[1.0], [None]]}, "pets: column `spot`: item 1 has no value"),
-        ({"spot": [1.0, float("nan")]}, "pets: column `spot`: item 1 holds a number that is not finite"),
-        ({"spot": [1.0, 1e300]}, "pets: column `spot`: item 1 holds a number that is not finite"),
-        ({"kind": [0, -1]}, "pets: column `kind`: item 1 has the label -1; labels are 0 or more"),
-        ({"kind": [0, 2]}, "pets: column `kind`: item 1 has the label 2, but 2 classes have names"),
-        ({"spots": [1, 2], "spot": None}, "pets: no column `spot`, which `inputs` asks for: did you mean `spots`?"),
-        ({"spot": pa.array([], "f4"), "kind": pa.array([], "i8")}, "pets: holds no rows"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "fault"), [
+    ({"spot": ["a", "b"]}, "pets: column `spot`: is Value('string'); inputs are numbers, lists of numbers, or images;"),
+    ({"kind": ["a", ""]}, "pets: column `kind`: item 1 has no label"),
+    ({"kind": ["a", None]}, "pets: column `kind`: item 1 has no value"),
+    ({"kind": ["a", "a"]}, "pets: column `kind`: all 2 items have the class `a`: there is nothing to tell apart"),
+    ({"kind": [["a"], ["b"]]}, "pets: column `kind`: is List(Value('string')); inputs are numbers, lists of numbers, or images"),
+    ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: is {'x': Value('int64')}; inputs are numbers, lists of numbers"),
+    ({"spot": [date(2026, 1, 1)] * 2}, "pets: column `spot`: is Value('date32'); inputs are numbers, lists of numbers"),
+    ({"spot": [[1], [2, 3]]}, "pets: column `spot`: item 1 has a list of 2 where others have 1"),
+    ({"spot": [[[1, 2], [3, 4]], [[5, 6], [7]]]}, "pets: column `spot`: item 1 has a list of 1 where others have 2"),
+    ({"spot": [1.0, None]}, "pets: column `spot`: item 1 has no value"),
+    ({"spot": [None, [1.0]]}, "pets: column `spot`: item 0 has no value"),
+    ({"spot": [[1.0], [None]]}, "pets: column `spot`: item 1 has no value"),
+    ({"spot": [1.0, float("nan")]}, "pets: column `spot`: item 1 holds a number that is not finite"),
+    ({"spot": [1.0, 1e300]}, "pets: column `spot`: item 1 holds a number that is not finite"),
+    ({"kind": [0, -1]}, "pets: column `kind`: item 1 has the label -1; labels are 0 or more"),
+    ({"kind": [0, 2]}, "pets: column `kind`: item 1 has the label 2, but 2 classes have names"),
+    ({"spots": [1, 2], "spot": None}, "pets: no column `spot`, which `inputs` asks for: did you mean `spots`?"),
+    ({"spot": pa.array([], "f4"), "kind": pa.array([], "i8")}, "pets: holds no rows"),
+])  # fmt: skip
 def test_faults_of_columns(tmp_path: Path, columns: dict[str, Any], fault: str) -> None:
     columns = {"spot": [1.0, 2.0], "kind": [0, 1]} | columns
     features = {"kind": ClassLabel(names=["cat", "dog"])} if columns["kind"] in ([0, 1], [0, 2], [0, -1]) else {}

@@ -111,23 +111,17 @@ def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"inputs": X, "targets": Y[:5]}, "holds 5 targets for 12 inputs"),
-        ({"inputs": X, "targets": Y - 1}, "item 0 has the label -1; labels are 0 or more"),
-        ({"inputs": X, "targets": np.where(X[:, 0] == X[7, 0], np.nan, X[:, 0])}, "item 7 holds a number that is not finite"),
-        ({"inputs": np.where(X[7, 2] == X, np.nan, X).reshape(12, 1, 3).astype(">f4"), "targets": Y}, "not finite, at [0, 2]"),
-        ({"inputs": np.where(X[3, 1] == X, np.inf, X).astype(">f4"), "targets": Y}, "item 3 holds a number that is not finite"),
-        ({"inputs": X, "targets": np.stack([Y, Y])}, "holds 2 targets for 12 inputs"),
-        ({"inputs": X, "targets": X.reshape(12, 3, 1)}, "expected labels (n,) or numbers (n, k)"),
-        ({"inputs": X[:0], "targets": Y[:0]}, "holds no numbers"),
-        (
-            {"inputs": X, "targets": Y, "test_inputs": X[:, :2], "test_targets": Y},
-            "its items are float32 (2,), those for training",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"inputs": X, "targets": Y[:5]}, "holds 5 targets for 12 inputs"),
+    ({"inputs": X, "targets": Y - 1}, "item 0 has the label -1; labels are 0 or more"),
+    ({"inputs": X, "targets": np.where(X[:, 0] == X[7, 0], np.nan, X[:, 0])}, "item 7 holds a number that is not finite"),
+    ({"inputs": np.where(X[7, 2] == X, np.nan, X).reshape(12, 1, 3).astype(">f4"), "targets": Y}, "not finite, at [0, 2]"),
+    ({"inputs": np.where(X[3, 1] == X, np.inf, X).astype(">f4"), "targets": Y}, "item 3 holds a number that is not finite"),
+    ({"inputs": X, "targets": np.stack([Y, Y])}, "holds 2 targets for 12 inputs"),
+    ({"inputs": X, "targets": X.reshape(12, 3, 1)}, "expected labels (n,) or numbers (n, k)"),
+    ({"inputs": X[:0], "targets": Y[:0]}, "holds no numbers"),
+    ({"inputs": X, "targets": Y, "test_inputs": X[:, :2], "test_targets": Y}, "its items are float32 (2,), those for training"),
+])  # fmt: skip
 def test_what_does_not_go_together(tmp_path: Path, kind: str, arrays: dict[str, Any], words: str) -> None:
     assert words in load_error(write_dataset(tmp_path, kind, **arrays), tmp_path)
 

@@ -128,17 +128,12 @@ def test_a_split_is_part_of_the_content(tmp_path: Path) -> None:
     assert load(one.model_copy(update=keys[1]), tmp_path).fingerprint == prints[1]
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"test_items": N}, "holds 60 items: with 60 test items, training or test would be empty"),
-        ({"test_share": 0.001}, "holds 60 items: with 0 test items, training or test would be empty"),
-        (
-            {"test_items": 2, "test_from": "end"},
-            'the class `3` occurs among the test items only, 2 times; set test_from = "shuffled", or',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("keys", "words"), [
+    ({"test_items": N}, "holds 60 items: with 60 test items, training or test would be empty"),
+    ({"test_share": 0.001}, "holds 60 items: with 0 test items, training or test would be empty"),
+    ({"test_items": 2, "test_from": "end"},
+     'the class `3` occurs among the test items only, 2 times; set test_from = "shuffled", or'),
+])  # fmt: skip
 def test_splits_that_leave_too_little(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
     labels = np.where(np.arange(N) < N - 2, Y, 3)
     assert words in load_error(write_dataset(tmp_path, "npz", keys, inputs=X, targets=labels), tmp_path)
@@ -272,17 +267,12 @@ def test_targets_are_standardised_by_each_number(tmp_path: Path) -> None:
     assert is_mapped(data.inputs), "the job does not standardise inputs"
 
 
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"inputs": np.where(X[7, 2] == X, np.nan, X), "targets": Y}, "item 7 holds a number that is not finite"),
-        ({"inputs": X.astype("f8") * 1e200, "targets": Y}, "feature 0: its numbers are too large for a mean and a deviation"),
-        (
-            {"inputs": X * np.float32(1e-20), "targets": Y, "test_inputs": X * np.float32(1e30), "test_targets": Y},
-            "item 0 is too far from the training items: float32 cannot hold it standardised",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"inputs": np.where(X[7, 2] == X, np.nan, X), "targets": Y}, "item 7 holds a number that is not finite"),
+    ({"inputs": X.astype("f8") * 1e200, "targets": Y}, "feature 0: its numbers are too large for a mean and a deviation"),
+    ({"inputs": X * np.float32(1e-20), "targets": Y, "test_inputs": X * np.float32(1e30), "test_targets": Y},
+     "item 0 is too far from the training items: float32 cannot hold it standardised"),
+])  # fmt: skip
 def test_numbers_that_cannot_be_standardised(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
     assert words in load_error(write_dataset(tmp_path, "npy", {"standardise": True}, **arrays), tmp_path)
 
@@ -328,15 +318,12 @@ def test_their_order_is_that_of_tables(tmp_path: Path, names: list[str]) -> None
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["a", "b", " ", "a"], "item 2 has no label"),
-        (["a", "b", "b", "NaN"], "item 3 has no label"),
-        (["a", "a", "a"], "all 3 items have the class `a`: there is nothing to tell apart"),
-        ([f"name {item}" for item in range(N)], "60 different texts in 60 items are hardly classes; if they are, number them"),
-    ],
-)
+@pytest.mark.parametrize(("names", "words"), [
+    (["a", "b", " ", "a"], "item 2 has no label"),
+    (["a", "b", "b", "NaN"], "item 3 has no label"),
+    (["a", "a", "a"], "all 3 items have the class `a`: there is nothing to tell apart"),
+    ([f"name {item}" for item in range(N)], "60 different texts in 60 items are hardly classes; if they are, number them"),
+])  # fmt: skip
 def test_texts_that_are_no_classes(tmp_path: Path, form: str, names: list[str], words: str) -> None:
     assert words in load_error(texts(tmp_path, form, names), tmp_path)
 
@@ -379,35 +366,21 @@ def test_a_column_of_texts_of_hugging_face(tmp_path: Path) -> None:
 # Settings that do not go together
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"test_items": 5, "test_share": 0.1},
-        {"test_items": 5, "test_inputs": "x", "test_targets": "y"},
-        {"test_from": "end"},
-        {"test_share": 1.0},
-        {"tokens": True, "standardise": True},
-    ],
-)
+@pytest.mark.parametrize("keys", [
+    {"test_items": 5, "test_share": 0.1}, {"test_items": 5, "test_inputs": "x", "test_targets": "y"}, {"test_from": "end"},
+    {"test_share": 1.0}, {"tokens": True, "standardise": True},
+])  # fmt: skip
 def test_keys_that_exclude_one_another(keys: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         section({"kind": "npz", "path": "a.npz", **keys})
 
 
-@pytest.mark.parametrize(
-    ("keys", "arrays", "key", "words"),
-    [
-        ("test_share = 0.1", {"test_inputs": X, "test_targets": Y}, "test_share", "there are some already"),
-        (
-            "standardise = true",
-            {"inputs": np.zeros((N, 4), np.uint8)},
-            "standardise",
-            "does not apply to bytes, which are scaled",
-        ),
-        ("standardise_target = true", {}, "standardise_target", "is for numbers, but these targets are for classification"),
-        ("standardise_target = true", {"targets": KIND}, "standardise_target", "these targets are for classification"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "arrays", "key", "words"), [
+    ("test_share = 0.1", {"test_inputs": X, "test_targets": Y}, "test_share", "there are some already"),
+    ("standardise = true", {"inputs": np.zeros((N, 4), np.uint8)}, "standardise", "does not apply to bytes, which are scaled"),
+    ("standardise_target = true", {}, "standardise_target", "is for numbers, but these targets are for classification"),
+    ("standardise_target = true", {"targets": KIND}, "standardise_target", "these targets are for classification"),
+])  # fmt: skip
 def test_settings_that_the_files_contradict(tmp_path: Path, keys: str, arrays: dict[str, Any], key: str, words: str) -> None:
     """The message is one line at the key, exit 78, also where only loading finds the fault."""
     one = write_dataset(tmp_path, "npz", **({"inputs": X, "targets": Y} | arrays))
