@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import partrain
-from partrain.api.objects import digest, given
+from partrain.api.objects import Given, digest, given
 from partrain.api.training import _parse, _with_defaults
 from partrain.config.python_objects import PythonObjects, dumps, loads, standing_for_tables
-from partrain.data import load
+from partrain.data import Dataset, load
 from partrain.data.python.frames import to_polars
 from partrain.data.python.section import PythonArrays, PythonTable
 from partrain.job.python_job import PythonJob
@@ -40,6 +41,13 @@ class Net(nn.Module):
         return answer
 
 
+def loaded_by(made: Given, folder: Path) -> Dataset:
+    """Load the data set of objects."""
+    table = made.tables["dataset"]
+    with standing_for_tables(made.objects):
+        return load((PythonTable if "target" in table else PythonArrays).model_validate(table), folder)
+
+
 @pytest.mark.parametrize("dataset", [
     (X, Y),
     [X.tolist(), Y.tolist()],
@@ -50,8 +58,7 @@ class Net(nn.Module):
 def test_arrays_become_the_same_data_set(dataset: Any, tmp_path: Any) -> None:
     made = given(dataset=dataset)
     assert made.items == 12
-    with standing_for_tables(made.objects):
-        loaded = load(PythonArrays.model_validate({**made.tables["dataset"]}), tmp_path)
+    loaded = loaded_by(made, tmp_path)
     assert (loaded.task, loaded.outputs, loaded.inputs.shape) == ("classification", 2, (12, 2))
     assert loaded.targets.tolist() == Y.tolist()
     assert np.array_equal(loaded.inputs, X.astype(np.float32))
@@ -62,17 +69,13 @@ def test_arrays_become_the_same_data_set(dataset: Any, tmp_path: Any) -> None:
     [(Y * 3 + 4, [4, 7]), (np.array(["no", "yes"])[Y], ["no", "yes"]), (np.array(["a", "b"], object)[Y], ["a", "b"])],
 )
 def test_labels_of_any_kind_are_classes_with_names(targets: Any, classes: list[Any], tmp_path: Any) -> None:
-    made = given(dataset=(X, targets))
-    with standing_for_tables(made.objects):
-        loaded = load(PythonArrays(name="<arrays>"), tmp_path)
+    loaded = loaded_by(given(dataset=(X, targets)), tmp_path)
     assert list(loaded.codec["classes"]) == classes
     assert loaded.targets.tolist() == Y.tolist()
 
 
 def test_whole_numbers_are_numbers_where_the_task_is_a_regression(tmp_path: Any) -> None:
-    made = given(model="mlp", dataset=(X, Y), task="regression")
-    with standing_for_tables(made.objects):
-        assert load(PythonArrays(name="<arrays>"), tmp_path).task == "regression"
+    assert loaded_by(given(model="mlp", dataset=(X, Y), task="regression"), tmp_path).task == "regression"
 
 
 FRAME = pd.DataFrame(
@@ -90,10 +93,7 @@ def test_a_dataframe_of_pandas_keeps_numbers_words_and_holes() -> None:
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_dataframes_are_read_as_tables(kind: str, tmp_path: Any) -> None:
     frame = FRAME.drop(columns=["w"]) if kind == "pandas" else to_polars(FRAME.drop(columns=["w"]))
-    keys = {"target": "c", "missing": "mean"}
-    made = given(dataset={"data": frame, "test": frame, **keys})
-    with standing_for_tables(made.objects):
-        loaded = load(PythonTable.model_validate(made.tables["dataset"]), tmp_path)
+    loaded = loaded_by(given(dataset={"data": frame, "test": frame, "target": "c", "missing": "mean"}), tmp_path)
     assert loaded.codec["classes"] == ["u", "v"]
     assert (loaded.inputs.shape, loaded.test_inputs is not None and len(loaded.test_inputs)) == ((12, 2), 12)
 
@@ -101,17 +101,20 @@ def test_dataframes_are_read_as_tables(kind: str, tmp_path: Any) -> None:
 def test_a_dataframe_and_its_targets_may_stand_apart(tmp_path: Any) -> None:
     made = given(dataset=(FRAME[["n"]], FRAME["x"].fillna(0.25)))
     assert made.tables["dataset"]["target"] == "x"
-    with standing_for_tables(made.objects):
-        assert load(PythonTable.model_validate(made.tables["dataset"]), tmp_path).task == "regression"
+    assert loaded_by(made, tmp_path).task == "regression"
 
 
 def test_faults_of_a_dataframe_name_it_and_no_file(tmp_path: Any) -> None:
-    made = given(dataset={"data": FRAME, "target": "cc"})
-    with (
-        standing_for_tables(made.objects),
-        pytest.raises(partrain.Failure, match=r"^DataFrame: no column `cc`.*did you mean `c`\?"),
-    ):
-        load(PythonTable.model_validate(made.tables["dataset"]), tmp_path)
+    with pytest.raises(partrain.Failure, match=r"^DataFrame: no column `cc`.*did you mean `c`\?"):
+        loaded_by(given(dataset={"data": FRAME, "target": "cc"}), tmp_path)
+
+
+def refused(folder: Path, message: str, **arguments: Any) -> None:
+    """Training with these arguments fails with the message, and writes nothing."""
+    with pytest.raises(partrain.Failure) as caught:
+        partrain.train(**arguments, out=folder / "run")
+    assert message in str(caught.value)
+    assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -139,10 +142,7 @@ def test_mistakes_are_failures_that_say_what_to_do(arguments: dict[str, Any], me
     """None reaches a process, and none is pydantic's."""
     if message == "holds no":
         arguments, message = {"model": "mlp", "dataset": (np.zeros((50, 2)), np.arange(50) * 3)}, "for a regression give floats"
-    with pytest.raises(partrain.Failure) as caught:
-        partrain.train(**arguments, out=tmp_path / "run")
-    assert message in str(caught.value)
-    assert not (tmp_path / "run").exists()
+    refused(tmp_path, message, **arguments)
 
 
 def test_the_digest_is_of_structure_and_code_not_of_numbers() -> None:
@@ -179,31 +179,26 @@ def test_lambdas_travel_too() -> None:
     assert copied.scale(2) == 4
 
 
+def job_of(**tables: Any) -> PythonJob:
+    """Make the job that `train` makes of its arguments."""
+    made = given(tables.pop("model", "mlp"), tables.pop("dataset", (X, Y)), tables.pop("task", None))
+    with standing_for_tables(made.objects):
+        return _with_defaults(made.tables | {"name": "x", "workers": 1} | tables, made.items)
+
+
 def test_tables_may_be_sections() -> None:
     make = partrain.sections
-    made = given(model=make.Mlp(hidden=[4]), dataset=(X, Y))
-    tables = made.tables | {
-        "name": "x",
-        "optimizer": make.Adam(lr=0.1),
-        "sync": make.Average(passes=2),
-        "stop": make.Stop(rounds=2),
-    }
-    with standing_for_tables(made.objects):
-        job = _with_defaults(tables | {"workers": make.WorkerGroup(count=2)}, made.items)
+    job: Any = job_of(
+        model=make.Mlp(hidden=[4]), optimizer=make.Adam(lr=0.1), sync=make.Average(passes=2), stop=make.Stop(rounds=2),
+        workers=make.WorkerGroup(count=2),
+    )  # fmt: skip
     assert (job.model.name, job.sync.passes, job.workers[0].count) == ("mlp", 2, 2)
 
 
 def test_defaults_fit_small_partitions() -> None:
-    made = given(model="mlp", dataset={"inputs": X, "targets": Y, "validation": 2})
-    with standing_for_tables(made.objects):
-        job = _with_defaults(made.tables | {"name": "x", "workers": 2}, made.items)
-    assert (job.optimizer.name, job.optimizer.batch_size, job.sync.rule, job.sync.passes, job.stop.rounds) == (
-        "adam",
-        5,
-        "average",
-        1,
-        20,
-    )
+    job: Any = job_of(dataset={"inputs": X, "targets": Y, "validation": 2}, workers=2)
+    assert (job.optimizer.name, job.optimizer.batch_size) == ("adam", 5)
+    assert (job.sync.rule, job.sync.passes, job.stop.rounds) == ("average", 1, 20)
 
 
 def test_a_job_of_objects_is_refused_elsewhere() -> None:
@@ -216,7 +211,7 @@ def test_a_job_of_objects_is_refused_elsewhere() -> None:
         standing_for_tables(PythonObjects()),
         pytest.raises(partrain.Failure, match=r"in Python, partrain.load\(RUN, dataset=...\)"),
     ):
-        load(PythonArrays(name="<arrays>"), __import__("pathlib").Path())
+        load(PythonArrays(name="<arrays>"), Path())
 
 
 class Weighted(partrain.Task):
@@ -255,17 +250,7 @@ def test_keys_beside_a_class_are_its_arguments(tmp_path: Any) -> None:
     ({"model": Net, "dataset": {"data": [(X[0], 1)], "valdation": 4}}, "unknown key `valdation` in [dataset]"),
 ])  # fmt: skip
 def test_keys_beside_an_object_that_it_does_not_take_are_refused(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
-    with pytest.raises(partrain.Failure) as caught:
-        partrain.train(**{"dataset": (X, Y), **arguments}, out=tmp_path / "run")
-    assert message in str(caught.value)
-    assert not (tmp_path / "run").exists()
-
-
-def job_of(**tables: Any) -> PythonJob:
-    """Make the job that `train` makes of its arguments."""
-    made = given(tables.pop("model", "mlp"), tables.pop("dataset", (X, Y)), tables.pop("task", None))
-    with standing_for_tables(made.objects):
-        return _with_defaults(made.tables | {"name": "x", "workers": 1} | tables, made.items)
+    refused(tmp_path, message, **{"dataset": (X, Y), **arguments})
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:
