@@ -268,18 +268,11 @@ def run_script(script: str, machines: int, **environment: str) -> list[Said]:
         return [one.wait(100) for one in started]
 
 
-@pytest.mark.parametrize(
-    ("script", "run", "workers"),
-    [
-        (MACHINES, "runs/mnist-2", 4),
-        (
-            shlex.join(json.loads(PODS.partition(":")[2])).replace("train-0.trainer", "127.0.0.1").replace("/data/", ""),
-            "runs/mnist",
-            2,
-        ),
-    ],
-    ids=["machines", "pods"],
-)
+@pytest.mark.parametrize(("script", "run", "workers"), [
+    (MACHINES, "runs/mnist-2", 4),
+    (shlex.join(json.loads(PODS.partition(":")[2])).replace("train-0.trainer", "127.0.0.1").replace("/data/", ""), "runs/mnist",
+     2),
+], ids=["machines", "pods"])  # fmt: skip
 def test_two_machines_train_one_job(script: str, run: str, workers: int, here: Path) -> None:
     shutil.rmtree(run, ignore_errors=True)
     said = run_script(script, 2)

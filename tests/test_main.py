@@ -63,14 +63,11 @@ def test_who_asks_for_help_does_not_wait_for_torch(job: Path) -> None:
     assert said("run", job, "--help")[0].startswith("Usage:")
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["valdate"], 2, "No such command 'valdate'. Did you mean 'validate', 'evaluate'?"),
-        (["run"], 2, "Missing argument 'FILE...'."),
-        (["run", "none.toml"], 66, "no such file: none.toml"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "message"), [
+    (["valdate"], 2, "No such command 'valdate'. Did you mean 'validate', 'evaluate'?"),
+    (["run"], 2, "Missing argument 'FILE...'."),
+    (["run", "none.toml"], 66, "no such file: none.toml"),
+])  # fmt: skip
 def test_a_failure_is_one_json_document_too(words: list[str], code: int, message: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "partrain", *words, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -119,16 +119,13 @@ def test_the_prose_is_plain() -> None:
         assert len(hits) == allowed, f"{name} has {len(hits)} hits: lower its number in ALLOWED from {allowed}"
 
 
-@pytest.mark.parametrize(
-    ("text", "phrases"),
-    [
-        ("Nobody waits for a worker that is told to stop.", ["Nobody", "is told"]),
-        ("A limit of so\nmany rounds.", ["so many"]),
-        ("Return a row.\n\nWhether it is full.", ["Whether ... (beginning)"]),
-        ("What a row holds.", ["What ... (beginning)"]),
-        ("The worker that waits. Which one? The one where no row is.", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "phrases"), [
+    ("Nobody waits for a worker that is told to stop.", ["Nobody", "is told"]),
+    ("A limit of so\nmany rounds.", ["so many"]),
+    ("Return a row.\n\nWhether it is full.", ["Whether ... (beginning)"]),
+    ("What a row holds.", ["What ... (beginning)"]),
+    ("The worker that waits. Which one? The one where no row is.", []),
+])  # fmt: skip
 def test_phrases_are_found(text: str, phrases: list[str]) -> None:
     assert [phrase for _, phrase in hits(text, PACKAGE, 1, starts=True)] == phrases
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import partrain
-from partrain.api.objects import digest, given
+from partrain.api.objects import Given, digest, given
 from partrain.api.training import _parse, _with_defaults
 from partrain.config.python_objects import PythonObjects, dumps, loads, standing_for_tables
-from partrain.data import load
+from partrain.data import Dataset, load
 from partrain.data.python.frames import to_polars
 from partrain.data.python.section import PythonArrays, PythonTable
 from partrain.job.python_job import PythonJob
@@ -40,22 +41,24 @@ class Net(nn.Module):
         return answer
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        (X, Y),
-        [X.tolist(), Y.tolist()],
-        (torch.from_numpy(X), torch.from_numpy(Y)),
-        {"inputs": X, "targets": pd.Series(Y), "validation": 0},
-        {"inputs": X, "targets": Y == 1},
-    ],
-    ids=["arrays", "lists", "tensors", "a dict", "booleans"],
-)
+def loaded_by(made: Given, folder: Path) -> Dataset:
+    """Load the data set of objects."""
+    table = made.tables["dataset"]
+    with standing_for_tables(made.objects):
+        return load((PythonTable if "target" in table else PythonArrays).model_validate(table), folder)
+
+
+@pytest.mark.parametrize("dataset", [
+    (X, Y),
+    [X.tolist(), Y.tolist()],
+    (torch.from_numpy(X), torch.from_numpy(Y)),
+    {"inputs": X, "targets": pd.Series(Y), "validation": 0},
+    {"inputs": X, "targets": Y == 1},
+], ids=["arrays", "lists", "tensors", "a dict", "booleans"])  # fmt: skip
 def test_arrays_become_the_same_data_set(dataset: Any, tmp_path: Any) -> None:
     made = given(dataset=dataset)
     assert made.items == 12
-    with standing_for_tables(made.objects):
-        loaded = load(PythonArrays.model_validate({**made.tables["dataset"]}), tmp_path)
+    loaded = loaded_by(made, tmp_path)
     assert (loaded.task, loaded.outputs, loaded.inputs.shape) == ("classification", 2, (12, 2))
     assert loaded.targets.tolist() == Y.tolist()
     assert np.array_equal(loaded.inputs, X.astype(np.float32))
@@ -66,17 +69,13 @@ def test_arrays_become_the_same_data_set(dataset: Any, tmp_path: Any) -> None:
     [(Y * 3 + 4, [4, 7]), (np.array(["no", "yes"])[Y], ["no", "yes"]), (np.array(["a", "b"], object)[Y], ["a", "b"])],
 )
 def test_labels_of_any_kind_are_classes_with_names(targets: Any, classes: list[Any], tmp_path: Any) -> None:
-    made = given(dataset=(X, targets))
-    with standing_for_tables(made.objects):
-        loaded = load(PythonArrays(name="<arrays>"), tmp_path)
+    loaded = loaded_by(given(dataset=(X, targets)), tmp_path)
     assert list(loaded.codec["classes"]) == classes
     assert loaded.targets.tolist() == Y.tolist()
 
 
 def test_whole_numbers_are_numbers_where_the_task_is_a_regression(tmp_path: Any) -> None:
-    made = given(model="mlp", dataset=(X, Y), task="regression")
-    with standing_for_tables(made.objects):
-        assert load(PythonArrays(name="<arrays>"), tmp_path).task == "regression"
+    assert loaded_by(given(model="mlp", dataset=(X, Y), task="regression"), tmp_path).task == "regression"
 
 
 FRAME = pd.DataFrame(
@@ -94,10 +93,7 @@ def test_a_dataframe_of_pandas_keeps_numbers_words_and_holes() -> None:
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_dataframes_are_read_as_tables(kind: str, tmp_path: Any) -> None:
     frame = FRAME.drop(columns=["w"]) if kind == "pandas" else to_polars(FRAME.drop(columns=["w"]))
-    keys = {"target": "c", "missing": "mean"}
-    made = given(dataset={"data": frame, "test": frame, **keys})
-    with standing_for_tables(made.objects):
-        loaded = load(PythonTable.model_validate(made.tables["dataset"]), tmp_path)
+    loaded = loaded_by(given(dataset={"data": frame, "test": frame, "target": "c", "missing": "mean"}), tmp_path)
     assert loaded.codec["classes"] == ["u", "v"]
     assert (loaded.inputs.shape, loaded.test_inputs is not None and len(loaded.test_inputs)) == ((12, 2), 12)
 
@@ -105,54 +101,48 @@ def test_dataframes_are_read_as_tables(kind: str, tmp_path: Any) -> None:
 def test_a_dataframe_and_its_targets_may_stand_apart(tmp_path: Any) -> None:
     made = given(dataset=(FRAME[["n"]], FRAME["x"].fillna(0.25)))
     assert made.tables["dataset"]["target"] == "x"
-    with standing_for_tables(made.objects):
-        assert load(PythonTable.model_validate(made.tables["dataset"]), tmp_path).task == "regression"
+    assert loaded_by(made, tmp_path).task == "regression"
 
 
 def test_faults_of_a_dataframe_name_it_and_no_file(tmp_path: Any) -> None:
-    made = given(dataset={"data": FRAME, "target": "cc"})
-    with (
-        standing_for_tables(made.objects),
-        pytest.raises(partrain.Failure, match=r"^DataFrame: no column `cc`.*did you mean `c`\?"),
-    ):
-        load(PythonTable.model_validate(made.tables["dataset"]), tmp_path)
+    with pytest.raises(partrain.Failure, match=r"^DataFrame: no column `cc`.*did you mean `c`\?"):
+        loaded_by(given(dataset={"data": FRAME, "target": "cc"}), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"model": 3, "dataset": (X, Y)}, "an object of type `int` is no network"),
-        ({"model": "mlp"}, "`dataset` is missing"),
-        ({"model": "mlp", "dataset": FRAME}, "a DataFrame alone names no target"),
-        ({"model": "mlp", "dataset": (X,)}, "a tuple of 1; expected"),
-        ({"model": "mlp", "dataset": (one for one in X)}, "a `generator` gives its items once"),
-        ({"model": "mlp", "dataset": X}, "an array alone has no targets: give dataset=(X, y)"),
-        (
-            {"model": "mlp", "dataset": DataLoader(TensorDataset(torch.zeros(1, 2)))},
-            "a `DataLoader` gives batches: give its data set",
-        ),
-        ({"model": "mlp", "dataset": TensorDataset}, "`TensorDataset` is a class: give an object of it"),
-        ({"model": "mlp", "dataset": 3}, "an object of type `int`, which has no __len__"),
-        ({"model": "mlp", "dataset": (X, Y[:5])}, "holds 5 targets for 12 inputs"),
-        ({"model": "mlp", "dataset": (X, np.arange(12) * 3 + 100)}, "holds no"),
-        ({"model": "mlp", "dataset": {"inputs": X, "targets": Y, "valdation": 3}}, "did you mean `validation`?"),
-        ({"model": "mpl", "dataset": (X, Y)}, 'did you mean "mlp"?'),
-        ({"model": {"name": "mlp", "hiden": [3]}, "dataset": (X, Y)}, "did you mean `hidden`?"),
-        ({"model": "mlp", "dataset": (X, Y), "stop": {"round": 3}}, "did you mean `rounds`?"),
-        ({"model": "mlp", "dataset": (X, Y), "workers": [{"coun": 2}]}, "did you mean `count`?"),
-        ({"model": "mlp", "dataset": (X, Y), "task": nn.CrossEntropyLoss()}, "`CrossEntropyLoss` is no task"),
-        ({"model": "mlp", "dataset": (FRAME, FRAME["n"])}, "has a column `n` already"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+def refused(folder: Path, message: str, **arguments: Any) -> None:
+    """Training with these arguments fails with the message, and writes nothing."""
+    with pytest.raises(partrain.Failure) as caught:
+        partrain.train(**arguments, out=folder / "run")
+    assert message in str(caught.value)
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"model": 3, "dataset": (X, Y)}, "an object of type `int` is no network"),
+    ({"model": "mlp"}, "`dataset` is missing"),
+    ({"model": "mlp", "dataset": FRAME}, "a DataFrame alone names no target"),
+    ({"model": "mlp", "dataset": (X,)}, "a tuple of 1; expected"),
+    ({"model": "mlp", "dataset": (one for one in X)}, "a `generator` gives its items once"),
+    ({"model": "mlp", "dataset": X}, "an array alone has no targets: give dataset=(X, y)"),
+    ({"model": "mlp", "dataset": DataLoader(TensorDataset(torch.zeros(1, 2)))},
+     "a `DataLoader` gives batches: give its data set"),
+    ({"model": "mlp", "dataset": TensorDataset}, "`TensorDataset` is a class: give an object of it"),
+    ({"model": "mlp", "dataset": 3}, "an object of type `int`, which has no __len__"),
+    ({"model": "mlp", "dataset": (X, Y[:5])}, "holds 5 targets for 12 inputs"),
+    ({"model": "mlp", "dataset": (X, np.arange(12) * 3 + 100)}, "holds no"),
+    ({"model": "mlp", "dataset": {"inputs": X, "targets": Y, "valdation": 3}}, "did you mean `validation`?"),
+    ({"model": "mpl", "dataset": (X, Y)}, 'did you mean "mlp"?'),
+    ({"model": {"name": "mlp", "hiden": [3]}, "dataset": (X, Y)}, "did you mean `hidden`?"),
+    ({"model": "mlp", "dataset": (X, Y), "stop": {"round": 3}}, "did you mean `rounds`?"),
+    ({"model": "mlp", "dataset": (X, Y), "workers": [{"coun": 2}]}, "did you mean `count`?"),
+    ({"model": "mlp", "dataset": (X, Y), "task": nn.CrossEntropyLoss()}, "`CrossEntropyLoss` is no task"),
+    ({"model": "mlp", "dataset": (FRAME, FRAME["n"])}, "has a column `n` already"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_mistakes_are_failures_that_say_what_to_do(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
     """None reaches a process, and none is pydantic's."""
     if message == "holds no":
         arguments, message = {"model": "mlp", "dataset": (np.zeros((50, 2)), np.arange(50) * 3)}, "for a regression give floats"
-    with pytest.raises(partrain.Failure) as caught:
-        partrain.train(**arguments, out=tmp_path / "run")
-    assert message in str(caught.value)
-    assert not (tmp_path / "run").exists()
+    refused(tmp_path, message, **arguments)
 
 
 def test_the_digest_is_of_structure_and_code_not_of_numbers() -> None:
@@ -189,31 +179,26 @@ def test_lambdas_travel_too() -> None:
     assert copied.scale(2) == 4
 
 
+def job_of(**tables: Any) -> PythonJob:
+    """Make the job that `train` makes of its arguments."""
+    made = given(tables.pop("model", "mlp"), tables.pop("dataset", (X, Y)), tables.pop("task", None))
+    with standing_for_tables(made.objects):
+        return _with_defaults(made.tables | {"name": "x", "workers": 1} | tables, made.items)
+
+
 def test_tables_may_be_sections() -> None:
     make = partrain.sections
-    made = given(model=make.Mlp(hidden=[4]), dataset=(X, Y))
-    tables = made.tables | {
-        "name": "x",
-        "optimizer": make.Adam(lr=0.1),
-        "sync": make.Average(passes=2),
-        "stop": make.Stop(rounds=2),
-    }
-    with standing_for_tables(made.objects):
-        job = _with_defaults(tables | {"workers": make.WorkerGroup(count=2)}, made.items)
+    job: Any = job_of(
+        model=make.Mlp(hidden=[4]), optimizer=make.Adam(lr=0.1), sync=make.Average(passes=2), stop=make.Stop(rounds=2),
+        workers=make.WorkerGroup(count=2),
+    )  # fmt: skip
     assert (job.model.name, job.sync.passes, job.workers[0].count) == ("mlp", 2, 2)
 
 
 def test_defaults_fit_small_partitions() -> None:
-    made = given(model="mlp", dataset={"inputs": X, "targets": Y, "validation": 2})
-    with standing_for_tables(made.objects):
-        job = _with_defaults(made.tables | {"name": "x", "workers": 2}, made.items)
-    assert (job.optimizer.name, job.optimizer.batch_size, job.sync.rule, job.sync.passes, job.stop.rounds) == (
-        "adam",
-        5,
-        "average",
-        1,
-        20,
-    )
+    job: Any = job_of(dataset={"inputs": X, "targets": Y, "validation": 2}, workers=2)
+    assert (job.optimizer.name, job.optimizer.batch_size) == ("adam", 5)
+    assert (job.sync.rule, job.sync.passes, job.stop.rounds) == ("average", 1, 20)
 
 
 def test_a_job_of_objects_is_refused_elsewhere() -> None:
@@ -226,7 +211,7 @@ def test_a_job_of_objects_is_refused_elsewhere() -> None:
         standing_for_tables(PythonObjects()),
         pytest.raises(partrain.Failure, match=r"in Python, partrain.load\(RUN, dataset=...\)"),
     ):
-        load(PythonArrays(name="<arrays>"), __import__("pathlib").Path())
+        load(PythonArrays(name="<arrays>"), Path())
 
 
 class Weighted(partrain.Task):
@@ -252,33 +237,20 @@ def test_keys_beside_a_class_are_its_arguments(tmp_path: Any) -> None:
     assert task.weight == 3.0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"model": {"name": Net, "wdth": 3}}, "Job: model.wdth: `Net` takes no argument `wdth`; did you mean `width`?"),
-        ({"model": {"name": Net, "freze": []}}, "Job: model.freze: `Net` takes no argument `freze`; did you mean `freeze`?"),
-        ({"model": {"name": Net(), "freze": []}}, "`Net` is made already, and takes no arguments; did you mean `freeze`?"),
-        ({"model": {"name": Net(), "width": 4}}, "unknown key `width` in [model]: `Net` is made already"),
-        ({"model": {"name": lambda width: Net(width)}}, "needs the argument `width`; add it to [model]"),
-        ({"model": {"name": Net, "width": nn.ReLU}}, "not the class `ReLU`; write a text, a number"),
-        ({"model": {"name": Net, "width": None}}, "Job: model.width: `width`: a job cannot hold None"),
-        ({"model": Net, "task": {"name": Weighted, "wight": 4}}, "`Weighted` takes no argument `wight`; did you mean `weight`?"),
-        ({"model": Net, "task": {"name": Weighted(), "weight": 4}}, "unknown key `weight` in [task]: `Weighted` is made already"),
-        ({"model": Net, "dataset": {"data": [(X[0], 1)], "valdation": 4}}, "unknown key `valdation` in [dataset]"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"model": {"name": Net, "wdth": 3}}, "Job: model.wdth: `Net` takes no argument `wdth`; did you mean `width`?"),
+    ({"model": {"name": Net, "freze": []}}, "Job: model.freze: `Net` takes no argument `freze`; did you mean `freeze`?"),
+    ({"model": {"name": Net(), "freze": []}}, "`Net` is made already, and takes no arguments; did you mean `freeze`?"),
+    ({"model": {"name": Net(), "width": 4}}, "unknown key `width` in [model]: `Net` is made already"),
+    ({"model": {"name": lambda width: Net(width)}}, "needs the argument `width`; add it to [model]"),
+    ({"model": {"name": Net, "width": nn.ReLU}}, "not the class `ReLU`; write a text, a number"),
+    ({"model": {"name": Net, "width": None}}, "Job: model.width: `width`: a job cannot hold None"),
+    ({"model": Net, "task": {"name": Weighted, "wight": 4}}, "`Weighted` takes no argument `wight`; did you mean `weight`?"),
+    ({"model": Net, "task": {"name": Weighted(), "weight": 4}}, "unknown key `weight` in [task]: `Weighted` is made already"),
+    ({"model": Net, "dataset": {"data": [(X[0], 1)], "valdation": 4}}, "unknown key `valdation` in [dataset]"),
+])  # fmt: skip
 def test_keys_beside_an_object_that_it_does_not_take_are_refused(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
-    with pytest.raises(partrain.Failure) as caught:
-        partrain.train(**{"dataset": (X, Y), **arguments}, out=tmp_path / "run")
-    assert message in str(caught.value)
-    assert not (tmp_path / "run").exists()
-
-
-def job_of(**tables: Any) -> PythonJob:
-    """Make the job that `train` makes of its arguments."""
-    made = given(tables.pop("model", "mlp"), tables.pop("dataset", (X, Y)), tables.pop("task", None))
-    with standing_for_tables(made.objects):
-        return _with_defaults(made.tables | {"name": "x", "workers": 1} | tables, made.items)
+    refused(tmp_path, message, **{"dataset": (X, Y), **arguments})
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:
@@ -296,15 +268,12 @@ def test_numbers_of_numpy_and_torch_are_numbers() -> None:
     assert (make.Mlp(hidden=np.array([3, 2])).hidden, make.Stop(rounds=np.int64(4)).rounds) == ([3, 2], 4)
 
 
-@pytest.mark.parametrize(
-    ("workers", "message"),
-    [
-        (2.0, "Job: workers.0.count: `count`: expected an integer, got 2.0; write 2"),
-        ("2", 'expected an integer, got the string "2"; write 2 without quotes'),
-        ([np.float64(2)], "Job: workers.0: expected a table"),
-        (None, "Job: workers.0.count: `count`: expected an integer"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "message"), [
+    (2.0, "Job: workers.0.count: `count`: expected an integer, got 2.0; write 2"),
+    ("2", 'expected an integer, got the string "2"; write 2 without quotes'),
+    ([np.float64(2)], "Job: workers.0: expected a table"),
+    (None, "Job: workers.0.count: `count`: expected an integer"),
+])  # fmt: skip
 def test_a_wrong_number_of_workers_is_named(workers: Any, message: str) -> None:
     with pytest.raises(partrain.Failure) as caught:
         job_of(workers=workers)

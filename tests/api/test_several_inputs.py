@@ -78,16 +78,13 @@ def test_sequences_of_unequal_length_are_padded(tmp_path: Path) -> None:
     assert load_given(chosen, tmp_path).parts[0].vocabulary == 60
 
 
-@pytest.mark.parametrize(
-    ("dataset", "message"),
-    [
-        (({"a": A, "b": B[:9]}, Y), "`inputs.b`: holds 9 items"),
-        (({"a": A, "b b": B}, Y), "`b b` is no name of an argument"),
-        ({"inputs": {"a": A}, "targets": Y, "standardise": True}, "`standardise` is for one input of one shape"),
-        (([np.zeros((2, 3)), np.zeros((4, 2))], Y[:2]), "`inputs`: item 1 is no sequence as the others are"),
-        (({"a": A, "b": B}, Y[:50]), "holds 50 targets for 60 inputs"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "message"), [
+    (({"a": A, "b": B[:9]}, Y), "`inputs.b`: holds 9 items"),
+    (({"a": A, "b b": B}, Y), "`b b` is no name of an argument"),
+    ({"inputs": {"a": A}, "targets": Y, "standardise": True}, "`standardise` is for one input of one shape"),
+    (([np.zeros((2, 3)), np.zeros((4, 2))], Y[:2]), "`inputs`: item 1 is no sequence as the others are"),
+    (({"a": A, "b": B}, Y[:50]), "holds 50 targets for 60 inputs"),
+])  # fmt: skip
 def test_inputs_that_do_not_go_together_are_named(dataset: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(partrain.Failure) as caught:
         load_given(dataset, tmp_path)

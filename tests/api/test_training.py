@@ -68,14 +68,10 @@ def test_a_job_file_gives_the_bits_of_the_command_line(tmp_path: Path) -> None:
     assert (tmp_path / "run/checkpoint.h5").read_bytes() == (tmp_path / "other/checkpoint.h5").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "words"),
-    [
-        ({"stop": {"accuracy": 0.9}}, 78, "a target alone may never be reached"),
-        ({"dataset": {"kind": "idx", "inputs": "nowhere", "targets": "nowhere"}}, 66, "nowhere: No such file"),
-    ],
-    ids=["job", "data"],
-)
+@pytest.mark.parametrize(("change", "code", "words"), [
+    ({"stop": {"accuracy": 0.9}}, 78, "a target alone may never be reached"),
+    ({"dataset": {"kind": "idx", "inputs": "nowhere", "targets": "nowhere"}}, 66, "nowhere: No such file"),
+], ids=["job", "data"])  # fmt: skip
 def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any], code: int, words: str) -> None:
     with pytest.raises(Failure) as caught:
         partrain.train(Job(**tomllib.loads(JOB) | change), out=tmp_path / "run")
@@ -174,15 +170,11 @@ partrain.train(partrain.Job(**{tomllib.loads(JOB) | table!r}), out="run")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"model": {"name": "net.py:Net", "width": 3, "parts": [1, 2]}},
-        {"sync": {"rule": "topk", "iterations": 2, "compressor": {"kind": "topk", "density": 0.2}}},
-        {"task": {"kind": "autoencoder"}, "seed": 4},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {}, {"model": {"name": "net.py:Net", "width": 3, "parts": [1, 2]}},
+    {"sync": {"rule": "topk", "iterations": 2, "compressor": {"kind": "topk", "density": 0.2}}},
+    {"task": {"kind": "autoencoder"}, "seed": 4},
+])  # fmt: skip
 def test_a_job_is_written_as_it_was_given(change: dict[str, object]) -> None:
     given = tomllib.loads(JOB) | change
     assert tomllib.loads(as_toml(given_in(Job.model_validate(given)))) == given

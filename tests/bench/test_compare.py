@@ -231,15 +231,12 @@ def test_a_number_that_one_seed_lacks_fulfils_nothing() -> None:
     assert verdict("job", parse_condition("loss < 9"), runs[:1])["holds"]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--assert", "test.accuracy =>"), "expected a condition"),
-        (("--assert", "tst.accuracy > 0.5"), "did you mean `test.accuracy`?"),
-        (("--sort", "los"), "did you mean `loss`?"),
-        (("--md", "--json"), "give one of"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), [
+    (("--assert", "test.accuracy =>"), "expected a condition"),
+    (("--assert", "tst.accuracy > 0.5"), "did you mean `test.accuracy`?"),
+    (("--sort", "los"), "did you mean `loss`?"),
+    (("--md", "--json"), "give one of"),
+])  # fmt: skip
 def test_a_wrong_word_is_reported_before_the_training(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
     for path in (write_job(tmp_path / "job"), train(tmp_path / "trained")):
         said = partrain("compare", path, *words)

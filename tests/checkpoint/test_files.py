@@ -282,19 +282,10 @@ def test_targets_that_are_no_plain_file(tmp_path: Path) -> None:
     assert temporaries(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("newest", "keep", "best", "left"),
-    [
-        (5, 2, None, [4, 5]),
-        (5, 1, None, [5]),
-        (5, 2, 2, [2, 4, 5]),
-        (5, 2, 4, [4, 5]),
-        (5, 9, None, [1, 2, 3, 4, 5]),
-        (3, 2, None, [2, 3]),
-        (3, 1, 1, [1, 3]),
-        (0, 2, None, []),
-    ],
-)
+@pytest.mark.parametrize(("newest", "keep", "best", "left"), [
+    (5, 2, None, [4, 5]), (5, 1, None, [5]), (5, 2, 2, [2, 4, 5]), (5, 2, 4, [4, 5]), (5, 9, None, [1, 2, 3, 4, 5]),
+    (3, 2, None, [2, 3]), (3, 1, 1, [1, 3]), (0, 2, None, []),
+])  # fmt: skip
 def test_prune(tmp_path: Path, newest: int, keep: int, best: int | None, left: list[int]) -> None:
     for number in range(1, 6):
         (tmp_path / f"round-{number:06d}.h5").touch()

@@ -145,20 +145,17 @@ def test_header_and_image_of_different_files(data: bytes) -> None:
         decode(sealed(data[SIZE:], parse(data[:SIZE]).manifest, run="another"))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (b"checkpoint 2\n", b"checkpoint 1\n", "format 1, and .* reads format 2; use the version that wrote it, or train again$"),
-        (b"checkpoint 2\n", b"checkpoint 3\n", "this is format 3, and this version of partrain reads format 2"),
-        (b"checkpoint 2\n", b"checkpoint x\n", "not a partrain checkpoint"),
-        (b"partrain", b"otherrun", "not a partrain checkpoint"),
-        (b"\nround 3\n", b"\nround 03\n", "header is damaged"),
-        (b"\nround 3\n", b"\nround -3\n", "header is damaged"),
-        (b"\nrun 0", b"\nrun \xc3", "header is damaged"),
-        (b"   \n", b"  x\n", "header is damaged"),
-        (b"   \n", b"   \0", "header is damaged"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    (b"checkpoint 2\n", b"checkpoint 1\n", "format 1, and .* reads format 2; use the version that wrote it, or train again$"),
+    (b"checkpoint 2\n", b"checkpoint 3\n", "this is format 3, and this version of partrain reads format 2"),
+    (b"checkpoint 2\n", b"checkpoint x\n", "not a partrain checkpoint"),
+    (b"partrain", b"otherrun", "not a partrain checkpoint"),
+    (b"\nround 3\n", b"\nround 03\n", "header is damaged"),
+    (b"\nround 3\n", b"\nround -3\n", "header is damaged"),
+    (b"\nrun 0", b"\nrun \xc3", "header is damaged"),
+    (b"   \n", b"  x\n", "header is damaged"),
+    (b"   \n", b"   \0", "header is damaged"),
+])  # fmt: skip
 def test_other_headers(data: bytes, old: bytes, new: bytes, message: str) -> None:
     header = data[:SIZE].replace(old, new, 1)
     header = header if len(header) == SIZE else header[: SIZE - 2].ljust(SIZE - 1) + b"\n"

@@ -97,21 +97,12 @@ def test_cut_off(tmp_path: Path, cut: int) -> None:
     refused(tmp_path / "a.safetensors")
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
-        {"dtype": "F32", "shape": [-2], "data_offsets": [0, -8]},
-        {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
-        {"dtype": "F32", "shape": [2], "data_offsets": ["0", "8"]},
-        {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
-        {"dtype": "X64", "shape": [1], "data_offsets": [0, 8]},
-        {"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]},
-        {"shape": [2]},
-        [],
-        None,
-    ],
-)
+@pytest.mark.parametrize("entry", [
+    {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, {"dtype": "F32", "shape": [-2], "data_offsets": [0, -8]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}, {"dtype": "F32", "shape": [2], "data_offsets": ["0", "8"]},
+    {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]}, {"dtype": "X64", "shape": [1], "data_offsets": [0, 8]},
+    {"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]}, {"shape": [2]}, [], None,
+])  # fmt: skip
 def test_headers_that_lie(tmp_path: Path, entry: Any) -> None:
     text = json.dumps({"a": entry}).encode()
     (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))

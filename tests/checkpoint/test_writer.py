@@ -166,50 +166,37 @@ def test_without_a_curve_there_are_no_attributes() -> None:
     assert_same(decode(encode(sample)), sample)
 
 
-@pytest.mark.parametrize(
-    ("path", "array", "message"),
-    [
-        ("model/x", np.ones(2, complex), "complex128"),
-        ("model/x", np.array(["text"]), "<U4"),
-        ("model/x", np.array([None]), "object"),
-        ("model//x", np.ones(2), "not a path"),
-        ("/model/x", np.ones(2), "not a path"),
-        ("model/../x", np.ones(2), "not a path"),
-        ("model/a\0b", np.ones(2), "not a path"),
-        ("model/" + "x" * 1025, np.ones(2), "1024 bytes"),
-        ("a/b/c/d/e/f/g/h/i", np.ones(2), "8 levels"),
-        ("job", np.ones(2), "reserved"),
-        ("manifest", np.ones(2), "reserved"),
-        ("job/x", np.ones(2), "both a dataset and a group"),
-        ("model/\ud800", np.ones(2), "not a path"),
-        ("model/x", np.ones((1,) * 9), "more than 8 axes"),
-        ("rule/step/x", np.ones(2), "both a dataset and a group"),
-        ("history/extra", np.ones(2), "differ in length"),
-        ("history/extra", np.ones(()), "differ in length"),
-        ("history/round", np.array([1, 1, 2]), "does not increase"),
-        ("history/round", np.array([1, 2, 4]), "does not increase"),
-        ("history/round", np.array([1.0, 2.0, 3.0]), "not a list of integers"),
-    ],
-)
+@pytest.mark.parametrize(("path", "array", "message"), [
+    ("model/x", np.ones(2, complex), "complex128"),
+    ("model/x", np.array(["text"]), "<U4"),
+    ("model/x", np.array([None]), "object"),
+    ("model//x", np.ones(2), "not a path"),
+    ("/model/x", np.ones(2), "not a path"),
+    ("model/../x", np.ones(2), "not a path"),
+    ("model/a\0b", np.ones(2), "not a path"),
+    ("model/" + "x" * 1025, np.ones(2), "1024 bytes"),
+    ("a/b/c/d/e/f/g/h/i", np.ones(2), "8 levels"),
+    ("job", np.ones(2), "reserved"),
+    ("manifest", np.ones(2), "reserved"),
+    ("job/x", np.ones(2), "both a dataset and a group"),
+    ("model/\ud800", np.ones(2), "not a path"),
+    ("model/x", np.ones((1,) * 9), "more than 8 axes"),
+    ("rule/step/x", np.ones(2), "both a dataset and a group"),
+    ("history/extra", np.ones(2), "differ in length"),
+    ("history/extra", np.ones(()), "differ in length"),
+    ("history/round", np.array([1, 1, 2]), "does not increase"),
+    ("history/round", np.array([1, 2, 4]), "does not increase"),
+    ("history/round", np.array([1.0, 2.0, 3.0]), "not a list of integers"),
+])  # fmt: skip
 def test_what_reading_would_refuse_is_not_written(path: str, array: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encode(Content(arrays() | {path: array}, JOB, manifest()))
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"round": -1},
-        {"round": True},
-        {"round": 1.0},
-        {"run": ""},
-        {"run": "a b"},
-        {"run": "x" * 129},
-        {"loss": float("nan")},
-        {"big": 10**30},
-        {"datasets": {}},
-    ],
-)
+@pytest.mark.parametrize("more", [
+    {"round": -1}, {"round": True}, {"round": 1.0}, {"run": ""}, {"run": "a b"}, {"run": "x" * 129}, {"loss": float("nan")},
+    {"big": 10**30}, {"datasets": {}},
+])  # fmt: skip
 def test_a_manifest_that_reading_would_refuse_is_not_written(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"."):
         encode(Content(arrays(), JOB, manifest(**more)))

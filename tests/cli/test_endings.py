@@ -9,18 +9,15 @@ from partrain.config.toml_source import TomlSource
 from partrain.job.load import parse
 
 
-@pytest.mark.parametrize(
-    ("sets", "advice"),
-    [
-        ((), "give it fewer `iterations` in [[workers]], or set [faults] round_seconds"),
-        (('sync={rule="average", passes=1}',), "give it a smaller `partition_size`"),
-        (("workers.0.passes=1",), "give it a smaller `partition_size`"),
-        (('sync={rule="average", passes=1}', "workers.0.iterations=3"), "give it fewer `iterations`"),
-        (("sync.schedule='overhead'",), "give it fewer `iterations` in [[workers]]"),
-        (('sync={rule="bsp", iterations=3}',), "leave it out"),
-        (("faults.round_seconds=0.5",), "set [faults] round_seconds above the seconds of one of its iterations"),
-    ],
-)
+@pytest.mark.parametrize(("sets", "advice"), [
+    ((), "give it fewer `iterations` in [[workers]], or set [faults] round_seconds"),
+    (('sync={rule="average", passes=1}',), "give it a smaller `partition_size`"),
+    (("workers.0.passes=1",), "give it a smaller `partition_size`"),
+    (('sync={rule="average", passes=1}', "workers.0.iterations=3"), "give it fewer `iterations`"),
+    (("sync.schedule='overhead'",), "give it fewer `iterations` in [[workers]]"),
+    (('sync={rule="bsp", iterations=3}',), "leave it out"),
+    (("faults.round_seconds=0.5",), "set [faults] round_seconds above the seconds of one of its iterations"),
+])  # fmt: skip
 def test_advice(tmp_path, sets: tuple[str, ...], advice: str) -> None:
     text = override(TomlSource.parse(JOB, "job"), sets).text
     assert remedy_of(parse(text, tmp_path, "job").job).startswith(advice)

@@ -188,22 +188,19 @@ def test_arrays_of_other_names_and_of_hdf5(tmp_path: Path) -> None:
     assert partrain("init", "--from", "some.h5", "--target", "cost", "other.toml").code == 66
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "text"),
-    [
-        (["--from", "houses.csv"], 66, "--target takes one of id, city, size, note, same, price, dear, floors"),
-        (["--from", "houses.csv", "--target", "prise"], 66, "did you mean `price`?"),
-        (["--from", "houses.csv", "--target", "same"], 66, "the same value in each row"),
-        (["--from", "houses.csv", "--target", "note"], 66, "too many classes"),
-        (["--from", "few.csv", "--target", "b"], 66, "too few to train on"),
-        (["--from", "no.csv", "--target", "b"], 66, "no such file"),
-        (["--from", "odd.xyz"], 66, "expected a table"),
-        (["--template", "clasification"], 2, "did you mean classification?"),
-        (["--target", "b"], 2, "it belongs to --from"),
-        (["--from", "few.csv", "--template", "forecast"], 2, "either --from or --template"),
-        (["no/job.toml"], 73, "there is no folder"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "text"), [
+    (["--from", "houses.csv"], 66, "--target takes one of id, city, size, note, same, price, dear, floors"),
+    (["--from", "houses.csv", "--target", "prise"], 66, "did you mean `price`?"),
+    (["--from", "houses.csv", "--target", "same"], 66, "the same value in each row"),
+    (["--from", "houses.csv", "--target", "note"], 66, "too many classes"),
+    (["--from", "few.csv", "--target", "b"], 66, "too few to train on"),
+    (["--from", "no.csv", "--target", "b"], 66, "no such file"),
+    (["--from", "odd.xyz"], 66, "expected a table"),
+    (["--template", "clasification"], 2, "did you mean classification?"),
+    (["--target", "b"], 2, "it belongs to --from"),
+    (["--from", "few.csv", "--template", "forecast"], 2, "either --from or --template"),
+    (["no/job.toml"], 73, "there is no folder"),
+])  # fmt: skip
 def test_mistakes(tmp_path: Path, words: list[str], code: int, text: str) -> None:
     (tmp_path / "houses.csv").write_text(table(100))
     (tmp_path / "few.csv").write_text("a,b\n1,2\n3,4\n")
@@ -278,14 +275,11 @@ def series(kind: str) -> str:
     return "\n".join([*lines, ""])
 
 
-@pytest.mark.parametrize(
-    ("kind", "lines"),
-    [
-        pytest.param("air", ["steps = 12", "season = 12", "difference = [12]"], marks=pytest.mark.slow),
-        ("co2", ["steps = 12", "season = 12", "difference = [12]", 'missing = "interpolate"']),
-        pytest.param("cycle", ["steps = 1"], marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("kind", "lines"), [
+    pytest.param("air", ["steps = 12", "season = 12", "difference = [12]"], marks=pytest.mark.slow),
+    ("co2", ["steps = 12", "season = 12", "difference = [12]", 'missing = "interpolate"']),
+    pytest.param("cycle", ["steps = 1"], marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_series_is_known_by_its_time_stamps_and_beats_naive_forecasts(tmp_path: Path, kind: str, lines: list[str]) -> None:
     Path("data.csv").write_text(series(kind).replace("month", "year" if kind == "cycle" else "month", 1))
     assert partrain("init", "--from", "data.csv", "--target", "y", "--no-schema").code == 0

@@ -100,17 +100,14 @@ def test_sorting_filtering_and_limits(place: Path) -> None:
     assert {"rounds": 4, "status": "killed"}.items() <= listed("--status", "killed")[0].items(), "from its events"
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--filter", "accurcy > 0.9"), "did you mean `accuracy`?"),
-        (("--filter", "accuracy >"), "expected a condition"),
-        (("--filter", "{a.loss} > 1"), "steps of a workflow"),
-        (("--sort", "tset.accuracy"), "did you mean `test.accuracy`?"),
-        (("--status", "reachd"), "did you mean `reached`?"),
-        (("--md", "--csv"), "give one of"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), [
+    (("--filter", "accurcy > 0.9"), "did you mean `accuracy`?"),
+    (("--filter", "accuracy >"), "expected a condition"),
+    (("--filter", "{a.loss} > 1"), "steps of a workflow"),
+    (("--sort", "tset.accuracy"), "did you mean `test.accuracy`?"),
+    (("--status", "reachd"), "did you mean `reached`?"),
+    (("--md", "--csv"), "give one of"),
+])  # fmt: skip
 def test_what_does_not_fit_is_a_usage_error(place: Path, words: tuple[str, ...], says: str) -> None:
     said = partrain("runs", *words)
     assert said.code == 2

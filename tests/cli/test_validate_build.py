@@ -27,15 +27,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.py").write_text(NET)
 
 
-@pytest.mark.parametrize(
-    ("sets", "code", "message"),
-    [
-        ((), 0, ""),
-        (('model={name="net.py:Net", outputs=3}',), 0, ""),
-        (('model={name="net.py:Net", outputs=2}',), 71, "`net.py:Net` gives a tensor"),
-        (('model={name="mlp", hidden=[4], freeze=["nope.*"]}',), 78, ': no parameter is called "nope.*"'),
-    ],
-)
+@pytest.mark.parametrize(("sets", "code", "message"), [
+    ((), 0, ""),
+    (('model={name="net.py:Net", outputs=3}',), 0, ""),
+    (('model={name="net.py:Net", outputs=2}',), 71, "`net.py:Net` gives a tensor"),
+    (('model={name="mlp", hidden=[4], freeze=["nope.*"]}',), 78, ': no parameter is called "nope.*"'),
+])  # fmt: skip
 def test_a_job_is_tried_as_run_does(tmp_path: Path, sets: tuple[str, ...], code: int, message: str) -> None:
     job = write_job(tmp_path, *sets)
     before = sorted(tmp_path.rglob("*"))

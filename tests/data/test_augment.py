@@ -74,14 +74,11 @@ def test_blocks_and_interruptions_change_no_batch() -> None:
     assert not torch.equal(whole[0], feed(1000, None)[0])
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("flop", 'names "flop", which torchvision.transforms.v2 does not have'),
-        ({"name": "rotation", "degres": 10}, '"rotation" has no parameter `degres`'),
-        ({"name": "RandomErasing", "p": 0.1, "scal": 2}, '"RandomErasing" has no parameter `scal`'),
-    ],
-)
+@pytest.mark.parametrize(("entry", "message"), [
+    ("flop", 'names "flop", which torchvision.transforms.v2 does not have'),
+    ({"name": "rotation", "degres": 10}, '"rotation" has no parameter `degres`'),
+    ({"name": "RandomErasing", "p": 0.1, "scal": 2}, '"RandomErasing" has no parameter `scal`'),
+])  # fmt: skip
 def test_unknown_names_and_parameters(entry: Any, message: str) -> None:
     with pytest.raises(BadJob, match=f"{re.escape(message)}; did you mean"):
         ImageAugment(["blur", entry], (3, 8, 8))
@@ -142,14 +139,11 @@ def test_an_augmented_run_resumes_to_the_bit_and_is_judged_on_plain_images(tmp_p
     assert judged["loss"] == pytest.approx(summary(run)["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ('kind="synthetic", function="blobs", items=90', "augment"),
-        ('kind="npz", path="flat.npz", augment=["flip"]', "`augment` is for images"),
-        ('kind="npz", path="images.npz", mean=[0.5]', "`mean` and `deviation` go together"),
-    ],
-)
+@pytest.mark.parametrize(("table", "message"), [
+    ('kind="synthetic", function="blobs", items=90', "augment"),
+    ('kind="npz", path="flat.npz", augment=["flip"]', "`augment` is for images"),
+    ('kind="npz", path="images.npz", mean=[0.5]', "`mean` and `deviation` go together"),
+])  # fmt: skip
 def test_validate_refuses(tmp_path: Path, table: str, message: str) -> None:
     images(tmp_path)
     np.savez(tmp_path / "flat.npz", inputs=np.ones((9, 4)), targets=np.arange(9) % 2)

@@ -119,17 +119,14 @@ def test_hugging_face(tmp_path: Path) -> None:
         assert data.targets.tolist() == [[1, -1, 0][label] for label in full.targets if label != 1]
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
-        ([1], "at least two classes"),
-        ([1, 1], "names 1 twice"),
-        (["1", 1], "twice"),
-        ("ab", "expected a list of labels or names"),
-        ([1.5, 2], "expected a list of labels or names"),
-        ([True, False], "expected a list of labels or names"),
-    ],
-)
+@pytest.mark.parametrize(("classes", "message"), [
+    ([1], "at least two classes"),
+    ([1, 1], "names 1 twice"),
+    (["1", 1], "twice"),
+    ("ab", "expected a list of labels or names"),
+    ([1.5, 2], "expected a list of labels or names"),
+    ([True, False], "expected a list of labels or names"),
+])  # fmt: skip
 def test_lists_that_select_nothing(classes: Any, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         section(name="mnist", classes=classes)

@@ -54,15 +54,12 @@ def test_unevenness_is_said_and_a_shuffle_has_none(tmp_path: Path) -> None:
     assert "unevenness" not in events(train(tmp_path / "other", "stop.rounds=1"), "start")[0]["workers"][0]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("5,5,c", "5,five,c", "birds.csv:7: column `leg`: `five` is no number"),
-        ("5,5,c", "5,5", "birds.csv:7: 2 cells where line 1 names 3 columns"),
-        ("5,5,c", "5,5,", "birds.csv:7: column `kind`: no value"),
-        ("kind", "sort", "birds.csv:1: no column `kind`, which `target` asks for"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("5,5,c", "5,five,c", "birds.csv:7: column `leg`: `five` is no number"),
+    ("5,5,c", "5,5", "birds.csv:7: 2 cells where line 1 names 3 columns"),
+    ("5,5,c", "5,5,", "birds.csv:7: column `kind`: no value"),
+    ("kind", "sort", "birds.csv:1: no column `kind`, which `target` asks for"),
+])  # fmt: skip
 def test_faults_of_a_table_end_a_run_before_it_starts(tmp_path: Path, birds: list[str], old: str, new: str, words: str) -> None:
     (tmp_path / "birds.csv").write_text(BIRDS.replace(old, new, 1))
     said = partrain("run", write_job(tmp_path, *birds), "--out", tmp_path / "run", "--quiet")
@@ -77,13 +74,10 @@ def test_a_job_with_faults_of_its_own_is_a_bad_job(tmp_path: Path, birds: list[s
     assert partrain("run", write_job(tmp_path, *birds, "optimizer.nesterov=true", "optimizer.momentum=0.0"), "--quiet").code == 78
 
 
-@pytest.mark.parametrize(
-    ("sets", "words"),
-    [
-        (['dataset.function="sine"', "dataset.stratify=true", "dataset.noise=0.1"], "`stratify` goes by classes"),
-        (["dataset.stratify=true", 'partition={order="given"}'], "`stratify` draws the held-out"),
-    ],
-)
+@pytest.mark.parametrize(("sets", "words"), [
+    (['dataset.function="sine"', "dataset.stratify=true", "dataset.noise=0.1"], "`stratify` goes by classes"),
+    (["dataset.stratify=true", 'partition={order="given"}'], "`stratify` draws the held-out"),
+])  # fmt: skip
 def test_classes_are_asked_of_who_has_some(tmp_path: Path, sets: list[str], words: str) -> None:
     said = partrain("validate", write_job(tmp_path, *sets))
     assert said.code == 78
@@ -245,13 +239,10 @@ def test_convert_a_job_and_inspect_what_came_of_it(tmp_path: Path, birds: list[s
     assert partrain("data", "inspect", made).code == 66
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["inspect", "nothing.csv"], "nothing.csv: No such file or directory"),
-        (["convert", "birds.csv", "-o", "x.items"], "birds.csv: cannot tell inputs from targets; pass a job file"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    (["inspect", "nothing.csv"], "nothing.csv: No such file or directory"),
+    (["convert", "birds.csv", "-o", "x.items"], "birds.csv: cannot tell inputs from targets; pass a job file"),
+])  # fmt: skip
 def test_what_the_commands_cannot_do(
     tmp_path: Path, birds: list[str], monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:

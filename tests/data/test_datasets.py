@@ -132,17 +132,10 @@ def test_the_older_trainers_function_is_theirs() -> None:
     assert (data.task, data.outputs, data.scale) == ("regression", 1, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("start", "size", "variance"),
-    [
-        (0, 3200, 0.01427),
-        (1800, 3200, 0.00210),
-        (0, 2000, 0.01135),
-        (1000, 2000, 0.00246),
-        (2000, 2000, 0.00019),
-        (3000, 2000, 0.00239),
-    ],
-)
+@pytest.mark.parametrize(("start", "size", "variance"), [
+    (0, 3200, 0.01427), (1800, 3200, 0.00210), (0, 2000, 0.01135), (1000, 2000, 0.00246), (2000, 2000, 0.00019),
+    (3000, 2000, 0.00239),
+])  # fmt: skip
 def test_the_older_trainers_slices_have_the_variances_that_misled_them(start: int, size: int, variance: float) -> None:
     assert generate("seeds").targets[start : start + size].var() == pytest.approx(variance, abs=1e-5)
 
@@ -190,19 +183,16 @@ def test_generated_items_repeat_and_test_items_are_fresh(function: str) -> None:
     assert (known.task, known.outputs) == (data.task, data.outputs)
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"kind": "synthetic", "function": "sine", "classes": 4}, "classes would have no effect"),
-        ({"kind": "synthetic", "function": "seeds", "noise": 0.5}, "noise would have no effect"),
-        ({"kind": "idx", "inputs": "x", "targets": "y", "test_inputs": "z"}, "go together"),
-        ({"name": "mnist", "validation": -1}, "greater than or equal to 0"),
-        ({"name": "mnist", "path": "x"}, "Extra inputs"),
-        ({"name": "cifar"}, "cifar"),
-        ({"validation": 3}, "discriminator"),
-        ("mnist", "discriminator"),
-    ],
-)
+@pytest.mark.parametrize(("table", "words"), [
+    ({"kind": "synthetic", "function": "sine", "classes": 4}, "classes would have no effect"),
+    ({"kind": "synthetic", "function": "seeds", "noise": 0.5}, "noise would have no effect"),
+    ({"kind": "idx", "inputs": "x", "targets": "y", "test_inputs": "z"}, "go together"),
+    ({"name": "mnist", "validation": -1}, "greater than or equal to 0"),
+    ({"name": "mnist", "path": "x"}, "Extra inputs"),
+    ({"name": "cifar"}, "cifar"),
+    ({"validation": 3}, "discriminator"),
+    ("mnist", "discriminator"),
+])  # fmt: skip
 def test_tables_that_contradict_themselves(table: object, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         TypeAdapter(AnyDataset).validate_python(table)

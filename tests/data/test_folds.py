@@ -115,20 +115,13 @@ def test_a_fold_run_resumes_to_the_bit_and_is_evaluated_on_its_fold(place: Path)
     assert validation["loss"] == pytest.approx(judged["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            'fold = "2/5"',
-            'fold = "2/5"\nvalidation = 30',
-            "job.toml:14:1: `fold` and `validation` both choose the held-out items",
-        ),
-        ('"2/5"', '"6/5"', "job.toml:14:8: `fold`: there is no fold 6 of 5"),
-        ('"2/5"', '"1/1"', "job.toml:14:8: `fold`: there is no fold 1 of 1: k must be 2 or more"),
-        ('"2/5"', '"second"', 'job.toml:14:8: `fold`: expected "i/k", such as "2/5"'),
-        ('"2/5"', '"2/500"', "job.toml:14:8: 500 folds are more than the 230 items"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('fold = "2/5"', 'fold = "2/5"\nvalidation = 30', "job.toml:14:1: `fold` and `validation` both choose the held-out items"),
+    ('"2/5"', '"6/5"', "job.toml:14:8: `fold`: there is no fold 6 of 5"),
+    ('"2/5"', '"1/1"', "job.toml:14:8: `fold`: there is no fold 1 of 1: k must be 2 or more"),
+    ('"2/5"', '"second"', 'job.toml:14:8: `fold`: expected "i/k", such as "2/5"'),
+    ('"2/5"', '"2/500"', "job.toml:14:8: 500 folds are more than the 230 items"),
+])  # fmt: skip
 def test_messages_name_the_place(place: Path, old: str, new: str, message: str) -> None:
     Path("job.toml").write_text(FOLDED.replace(old, new))
     said = partrain("validate", "job.toml")

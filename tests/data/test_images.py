@@ -106,13 +106,10 @@ def test_deep_pixels_are_refused(folder: Path) -> None:
         load(images(), folder)
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        ("pets/fish/", r"pets/fish: no images in it$"),
-        ("test/fish/x.png", r"test/fish: no training image has the class `fish`"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "message"), [
+    ("pets/fish/", r"pets/fish: no images in it$"),
+    ("test/fish/x.png", r"test/fish: no training image has the class `fish`"),
+])  # fmt: skip
 def test_classes_that_will_not_do(folder: Path, extra: str, message: str) -> None:
     path = folder / extra
     (path if extra.endswith("/") else path.parent).mkdir(parents=True)

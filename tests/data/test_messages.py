@@ -60,14 +60,11 @@ def test_batch_norm_is_told_of_single_items(tmp_path: Path, change: str) -> None
     assert "give rounds `iterations` instead of `passes`" in said.out
 
 
-@pytest.mark.parametrize(
-    ("targets", "what"),
-    [
-        (np.float32(3), "holds no numbers"),
-        (np.zeros(50, int), "all 50 items have the label 0"),
-        (np.arange(50) * 10**7, "labels must run from 0"),
-    ],
-)
+@pytest.mark.parametrize(("targets", "what"), [
+    (np.float32(3), "holds no numbers"),
+    (np.zeros(50, int), "all 50 items have the label 0"),
+    (np.arange(50) * 10**7, "labels must run from 0"),
+])  # fmt: skip
 def test_labels_that_cannot_be_meant(tmp_path: Path, draw: np.random.Generator, targets: Any, what: str) -> None:
     said = run(job(tmp_path, arrays(tmp_path, inputs=draw.normal(size=(50, 2)), targets=targets)))
     assert (said.code, said.errors) == (66, ["no-input"]), said

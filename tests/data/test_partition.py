@@ -63,18 +63,15 @@ def test_too_small_sizes_leave_holes() -> None:
     assert uncovered(10, windows(10, [4])) == [range(4, 10)]
 
 
-@pytest.mark.parametrize(
-    ("n", "sizes", "words"),
-    [
-        (10, [11], "worker 0: partition_size = 11 exceeds the 10 training items"),
-        (10, [4, 0], "worker 1: partition_size = 0 is an empty partition"),
-        (2, [None] * 3, "3 workers are more than the 2 training items"),
-        (10, [5, 5, None], "partition_size takes 10 of the 10 training items: the 1 worker without one cannot share the 0"),
-        (10, [8, 8, None], "cannot share the 0 that remain"),
-        (10, [9, None, None], "the 2 workers without one cannot share the 1 that remain"),
-        (10, [], "no workers"),
-    ],
-)
+@pytest.mark.parametrize(("n", "sizes", "words"), [
+    (10, [11], "worker 0: partition_size = 11 exceeds the 10 training items"),
+    (10, [4, 0], "worker 1: partition_size = 0 is an empty partition"),
+    (2, [None] * 3, "3 workers are more than the 2 training items"),
+    (10, [5, 5, None], "partition_size takes 10 of the 10 training items: the 1 worker without one cannot share the 0"),
+    (10, [8, 8, None], "cannot share the 0 that remain"),
+    (10, [9, None, None], "the 2 workers without one cannot share the 1 that remain"),
+    (10, [], "no workers"),
+])  # fmt: skip
 def test_what_cannot_be_shared_is_said(n: int, sizes: list[int | None], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         windows(n, sizes)

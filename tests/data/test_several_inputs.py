@@ -238,16 +238,13 @@ def test_a_network_may_take_the_dict_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "data", "message"),
-    [
-        ('{name="own.py:Wrong"}', "Data", "expected forward(image, meta)"),
-        ('{name="mlp"}', "Data", "`mlp` takes one array, and the items have 2 inputs: image (1, 4, 4), meta (3,)"),
-        ('{name="autoencoder"}', "Data", "an autoencoder gives back one array of numbers"),
-        ('{name="own.py:NoLengths"}', "words", "expected forward(items, lengths)"),
-        ('{name="mlp"}', "words", "sequences of unequal length; take rnn, lstm, gru or transformer"),
-    ],
-)
+@pytest.mark.parametrize(("model", "data", "message"), [
+    ('{name="own.py:Wrong"}', "Data", "expected forward(image, meta)"),
+    ('{name="mlp"}', "Data", "`mlp` takes one array, and the items have 2 inputs: image (1, 4, 4), meta (3,)"),
+    ('{name="autoencoder"}', "Data", "an autoencoder gives back one array of numbers"),
+    ('{name="own.py:NoLengths"}', "words", "expected forward(items, lengths)"),
+    ('{name="mlp"}', "words", "sequences of unequal length; take rnn, lstm, gru or transformer"),
+])  # fmt: skip
 def test_a_network_that_does_not_fit_is_refused_before_training(tmp_path: Path, model: str, data: str, message: str) -> None:
     sets = job(tmp_path, model, f'{{name="own.py:{data}", validation=20}}')
     said = partrain("run", write_job(tmp_path, *sets), "--out", tmp_path / "run", "--quiet")

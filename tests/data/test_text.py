@@ -139,17 +139,11 @@ def test_settings_and_content_make_the_fingerprint(folder: Path) -> None:
     assert load(text(), folder).fingerprint not in prints
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", r"a\.txt: is empty$"),
-        (b"short", r"a\.txt: too short: it has 5 elements, one window takes 9$"),
-        (
-            b"one\ntwo\nth\xffee four five",
-            r"a\.txt:3: byte 3 of the line, 0xff, is not UTF-8; save it as UTF-8, or set tokens = ",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", r"a\.txt: is empty$"),
+    (b"short", r"a\.txt: too short: it has 5 elements, one window takes 9$"),
+    (b"one\ntwo\nth\xffee four five", r"a\.txt:3: byte 3 of the line, 0xff, is not UTF-8; save it as UTF-8, or set tokens = "),
+])  # fmt: skip
 def test_files_that_will_not_do(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     for ask in (read_spec, load):
@@ -169,15 +163,12 @@ def test_no_file_and_an_empty_folder(tmp_path: Path) -> None:
         read_spec(text(path="."), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"vocabulary": 50}, 'vocabulary would have no effect: tokens = "characters"'),
-        ({"test_items": 3, "test_path": "t.txt"}, "test_items and test_path: keep one"),
-        ({"path": []}, "expected a file or folder, or a list of files"),
-        ({"path": 3}, "expected a file or folder, or a list of files"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    ({"vocabulary": 50}, 'vocabulary would have no effect: tokens = "characters"'),
+    ({"test_items": 3, "test_path": "t.txt"}, "test_items and test_path: keep one"),
+    ({"path": []}, "expected a file or folder, or a list of files"),
+    ({"path": 3}, "expected a file or folder, or a list of files"),
+])  # fmt: skip
 def test_settings_that_contradict_one_another(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         text(**more)

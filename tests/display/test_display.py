@@ -613,20 +613,13 @@ def test_epilogue():
     assert "judged in round 398: loss 0.0812, accuracy 0.9712" in closing_lines({**CONTENT, "judged_round": 398}, Path("x"), None)
 
 
-@pytest.mark.parametrize(
-    ("changed", "stop", "until"),
-    [
-        ({}, None, " --until rounds=800"),
-        ({"status": "finished", "reason": "item_iterations"}, {"item_iterations": 512000}, " --until item_iterations=1024000"),
-        ({"status": "reached", "reason": "target"}, {"accuracy": 0.97, "rounds": 400}, " --until accuracy=0.9856"),
-        (
-            {"status": "reached", "reason": "target"},
-            {"loss": 0.1, "accuracy": 0.99},
-            " --until loss=0.0406 --until accuracy=0.995",
-        ),
-        ({"status": "stopped", "reason": "asked"}, {"rounds": 800}, ""),
-        ({"status": "failed", "reason": "io"}, {"rounds": 800}, ""),
-    ],
-)
+@pytest.mark.parametrize(("changed", "stop", "until"), [
+    ({}, None, " --until rounds=800"),
+    ({"status": "finished", "reason": "item_iterations"}, {"item_iterations": 512000}, " --until item_iterations=1024000"),
+    ({"status": "reached", "reason": "target"}, {"accuracy": 0.97, "rounds": 400}, " --until accuracy=0.9856"),
+    ({"status": "reached", "reason": "target"}, {"loss": 0.1, "accuracy": 0.99}, " --until loss=0.0406 --until accuracy=0.995"),
+    ({"status": "stopped", "reason": "asked"}, {"rounds": 800}, ""),
+    ({"status": "failed", "reason": "io"}, {"rounds": 800}, ""),
+])  # fmt: skip
 def test_the_resume_command_lets_the_run_go_on(changed, stop, until):
     assert closing_lines({**CONTENT, **changed}, Path("r"), Path("r/c.h5"), stop)[-1] == f"  partrain resume r/c.h5{until}"

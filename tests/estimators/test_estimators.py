@@ -93,16 +93,13 @@ def test_without_scikit_learn_one_line_says_so(tmp_path: Path) -> None:
     assert done.stdout == "PartrainClassifier and PartrainRegressor need scikit-learn: pip install 'partrain[sklearn]'\n"
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"hidden": 2.5}, "hidden.0: `hidden[0]`: expected an integer, got 2.5"),
-        ({"hidden": "64"}, 'expected an integer, got the string "64"; write 64 without quotes'),
-        ({"workers": "2"}, 'expected an integer, got the string "2"; write 2 without quotes'),
-        ({"batch_size": "8"}, 'expected an integer, got the string "8"'),
-        ({"validation": 20}, "validation: expected a share of the items, from 0 to below 1, got 20"),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "message"), [
+    ({"hidden": 2.5}, "hidden.0: `hidden[0]`: expected an integer, got 2.5"),
+    ({"hidden": "64"}, 'expected an integer, got the string "64"; write 64 without quotes'),
+    ({"workers": "2"}, 'expected an integer, got the string "2"; write 2 without quotes'),
+    ({"batch_size": "8"}, 'expected an integer, got the string "8"'),
+    ({"validation": 20}, "validation: expected a share of the items, from 0 to below 1, got 20"),
+])  # fmt: skip
 def test_parameters_of_a_wrong_type_are_named(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(partrain.Failure) as caught:
         PartrainClassifier(**parameters).fit(*load_wine(return_X_y=True))

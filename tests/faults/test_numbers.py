@@ -75,15 +75,12 @@ def test_a_judged_loss(tmp_path: Path) -> None:
     assert partrain("verify", tmp_path / "run").code == 0
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ('rule="diloco", outer_lr=0.7', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
-        ('rule="slowmo", momentum=0.4', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
-        ('rule="topk", compressor={kind="identity"}', "non-finite numbers in parameter `0.bias` from finite ones"),
-        ('rule="async", visits=3', "round 1: mixing made non-finite numbers in"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "words"), [
+    ('rule="diloco", outer_lr=0.7', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
+    ('rule="slowmo", momentum=0.4', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
+    ('rule="topk", compressor={kind="identity"}', "non-finite numbers in parameter `0.bias` from finite ones"),
+    ('rule="async", visits=3', "round 1: mixing made non-finite numbers in"),
+])  # fmt: skip
 def test_overflow_made_by_mixing(tmp_path: Path, rule: str, words: str) -> None:
     """A bias jumps between the ends of float32 in all workers: what is finite at the start and at the end has no finite difference."""
     job = sabotage(tmp_path, "", f"sync={{{rule}, iterations=3}}", "stop.rounds=6")

@@ -30,14 +30,11 @@ SOME = "raises", "raises a bad exception", "exits", "answers too much"
 """Those of the gate; `make test-slow` has all."""
 
 
-@pytest.mark.parametrize(
-    ("what", "kind"),
-    [
-        *(pytest.param(what, "shared", marks=() if what in SOME else pytest.mark.slow) for what in RAISES),
-        ("raises", "simulated"),
-        pytest.param("exits", "simulated", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("what", "kind"), [
+    *(pytest.param(what, "shared", marks=() if what in SOME else pytest.mark.slow) for what in RAISES),
+    ("raises", "simulated"),
+    pytest.param("exits", "simulated", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_forward(tmp_path: Path, what: str, kind: str) -> None:
     deed = RAISES[what]
     worker = 1 if kind == "shared" else 0

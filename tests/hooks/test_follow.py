@@ -67,16 +67,13 @@ def test_a_resumed_run_goes_on_or_is_replayed(tmp_path: Path, theirs: Path) -> N
     assert [each["kind"] for each in recorded(run)[1:-1]] == [event["event"] for event in events(run)]
 
 
-@pytest.mark.parametrize(
-    ("hook", "warning", "log"),
-    [
-        ("failing", "the hook `failing` failed and gets no more events: RuntimeError: no more; ", "of this"),
-        ("failing-close", "the hook `failing-close` failed and gets no more events: OSError: disk full; ", "disk full"),
-        ("refusing", "the hook `refusing` failed and gets no more events: PermissionError: not for you; ", "not for you"),
-        ("absent", "the hook `absent` failed and gets no more events: AttributeError: module 'theirs'", "AttributeError"),
-        ("dying", "the process of the hooks ended with exit status 7 before its work was done; ", "about to die"),
-    ],
-)
+@pytest.mark.parametrize(("hook", "warning", "log"), [
+    ("failing", "the hook `failing` failed and gets no more events: RuntimeError: no more; ", "of this"),
+    ("failing-close", "the hook `failing-close` failed and gets no more events: OSError: disk full; ", "disk full"),
+    ("refusing", "the hook `refusing` failed and gets no more events: PermissionError: not for you; ", "not for you"),
+    ("absent", "the hook `absent` failed and gets no more events: AttributeError: module 'theirs'", "AttributeError"),
+    ("dying", "the process of the hooks ended with exit status 7 before its work was done; ", "about to die"),
+])  # fmt: skip
 def test_a_failing_hook_is_told_once(tmp_path: Path, theirs: Path, hook: str, warning: str, log: str) -> None:
     run = tmp_path / "run"
     said = partrain("run", write_job(tmp_path), "--out", run, "-q", "--log", hook)

@@ -313,20 +313,14 @@ trials = 2
 
 
 @pytest.mark.timeout(30)  # a wrong range was corrected without end
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            "optimizer.lr = {low = 0.1}",
-            "`optimizer.lr` needs a list of values, or a range as {low = 0.01, high = 1.0, log = true}",
-        ),
-        ("optimizer.lr = {low = 1.0, high = 0.1}", "`optimizer.lr`: `low` must be below `high`"),
-        ('"optimizer.lr" = {low = 0.1, top = 1.0}', "`optimizer.lr` needs a list of values"),
-        ("optimizer.lr = 0.1", "`optimizer.lr` needs a list of values"),
-        ("[sweep.grid]\noptimizer.lr = [0.1]", "`grid` is no table or key of a job"),
-        ("optimizr.lr = [0.1]", "`optimizr` is no table or key of a job"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("optimizer.lr = {low = 0.1}", "`optimizer.lr` needs a list of values, or a range as {low = 0.01, high = 1.0, log = true}"),
+    ("optimizer.lr = {low = 1.0, high = 0.1}", "`optimizer.lr`: `low` must be below `high`"),
+    ('"optimizer.lr" = {low = 0.1, top = 1.0}', "`optimizer.lr` needs a list of values"),
+    ("optimizer.lr = 0.1", "`optimizer.lr` needs a list of values"),
+    ("[sweep.grid]\noptimizer.lr = [0.1]", "`grid` is no table or key of a job"),
+    ("optimizr.lr = [0.1]", "`optimizr` is no table or key of a job"),
+])  # fmt: skip
 def test_wrong_values_of_a_sweep(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "job.toml"
     path.write_text((Path(__file__).parents[2] / "jobs/sine.toml").read_text() + SWEEP + line + "\n")

@@ -68,17 +68,14 @@ def test_a_full_batch_is_a_whole_partition() -> None:
     assert plan.shares[0].partition == 300
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "stop", "horizon"),
-    [
-        ({}, {}, None),
-        ({"schedule": "linear"}, {}, 50 * 80),
-        ({"warmup": 0.1}, {}, 50 * 80),
-        ({"schedule": "cosine"}, {"item_iterations": 3000}, 3000),
-        ({"schedule": "cosine"}, {"item_iterations": 5000}, 50 * 80),
-        ({"schedule": "cosine", "horizon": 123}, {}, 123),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "stop", "horizon"), [
+    ({}, {}, None),
+    ({"schedule": "linear"}, {}, 50 * 80),
+    ({"warmup": 0.1}, {}, 50 * 80),
+    ({"schedule": "cosine"}, {"item_iterations": 3000}, 3000),
+    ({"schedule": "cosine"}, {"item_iterations": 5000}, 50 * 80),
+    ({"schedule": "cosine", "horizon": 123}, {}, 123),
+])  # fmt: skip
 def test_the_schedule_ends_where_the_run_does(optimizer: dict[str, Any], stop: dict[str, Any], horizon: int | None) -> None:
     assert make_plan(job(optimizer=optimizer, stop=stop), 1100).horizon == horizon
 

@@ -97,21 +97,18 @@ def test_the_function_sees_the_average_where_that_is_judged(tmp_path: Path) -> N
     assert events(run, "judgement")[-1]["metrics"]["sum"] == pytest.approx(network.astype(float).sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("deed", "message"),
-    [
-        ("raise ValueError('no room')", "`hook.py:after`, tried before any worker starts: ValueError: no room"),
-        ("return 5", "`hook.py:after` returned int '5'; expected None, a dict of numbers, or \"stop\""),
-        ('return "Stop"', "`hook.py:after` returned str 'Stop'; expected None"),
-        ('return {"loss": 1.0}', "returned a number `loss`, which is judged already"),
-        ('return {"accuracy": 1.0}', "returned a number `accuracy`, which is judged already"),
-        ('return {"gap": "big"}', "returned str for `gap`; expected a number"),
-        ('return {"gap": float("nan")}', "returned nan for `gap`"),
-        ("return {3: 1.0}", "returned a number under the key 3"),
-        ('return {"stop": 1}', "returned 1 for `stop`; expected True or False"),
-        ("judgement.module[0].weight.zero_()", "changed `0.weight` of the network, which it may only read"),
-    ],
-)
+@pytest.mark.parametrize(("deed", "message"), [
+    ("raise ValueError('no room')", "`hook.py:after`, tried before any worker starts: ValueError: no room"),
+    ("return 5", "`hook.py:after` returned int '5'; expected None, a dict of numbers, or \"stop\""),
+    ('return "Stop"', "`hook.py:after` returned str 'Stop'; expected None"),
+    ('return {"loss": 1.0}', "returned a number `loss`, which is judged already"),
+    ('return {"accuracy": 1.0}', "returned a number `accuracy`, which is judged already"),
+    ('return {"gap": "big"}', "returned str for `gap`; expected a number"),
+    ('return {"gap": float("nan")}', "returned nan for `gap`"),
+    ("return {3: 1.0}", "returned a number under the key 3"),
+    ('return {"stop": 1}', "returned 1 for `stop`; expected True or False"),
+    ("judgement.module[0].weight.zero_()", "changed `0.weight` of the network, which it may only read"),
+])  # fmt: skip
 def test_a_function_that_does_wrong_is_told_before_any_worker_starts(deed: str, message: str, tmp_path: Path) -> None:
     job = write_job(tmp_path, write_hook(tmp_path, deed))
     said = partrain("run", job, "--out", tmp_path / "run", "--quiet")
@@ -131,16 +128,13 @@ def test_a_function_that_fails_later_is_told_with_its_round(tmp_path: Path) -> N
     assert [event["round"] for event in events(tmp_path / "run", "judgement")] == [1]
 
 
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        (["hooks.after_judgement='hook.py:aftr'"], "`hook.py` has no `aftr`"),
-        (["hooks.after_judgement='hok.py:after'"], "no file `hok.py` beside the job"),
-        (["hooks.after_judgement='hook.py'"], "`after_judgement`"),
-        (["hooks.after_judgment='hook.py:after'"], "did you mean `after_judgement`"),
-        (["hooks.after_judgement='hook.py:after'", "dataset.validation=0"], "`after_judgement` is never called"),
-    ],
-)
+@pytest.mark.parametrize(("sets", "message"), [
+    (["hooks.after_judgement='hook.py:aftr'"], "`hook.py` has no `aftr`"),
+    (["hooks.after_judgement='hok.py:after'"], "no file `hok.py` beside the job"),
+    (["hooks.after_judgement='hook.py'"], "`after_judgement`"),
+    (["hooks.after_judgment='hook.py:after'"], "did you mean `after_judgement`"),
+    (["hooks.after_judgement='hook.py:after'", "dataset.validation=0"], "`after_judgement` is never called"),
+])  # fmt: skip
 def test_a_table_that_is_wrong_is_told_by_validate(sets: list[str], message: str, tmp_path: Path) -> None:
     write_hook(tmp_path)
     said = partrain("validate", write_job(tmp_path, *sets))

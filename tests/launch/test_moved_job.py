@@ -59,15 +59,12 @@ def test_a_limit_that_until_moved_before(run: Path, tmp_path: Path) -> None:
     assert "nothing to do" in partrain("resume", run, "--job", job).out
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "says"),
-    [
-        ("lr = 0.1", "lr = 0.2", "`optimizer.lr` is 0.2, in the checkpoint 0.1: only paths may differ"),
-        ("momentum = 0.9\n", "", "`optimizer.momentum` is missing, in the checkpoint 0.9"),
-        ('target = "kind"', 'target = "a"', '`dataset.target` is "a", in the checkpoint "kind"'),
-        ("count = 2", "count = 3", "`workers.0.count` is 3"),
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "says"), [
+    ("lr = 0.1", "lr = 0.2", "`optimizer.lr` is 0.2, in the checkpoint 0.1: only paths may differ"),
+    ("momentum = 0.9\n", "", "`optimizer.momentum` is missing, in the checkpoint 0.9"),
+    ('target = "kind"', 'target = "a"', '`dataset.target` is "a", in the checkpoint "kind"'),
+    ("count = 2", "count = 3", "`workers.0.count` is 3"),
+])  # fmt: skip
 def test_nothing_else_may_differ(run: Path, tmp_path: Path, before: str, now: str, says: str) -> None:
     job = tmp_path / "elsewhere" / "job.toml"
     text = job.read_text()

@@ -175,16 +175,10 @@ def test_old_files_count_no_batches(caches: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "run"])
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        (
-            VISION,
-            "shufflenetv2_x0.5-f707e7126e.pth; put https://download.pytorch.org/models/shufflenetv2_x0.5-f707e7126e.pth there",
-        ),
-        (TIMM, "`hf download timm/test_resnet.r160_in1k model.safetensors` puts it there"),
-    ],
-)
+@pytest.mark.parametrize(("name", "wanted"), [
+    (VISION, "shufflenetv2_x0.5-f707e7126e.pth; put https://download.pytorch.org/models/shufflenetv2_x0.5-f707e7126e.pth there"),
+    (TIMM, "`hf download timm/test_resnet.r160_in1k model.safetensors` puts it there"),
+])  # fmt: skip
 def test_a_missing_file_is_one_line_with_its_place_and_source(caches: Path, command: str, name: str, wanted: str) -> None:
     said = refused(caches / "job", f'model={{name="{name}", pretrained=true}}', code=66, command=command)
     text = said.err + said.out
@@ -194,25 +188,19 @@ def test_a_missing_file_is_one_line_with_its_place_and_source(caches: Path, comm
     assert not (caches / "job" / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (f'name="{VISION}", weights="IMAGENET1K_V2"', "did you mean `IMAGENET1K_V1`?"),
-        (
-            f'name="{VISION}", weights="other"',
-            "torchvision has no weights `other` for `shufflenet_v2_x0_5`; it has IMAGENET1K_V1",
-        ),
-        (f'name="{TIMM}", weights="r160_in2k"', "did you mean `r160_in1k`?"),
-        ('name="timm:test_vit_relpos", pretrained=true', "timm publishes no weights for `test_vit_relpos`"),
-        (f'name="{VISION}", pretrained=true, from="a.pt"', "`from` and `pretrained` both say how the network starts"),
-        (f'name="{VISION}", pretrained=false, weights="A"', "`weights` contradicts `pretrained = false`"),
-        (f'name="{VISION}", sha256="{"0" * 64}"', "`sha256` has no effect without `pretrained` or `weights`"),
-        (f'name="{VISION}", pretrained=true, sha256="12"', "`sha256`: expected 64 hexadecimal digits"),
-        (f'name="{TIMM}.r160_in1k"', "has the tag `r160_in1k` of pretrained weights: add `pretrained = true`"),
-        (f'name="{TIMM}", num_classes=3', "num_classes comes from the data set"),
-        (f'name="{VISION}", from="https://host/a.pth"', "needs its SHA-256, as in"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "said"), [
+    (f'name="{VISION}", weights="IMAGENET1K_V2"', "did you mean `IMAGENET1K_V1`?"),
+    (f'name="{VISION}", weights="other"', "torchvision has no weights `other` for `shufflenet_v2_x0_5`; it has IMAGENET1K_V1"),
+    (f'name="{TIMM}", weights="r160_in2k"', "did you mean `r160_in1k`?"),
+    ('name="timm:test_vit_relpos", pretrained=true', "timm publishes no weights for `test_vit_relpos`"),
+    (f'name="{VISION}", pretrained=true, from="a.pt"', "`from` and `pretrained` both say how the network starts"),
+    (f'name="{VISION}", pretrained=false, weights="A"', "`weights` contradicts `pretrained = false`"),
+    (f'name="{VISION}", sha256="{"0" * 64}"', "`sha256` has no effect without `pretrained` or `weights`"),
+    (f'name="{VISION}", pretrained=true, sha256="12"', "`sha256`: expected 64 hexadecimal digits"),
+    (f'name="{TIMM}.r160_in1k"', "has the tag `r160_in1k` of pretrained weights: add `pretrained = true`"),
+    (f'name="{TIMM}", num_classes=3', "num_classes comes from the data set"),
+    (f'name="{VISION}", from="https://host/a.pth"', "needs its SHA-256, as in"),
+])  # fmt: skip
 def test_what_contradicts_is_told_by_validate(caches: Path, keys: str, said: str) -> None:
     job = caches / "job" / "job.toml"
     job.write_text(JOB)
@@ -221,13 +209,10 @@ def test_what_contradicts_is_told_by_validate(caches: Path, keys: str, said: str
     assert said in told.out + told.err, told
 
 
-@pytest.mark.parametrize(
-    ("name", "fault", "near"),
-    [
-        ("timm:tset_resnet", "timm has no model `tset_resnet`", "test_resnet"),
-        ("torchvision:resnet5", "torchvision has no model `resnet5`", "resnet50"),
-    ],
-)
+@pytest.mark.parametrize(("name", "fault", "near"), [
+    ("timm:tset_resnet", "timm has no model `tset_resnet`", "test_resnet"),
+    ("torchvision:resnet5", "torchvision has no model `resnet5`", "resnet50"),
+])  # fmt: skip
 @pytest.mark.parametrize("words", [["run", "--quiet"], ["validate", "--build"]])
 def test_a_misspelt_network_is_told_before_training(caches: Path, words: list[str], name: str, fault: str, near: str) -> None:
     """`validate` alone imports neither package, so it lets the name pass."""

@@ -334,17 +334,14 @@ def test_nothing_to_do_after_any_ending(tmp_path: Path, ending: str) -> None:
     assert summary(run)["rounds"] > rounds or "seconds" in ending  # twice a microsecond is over as well
 
 
-@pytest.mark.parametrize(
-    ("sync", "reason"),
-    [
-        ("{rule='slowmo', iterations=3}", ""),
-        ("{rule='diloco', iterations=3, outer_momentum=0.0}", ""),
-        ("{rule='diloco', iterations=3}", "outer momentum"),
-        ("{rule='topk', iterations=3, compressor={kind='topk', density=0.1}}", "updates that messages left out"),
-        ("{rule='easgd', iterations=3}", "the replicas' pull on the center"),
-        ("{rule='average', iterations=3, ema=0.9}", "average over rounds"),
-    ],
-)
+@pytest.mark.parametrize(("sync", "reason"), [
+    ("{rule='slowmo', iterations=3}", ""),
+    ("{rule='diloco', iterations=3, outer_momentum=0.0}", ""),
+    ("{rule='diloco', iterations=3}", "outer momentum"),
+    ("{rule='topk', iterations=3, compressor={kind='topk', density=0.1}}", "updates that messages left out"),
+    ("{rule='easgd', iterations=3}", "the replicas' pull on the center"),
+    ("{rule='average', iterations=3, ema=0.9}", "average over rounds"),
+])  # fmt: skip
 def test_beyond_the_end_of_a_schedule_the_warning_says_what_still_moves(sync: str, reason: str, tmp_path: Path) -> None:
     """Where nothing is named, nothing moves: the network stays as it is to the bit."""
     run = train(tmp_path, "optimizer.schedule='linear'", "stop.rounds=3", f"sync={sync}")
@@ -372,16 +369,13 @@ def test_beyond_the_end(tmp_path: Path) -> None:
     assert stored.arrays["history/lr"][2] == 0
 
 
-@pytest.mark.parametrize(
-    ("sets", "further"),
-    [
-        (("stop.rounds=2",), False),
-        (("stop.rounds=2", "optimizer.lr_end=0.1"), True),
-        (("stop.rounds=2", "optimizer.horizon=500"), True),
-        (("stop={rounds=50, judge_every=1, patience=1}", "optimizer.lr=1e-9"), True),
-        (("stop={rounds=50, judge_every=1, accuracy=0.2}",), True),
-    ],
-)
+@pytest.mark.parametrize(("sets", "further"), [
+    (("stop.rounds=2",), False),
+    (("stop.rounds=2", "optimizer.lr_end=0.1"), True),
+    (("stop.rounds=2", "optimizer.horizon=500"), True),
+    (("stop={rounds=50, judge_every=1, patience=1}", "optimizer.lr=1e-9"), True),
+    (("stop={rounds=50, judge_every=1, accuracy=0.2}",), True),
+])  # fmt: skip
 def test_going_further_is_advised_where_it_changes_anything(tmp_path: Path, sets: tuple[str, ...], further: bool) -> None:
     job = write_job(tmp_path, "optimizer.schedule='linear'", *sets)
     ended = partrain("run", job, "--out", tmp_path / "run")

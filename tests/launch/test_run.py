@@ -142,17 +142,13 @@ def test_the_events_and_the_history_tell_one_story(tmp_path: Path) -> None:
 # What is counted
 
 
-@pytest.mark.parametrize(
-    ("sets", "worker_items"),
-    [
-        ([], [4 * 3 * 8] * 2),
-        (["sync.rule='bsp'", "workers.0.count=3"], [4 * 3 * 8] * 3),
-        (["sync={rule='average', passes=2}"], [4 * 2 * 100] * 2),
-        (["sync={rule='average', passes=1}", "workers.0.count=3", "partition.overlap=0.1"], [4 * 72] * 3),
-        (["workers.0.count=1", "workers.0.iterations=25"], [4 * 25 * 8]),
-    ],
-    ids=["iterations", "bsp", "passes", "overlapping passes", "a group's own"],
-)
+@pytest.mark.parametrize(("sets", "worker_items"), [
+    ([], [4 * 3 * 8] * 2),
+    (["sync.rule='bsp'", "workers.0.count=3"], [4 * 3 * 8] * 3),
+    (["sync={rule='average', passes=2}"], [4 * 2 * 100] * 2),
+    (["sync={rule='average', passes=1}", "workers.0.count=3", "partition.overlap=0.1"], [4 * 72] * 3),
+    (["workers.0.count=1", "workers.0.iterations=25"], [4 * 25 * 8]),
+], ids=["iterations", "bsp", "passes", "overlapping passes", "a group's own"])  # fmt: skip
 @pytest.mark.parametrize("kind", ["shared", "simulated"])
 def test_item_iterations_are_exact(tmp_path: Path, sets: list[str], worker_items: list[int], kind: str) -> None:
     """Short last batches of a pass count as they are."""
@@ -170,18 +166,15 @@ def test_item_iterations_are_exact(tmp_path: Path, sets: list[str], worker_items
 # How it ends
 
 
-@pytest.mark.parametrize(
-    ("stop", "code", "status", "reason"),
-    [
-        ("{rounds=3}", 0, "finished", "rounds"),
-        ("{item_iterations=100}", 0, "finished", "item_iterations"),
-        ("{seconds=0.001}", 0, "finished", "seconds"),
-        ("{rounds=50, accuracy=0.1}", 0, "reached", "target"),
-        ("{rounds=50, loss=100.0}", 0, "reached", "target"),
-        ("{rounds=3, accuracy=1.0, loss=1e-9}", 1, "not-reached", "rounds"),
-        ("{rounds=500, patience=3}", 0, "finished", "patience"),
-    ],
-)
+@pytest.mark.parametrize(("stop", "code", "status", "reason"), [
+    ("{rounds=3}", 0, "finished", "rounds"),
+    ("{item_iterations=100}", 0, "finished", "item_iterations"),
+    ("{seconds=0.001}", 0, "finished", "seconds"),
+    ("{rounds=50, accuracy=0.1}", 0, "reached", "target"),
+    ("{rounds=50, loss=100.0}", 0, "reached", "target"),
+    ("{rounds=3, accuracy=1.0, loss=1e-9}", 1, "not-reached", "rounds"),
+    ("{rounds=500, patience=3}", 0, "finished", "patience"),
+])  # fmt: skip
 def test_endings(tmp_path: Path, stop: str, code: int, status: str, reason: str) -> None:
     told = summary(train(tmp_path, f"stop={stop}", "optimizer.lr=0.02", "dataset.noise=1.5", code=code))
     assert (told["status"], told["reason"]) == (status, reason)

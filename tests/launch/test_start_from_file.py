@@ -114,17 +114,10 @@ def test_resumed_to_the_bit_without_the_file(tmp_path: Path, origin: Path, user:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sync",
-    [
-        "rule='diloco', iterations=3",
-        "rule='easgd', iterations=3",
-        "rule='gossip', iterations=3",
-        "rule='bsp', iterations=3, optimizer_state='local'",
-        "rule='hogwild', iterations=3",
-        "rule='async', iterations=3",
-    ],
-)
+@pytest.mark.parametrize("sync", [
+    "rule='diloco', iterations=3", "rule='easgd', iterations=3", "rule='gossip', iterations=3",
+    "rule='bsp', iterations=3, optimizer_state='local'", "rule='hogwild', iterations=3", "rule='async', iterations=3",
+])  # fmt: skip
 def test_every_rule_starts_with_the_file(tmp_path: Path, sync: str) -> None:
     plain = write_job(tmp_path / "other", 'model={name="mlp", hidden=[16]}', f"sync={{{sync}}}", *STILL)
     said = partrain("run", plain, "--out", tmp_path / "other/run", "--quiet")
@@ -217,17 +210,14 @@ def test_a_missing_file_is_reported_at_its_place(tmp_path: Path) -> None:
 
 
 @two_cores
-@pytest.mark.parametrize(
-    ("keys", "message", "suggestion"),
-    [
-        ('from="a.pt", excpet=["a"]', "unknown key `excpet` in [model]", "did you mean `except`?"),
-        ('from="a.pt", strict=1', "`strict`: expected true or false, got 1", "write true"),
-        ('from="a.pt", rename={a=1}', "`a`: expected a string, got 1", ""),
-        ('from="a.pt", except="a"', '`except`: expected a list, got the string "a"', 'write ["a"]'),
-        ("strict=false", "`strict` has no effect without `from`, the file whose arrays the network starts with", ""),
-        ("from=3", "`from`: expected a string, got 3", ""),
-    ],
-)
+@pytest.mark.parametrize(("keys", "message", "suggestion"), [
+    ('from="a.pt", excpet=["a"]', "unknown key `excpet` in [model]", "did you mean `except`?"),
+    ('from="a.pt", strict=1', "`strict`: expected true or false, got 1", "write true"),
+    ('from="a.pt", rename={a=1}', "`a`: expected a string, got 1", ""),
+    ('from="a.pt", except="a"', '`except`: expected a list, got the string "a"', 'write ["a"]'),
+    ("strict=false", "`strict` has no effect without `from`, the file whose arrays the network starts with", ""),
+    ("from=3", "`from`: expected a string, got 3", ""),
+])  # fmt: skip
 def test_wrong_keys(tmp_path: Path, keys: str, message: str, suggestion: str) -> None:
     torch.save({}, tmp_path / "a.pt")
     found = problems(write_job(tmp_path, f'model={{name="mlp", {keys}}}'))

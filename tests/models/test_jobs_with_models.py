@@ -54,40 +54,28 @@ def test_validate_reports_networks_that_do_not_fit_their_items(tmp_path: Path) -
     assert said(tmp_path, 'name="cnn"', *pictures) == []
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        ('name="cnn", kernel=4', "`kernel`: expected an odd number, got 4: an even kernel has no middle"),
-        ('name="transformer", width=10', "heads: the width 10 is not a multiple of 4"),
-        ('name="resnet", depth=21', "`depth`: expected 18, 20, 32, 34, 44, 50, 56, 101, 110 or 152, got 21"),
-        ('name="resnet", groups=4', 'groups would have no effect: norm = "batch"'),
-        ('name="resnet", stem="small"', "stem would have no effect: depth 20 is the CIFAR form, whose stem is always small"),
-        ('name="lsmt"', 'unknown model "lsmt"; did you mean "lstm"?'),
-        ('name="cnn", chanels=[3]', "unknown key `chanels` in [model]; did you mean `channels`?"),
-        (
-            'name="torchvision:"',
-            '`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"',
-        ),
-        (
-            'name="torchvision:vgg16", weights="IMAGENET21K"',
-            "torchvision has no weights `IMAGENET21K` for `vgg16`; did you mean `IMAGENET1K_V1`?",
-        ),
-        ('name="lstm", dropout=1', "`dropout`: expected at least 0 and less than 1, got 1"),
-    ],
-)
+@pytest.mark.parametrize(("model", "expected"), [
+    ('name="cnn", kernel=4', "`kernel`: expected an odd number, got 4: an even kernel has no middle"),
+    ('name="transformer", width=10', "heads: the width 10 is not a multiple of 4"),
+    ('name="resnet", depth=21', "`depth`: expected 18, 20, 32, 34, 44, 50, 56, 101, 110 or 152, got 21"),
+    ('name="resnet", groups=4', 'groups would have no effect: norm = "batch"'),
+    ('name="resnet", stem="small"', "stem would have no effect: depth 20 is the CIFAR form, whose stem is always small"),
+    ('name="lsmt"', 'unknown model "lsmt"; did you mean "lstm"?'),
+    ('name="cnn", chanels=[3]', "unknown key `chanels` in [model]; did you mean `channels`?"),
+    ('name="torchvision:"', '`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"'),
+    ('name="torchvision:vgg16", weights="IMAGENET21K"',
+     "torchvision has no weights `IMAGENET21K` for `vgg16`; did you mean `IMAGENET1K_V1`?"),
+    ('name="lstm", dropout=1', "`dropout`: expected at least 0 and less than 1, got 1"),
+])  # fmt: skip
 def test_invalid_settings(tmp_path: Path, model: str, expected: str) -> None:
     assert expected in said(tmp_path, model)
 
 
 @pytest.mark.parametrize("kind", ["shared", "simulated"])
-@pytest.mark.parametrize(
-    "model",
-    [
-        'name="cnn", channels=[4, 6], dense=[8], batch_norm=true, dropout=0.25, freeze=["0.*"]',
-        'name="autoencoder", channels=[4], hidden=[], code=3, batch_norm=true, noise=0.1',
-        'name="resnet", norm="group"',
-    ],
-)
+@pytest.mark.parametrize("model", [
+    'name="cnn", channels=[4, 6], dense=[8], batch_norm=true, dropout=0.25, freeze=["0.*"]',
+    'name="autoencoder", channels=[4], hidden=[], code=3, batch_norm=true, noise=0.1', 'name="resnet", norm="group"',
+])  # fmt: skip
 def test_a_run_and_its_network(tmp_path: Path, model: str, kind: str) -> None:
     sets = (f"model={{{model}}}", *images(tmp_path), "stop={rounds=2, judge_every=1}", f'transport.kind="{kind}"')
     run = train(tmp_path, *sets)
@@ -149,13 +137,10 @@ def test_lazy_layers_learn_their_sizes_from_the_items(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("job", "sets", "best"),
-    [
-        ("mnist-cnn", ("model.channels=[8, 16]", "model.kernel=3", "stop={rounds=15, judge_every=15}"), 0.4),
-        ("mnist-autoencoder", ("stop={rounds=15, judge_every=15}",), 0.055),
-    ],
-)
+@pytest.mark.parametrize(("job", "sets", "best"), [
+    ("mnist-cnn", ("model.channels=[8, 16]", "model.kernel=3", "stop={rounds=15, judge_every=15}"), 0.4),
+    ("mnist-autoencoder", ("stop={rounds=15, judge_every=15}",), 0.055),
+])  # fmt: skip
 def test_the_jobs_learn_in_a_short_form(tmp_path: Path, job: str, sets: tuple[str, ...], best: float) -> None:
     flags = [word for one in sets for word in ("--set", one)]
     ended = partrain("run", JOBS / f"{job}.toml", "--out", tmp_path / "run", "--quiet", *flags)

@@ -170,16 +170,10 @@ def test_frozen_parameters() -> None:
     assert not tied.embedding.weight.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("patterns", "said"),
-    [
-        (
-            ["conv1.*"],
-            r'no parameter is called "conv1\.\*"; there are 0\.weight, 0\.bias, 4\.weight, 4\.bias, 6\.weight, 6\.bias',
-        ),
-        (["*"], "the patterns match all parameters, so none is left to train"),
-    ],
-)
+@pytest.mark.parametrize(("patterns", "said"), [
+    (["conv1.*"], r'no parameter is called "conv1\.\*"; there are 0\.weight, 0\.bias, 4\.weight, 4\.bias, 6\.weight, 6\.bias'),
+    (["*"], "the patterns match all parameters, so none is left to train"),
+])  # fmt: skip
 def test_patterns_that_cannot_freeze(patterns: list[str], said: str) -> None:
     with pytest.raises(BadJob, match=said):
         Case(IMAGES, {"name": "cnn", "channels": [4], "freeze": patterns}).build()
@@ -202,16 +196,13 @@ def test_initial_ranges_beyond_float32() -> None:
         Mlp(name="mlp", init_range=1e300)
 
 
-@pytest.mark.parametrize(
-    ("table", "wanted"),
-    [
-        ({"name": "mlp", "hidden": [2_000_000, 2_000_000]}, "14,901.2 GiB"),
-        ({"name": "mlp", "hidden": [10, 10**19]}, "8,589,934,592.0 GiB"),
-        ({"name": "mlp", "hidden": [10**30]}, "8,589,934,592.0 GiB"),
-        ({"name": "gru", "hidden": 1 << 21}, "49,152.0 GiB"),
-        ({"name": "torchvision:resnet50", "width_per_group": 10**9}, "238.4 GiB"),
-    ],
-)
+@pytest.mark.parametrize(("table", "wanted"), [
+    ({"name": "mlp", "hidden": [2_000_000, 2_000_000]}, "14,901.2 GiB"),
+    ({"name": "mlp", "hidden": [10, 10**19]}, "8,589,934,592.0 GiB"),
+    ({"name": "mlp", "hidden": [10**30]}, "8,589,934,592.0 GiB"),
+    ({"name": "gru", "hidden": 1 << 21}, "49,152.0 GiB"),
+    ({"name": "torchvision:resnet50", "width_per_group": 10**9}, "238.4 GiB"),
+])  # fmt: skip
 def test_a_network_larger_than_the_memory(table: dict[str, Any], wanted: str) -> None:
     form = {"gru": (5, 3), "torchvision:resnet50": (3, 64, 64)}.get(table["name"], (4,))
     with pytest.raises(BadJob) as caught:
@@ -232,24 +223,21 @@ def test_the_size_of_parameters_is_checked_before_they_take_memory(monkeypatch: 
     case.build()
 
 
-@pytest.mark.parametrize(
-    ("table", "shape"),
-    [
-        ({"name": "mlp", "batch_norm": True}, (3,)),
-        ({"name": "mlp", "batch_norm": True, "hidden": []}, (3,)),
-        ({"name": "mlp"}, (3,)),
-        ({"name": "linear"}, (3,)),
-        ({"name": "autoencoder", "batch_norm": True}, (3,)),
-        ({"name": "autoencoder", "batch_norm": True, "hidden": []}, (3,)),
-        ({"name": "autoencoder", "batch_norm": True, "hidden": [], "channels": [2]}, (1, 8, 8)),
-        *(({"name": "cnn", "channels": [2, 2, 2], "batch_norm": True}, (1, side, side)) for side in (8, 12)),
-        ({"name": "cnn", "channels": [2, 2]}, (1, 4, 4)),
-        *(({"name": "resnet", "depth": 20}, (1, side, side)) for side in (4, 5, 8)),
-        *(({"name": "resnet", "depth": 18}, (1, side, side)) for side in (32, 33)),
-        *(({"name": "resnet", "depth": 18, "stem": "small"}, (1, 4, side)) for side in (8, 9)),
-        ({"name": "resnet", "norm": "group"}, (1, 4, 4)),
-    ],
-)
+@pytest.mark.parametrize(("table", "shape"), [
+    ({"name": "mlp", "batch_norm": True}, (3,)),
+    ({"name": "mlp", "batch_norm": True, "hidden": []}, (3,)),
+    ({"name": "mlp"}, (3,)),
+    ({"name": "linear"}, (3,)),
+    ({"name": "autoencoder", "batch_norm": True}, (3,)),
+    ({"name": "autoencoder", "batch_norm": True, "hidden": []}, (3,)),
+    ({"name": "autoencoder", "batch_norm": True, "hidden": [], "channels": [2]}, (1, 8, 8)),
+    *(({"name": "cnn", "channels": [2, 2, 2], "batch_norm": True}, (1, side, side)) for side in (8, 12)),
+    ({"name": "cnn", "channels": [2, 2]}, (1, 4, 4)),
+    *(({"name": "resnet", "depth": 20}, (1, side, side)) for side in (4, 5, 8)),
+    *(({"name": "resnet", "depth": 18}, (1, side, side)) for side in (32, 33)),
+    *(({"name": "resnet", "depth": 18, "stem": "small"}, (1, 4, side)) for side in (8, 9)),
+    ({"name": "resnet", "norm": "group"}, (1, 4, 4)),
+])  # fmt: skip
 def test_the_fewest_items_are_those_that_torch_takes(table: dict[str, Any], shape: tuple[int, ...], tmp_path: Path) -> None:
     section = TypeAdapter[Any](AnyModel).validate_python(table)
     task = "autoencoder" if table["name"] == "autoencoder" else "classification"

@@ -100,14 +100,9 @@ def test_the_file_may_hold_more_under_excepted_names() -> None:
     assert torch.equal(found["2.bias"], network().state_dict()["2.bias"])
 
 
-@pytest.mark.parametrize(
-    ("written", "rename"),
-    [
-        ("net.{}", {"net": ""}),
-        ("net.{}", {"net.": ""}),
-        ("a.b.{}", {"a": "c", "a.b": ""}),
-    ],
-)
+@pytest.mark.parametrize(("written", "rename"), [
+    ("net.{}", {"net": ""}), ("net.{}", {"net.": ""}), ("a.b.{}", {"a": "c", "a.b": ""}),
+])  # fmt: skip
 def test_the_longest_prefix_is_renamed_once(written: str, rename: dict[str, str]) -> None:
     found, _ = started({written.format(name): one for name, one in state().items()}, rename=rename)
     assert all(torch.equal(found[name], one) for name, one in state().items())

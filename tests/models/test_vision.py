@@ -18,16 +18,9 @@ SMALL = Interface((3, 32, 32), 4, "classification")
 GREY = Interface((1, 32, 32), 4, "classification")
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("vgg16", 138_357_544),
-        ("alexnet", 61_100_840),
-        ("googlenet", 6_624_904),
-        ("resnet50", 25_557_032),
-        ("vit_b_16", 86_567_656),
-    ],
-)
+@pytest.mark.parametrize(("name", "parameters"), [
+    ("vgg16", 138_357_544), ("alexnet", 61_100_840), ("googlenet", 6_624_904), ("resnet50", 25_557_032), ("vit_b_16", 86_567_656),
+])  # fmt: skip
 def test_published_sizes(name: str, parameters: int) -> None:
     with torch.device("meta"):
         module = Case(LARGE, {"name": f"torchvision:{name}"}).build()
@@ -54,25 +47,14 @@ def test_other_keys_are_its_arguments() -> None:
     assert {part.p for part in module.modules() if isinstance(part, nn.Dropout)} == {0.25}
 
 
-@pytest.mark.parametrize(
-    ("name", "interface", "said"),
-    [
-        ("resnet5", SMALL, r"torchvision has no model `resnet5`; did you mean `resnet50`\?"),
-        ("q", SMALL, r"torchvision has no model `q`; it has alexnet, .*"),
-        ("alexnet", SMALL, r"torchvision's `alexnet` for images of 3 x 32 x 32: .*too small; images of 3 x 64 x 64 would work"),
-        ("vit_b_16", SMALL, r"torchvision's `vit_b_16` for images of 3 x 32 x 32: .*; images of 3 x 224 x 224 would work"),
-        (
-            "resnet18",
-            Interface((2, 32, 32), 4, "classification"),
-            "networks of torchvision take images of 3 channels, or of 1 .*",
-        ),
-        (
-            "resnet18",
-            Interface((7,), 4, "classification"),
-            r"`torchvision:resnet18` takes images .*, and the items are 7 numbers",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "interface", "said"), [
+    ("resnet5", SMALL, r"torchvision has no model `resnet5`; did you mean `resnet50`\?"),
+    ("q", SMALL, r"torchvision has no model `q`; it has alexnet, .*"),
+    ("alexnet", SMALL, r"torchvision's `alexnet` for images of 3 x 32 x 32: .*too small; images of 3 x 64 x 64 would work"),
+    ("vit_b_16", SMALL, r"torchvision's `vit_b_16` for images of 3 x 32 x 32: .*; images of 3 x 224 x 224 would work"),
+    ("resnet18", Interface((2, 32, 32), 4, "classification"), "networks of torchvision take images of 3 channels, or of 1 .*"),
+    ("resnet18", Interface((7,), 4, "classification"), r"`torchvision:resnet18` takes images .*, and the items are 7 numbers"),
+])  # fmt: skip
 def test_a_mismatch_is_one_line(name: str, interface: Interface, said: str) -> None:
     with pytest.raises(BadJob, match=rf"^\[model\] {said}$"):
         Case(interface, {"name": f"torchvision:{name}"}).build()

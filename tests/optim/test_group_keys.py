@@ -10,18 +10,15 @@ from support.runs import JOB, partrain, train
 GROUP = '\n[[optimizer.groups]]\nmatch = ["2.*"]\nlr = 0.01\n'
 
 
-@pytest.mark.parametrize(
-    ("group", "said"),
-    [
-        (GROUP.replace("lr =", "lrr ="), "unknown key `lrr` in [[optimizer.groups]]"),
-        (GROUP.replace("0.01", "0"), "`lr`: expected more than 0, got 0"),
-        (GROUP.replace("lr = 0.01\n", ""), "the group changes nothing: give it `lr` or `weight_decay`"),
-        (GROUP.replace("0.01", "1e-50"), "`lr` = 1e-50 is 0 in float32"),
-        (GROUP.replace('match = ["2.*"]\n', ""), "missing key `match` in [[optimizer.groups]]"),
-        (GROUP.replace('["2.*"]', '"2.*"'), 'write ["2.*"]'),
-        (GROUP.replace("[[", "[").replace("]]", "]"), "write [[optimizer.groups]]"),
-    ],
-)
+@pytest.mark.parametrize(("group", "said"), [
+    (GROUP.replace("lr =", "lrr ="), "unknown key `lrr` in [[optimizer.groups]]"),
+    (GROUP.replace("0.01", "0"), "`lr`: expected more than 0, got 0"),
+    (GROUP.replace("lr = 0.01\n", ""), "the group changes nothing: give it `lr` or `weight_decay`"),
+    (GROUP.replace("0.01", "1e-50"), "`lr` = 1e-50 is 0 in float32"),
+    (GROUP.replace('match = ["2.*"]\n', ""), "missing key `match` in [[optimizer.groups]]"),
+    (GROUP.replace('["2.*"]', '"2.*"'), 'write ["2.*"]'),
+    (GROUP.replace("[[", "[").replace("]]", "]"), "write [[optimizer.groups]]"),
+])  # fmt: skip
 def test_a_wrong_group_is_told_by_validate(tmp_path: Path, group: str, said: str) -> None:
     job = tmp_path / "job.toml"
     job.write_text(JOB + group)

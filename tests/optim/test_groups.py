@@ -116,15 +116,10 @@ def test_layer_decay() -> None:
     assert [rate.lr for rate in rates_of(section(layer_decay=0.5), module)] == [0.025] * 2 + [0.05] * 2 + [0.1] * 2
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "count"),
-    [
-        ("resnet18", "conv1", 10),
-        ("vit_b_16", "class_token", 14),
-        ("vgg11", "features.0", 11),
-        ("densenet121", "features.conv0", 63),
-    ],
-)
+@pytest.mark.parametrize(("name", "first", "count"), [
+    ("resnet18", "conv1", 10), ("vit_b_16", "class_token", 14), ("vgg11", "features.0", 11),
+    ("densenet121", "features.conv0", 63),
+])  # fmt: skip
 def test_layers_of_known_networks(name: str, first: str, count: int) -> None:
     from partrain.system.torchvision import import_torchvision
 
@@ -160,17 +155,11 @@ def test_layers_inside_a_module_are_found() -> None:
     assert layers(outer)[0] == ["scale", "body.embeddings.weight"]
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (
-            {"groups": [{"match": ["haed.*"], "lr": 1.0}]},
-            r'no parameter is called "haed\.\*"; there are 0.weight, 0.bias, 1.weight',
-        ),
-        ({"groups": [{"match": ["3.*", "0.*"], "lr": 1.0}]}, r'all parameters called "0\.\*" are frozen by \[model\] freeze'),
-        ({"groups": [{"match": ["*"], "lr": 1.0}, {"match": ["3.*"], "lr": 2.0}]}, r"earlier groups have all these parameters"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "said"), [
+    ({"groups": [{"match": ["haed.*"], "lr": 1.0}]}, r'no parameter is called "haed\.\*"; there are 0.weight, 0.bias, 1.weight'),
+    ({"groups": [{"match": ["3.*", "0.*"], "lr": 1.0}]}, r'all parameters called "0\.\*" are frozen by \[model\] freeze'),
+    ({"groups": [{"match": ["*"], "lr": 1.0}, {"match": ["3.*"], "lr": 2.0}]}, r"earlier groups have all these parameters"),
+])  # fmt: skip
 def test_a_pattern_without_effect_is_refused(keys: dict[str, Any], said: str) -> None:
     module = network()
     module[0].requires_grad_(False)

@@ -377,17 +377,14 @@ def test_moments_begin_with_their_initial_values() -> None:
 # The learning rate
 
 
-@pytest.mark.parametrize(
-    ("schedule", "warmup", "course"),
-    [
-        ("constant", 0.0, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
-        ("constant", 0.5, [0.0, 0.5, 1.0, 1.0, 1.0, 1.0]),
-        ("linear", 0.0, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
-        ("linear", 0.5, [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]),
-        ("cosine", 0.0, [1.0, (2 + math.sqrt(2)) / 4, 0.5, (2 - math.sqrt(2)) / 4, 0.0, 0.0]),
-        ("cosine", 0.5, [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]),
-    ],
-)
+@pytest.mark.parametrize(("schedule", "warmup", "course"), [
+    ("constant", 0.0, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+    ("constant", 0.5, [0.0, 0.5, 1.0, 1.0, 1.0, 1.0]),
+    ("linear", 0.0, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
+    ("linear", 0.5, [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]),
+    ("cosine", 0.0, [1.0, (2 + math.sqrt(2)) / 4, 0.5, (2 - math.sqrt(2)) / 4, 0.0, 0.0]),
+    ("cosine", 0.5, [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]),
+])  # fmt: skip
 def test_the_learning_rate_follows_item_iterations(schedule: str, warmup: float, course: list[float]) -> None:
     section = Sgd.model_validate({"lr": 8.0, "schedule": schedule, "warmup": warmup})
     rates = [section.rate(items, 400) / 8 for items in (0, 100, 200, 300, 400, 500)]
@@ -434,32 +431,29 @@ def test_every_schedule_stays_within_its_bounds(settings: dict[str, object], pro
     assert 0 <= section.rate(progress * 1000, 1000) <= 8
 
 
-@pytest.mark.parametrize(
-    ("table", "key"),
-    [
-        ({"lr_end": 0.1}, "lr_end"),
-        ({"schedule": "linear", "power": 2.0}, "power"),
-        ({"schedule": "cosine", "milestones": [0.5]}, "milestones"),
-        ({"schedule": "cosine", "gamma": 0.5}, "gamma"),
-        ({"schedule": "step", "every": 0.1, "milestones": [0.5]}, "every"),
-        ({"schedule": "step", "lr_end": 0.1}, "lr_end"),
-        ({"schedule": "linear", "lr_start": 0.1}, "lr_start"),
-        ({"schedule": "exponential", "lr_end": 0.0}, "lr_end"),
-        ({"horizon": 100}, "horizon"),
-        ({"decay": "matrices"}, "decay"),
-        ({"nesterov": True}, "nesterov"),
-        ({"dampening": 0.1}, "dampening"),
-        ({"dampening": 0.1, "momentum": 0.9, "nesterov": True}, "dampening"),
-        ({"full_batch": True, "batch_size": 5}, "batch_size"),
-        ({"batch_size": 5, "accumulate": 6}, "accumulate"),
-        ({"name": "lbfgs", "batch_size": 5}, "batch_size"),
-        ({"name": "rprop", "schedule": "linear"}, "schedule"),
-        ({"name": "rprop", "clip_norm": 1.0}, "clip_norm"),
-        ({"name": "rprop", "etas": [1.5, 2.0]}, "etas"),
-        ({"name": "rprop", "step_sizes": [2.0, 1.0]}, "step_sizes"),
-        ({"name": "radam", "decoupled_weight_decay": True}, "decoupled_weight_decay"),
-    ],
-)
+@pytest.mark.parametrize(("table", "key"), [
+    ({"lr_end": 0.1}, "lr_end"),
+    ({"schedule": "linear", "power": 2.0}, "power"),
+    ({"schedule": "cosine", "milestones": [0.5]}, "milestones"),
+    ({"schedule": "cosine", "gamma": 0.5}, "gamma"),
+    ({"schedule": "step", "every": 0.1, "milestones": [0.5]}, "every"),
+    ({"schedule": "step", "lr_end": 0.1}, "lr_end"),
+    ({"schedule": "linear", "lr_start": 0.1}, "lr_start"),
+    ({"schedule": "exponential", "lr_end": 0.0}, "lr_end"),
+    ({"horizon": 100}, "horizon"),
+    ({"decay": "matrices"}, "decay"),
+    ({"nesterov": True}, "nesterov"),
+    ({"dampening": 0.1}, "dampening"),
+    ({"dampening": 0.1, "momentum": 0.9, "nesterov": True}, "dampening"),
+    ({"full_batch": True, "batch_size": 5}, "batch_size"),
+    ({"batch_size": 5, "accumulate": 6}, "accumulate"),
+    ({"name": "lbfgs", "batch_size": 5}, "batch_size"),
+    ({"name": "rprop", "schedule": "linear"}, "schedule"),
+    ({"name": "rprop", "clip_norm": 1.0}, "clip_norm"),
+    ({"name": "rprop", "etas": [1.5, 2.0]}, "etas"),
+    ({"name": "rprop", "step_sizes": [2.0, 1.0]}, "step_sizes"),
+    ({"name": "radam", "decoupled_weight_decay": True}, "decoupled_weight_decay"),
+])  # fmt: skip
 def test_settings_without_effect_are_reported(table: dict[str, object], key: str) -> None:
     section = TypeAdapter(AnyOptimizer).validate_python({"name": "sgd", "lr": 1.0, **table})
     assert [(each.path[-1], each.severity) for each in section.check()] == [(key, "error")]

@@ -102,18 +102,15 @@ def written(path, *events):
     return path
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        start(),
-        round_(3),
-        round_(3, distance=0.25, loss=NAN),
-        judgement(2),
-        commit(7),
-        FaultEvent(t=T, what='lost "é"', rank=1),
-        FaultEvent(t=T, what="a file's name that is no UTF-8: \udce9", rank=None),
-    ],
-)
+@pytest.mark.parametrize("event", [
+    start(),
+    round_(3),
+    round_(3, distance=0.25, loss=NAN),
+    judgement(2),
+    commit(7),
+    FaultEvent(t=T, what='lost "é"', rank=1),
+    FaultEvent(t=T, what="a file's name that is no UTF-8: \udce9", rank=None),
+])  # fmt: skip
 def test_a_line_reads_back_as_the_event(event):
     line = encode(event)
     assert line.endswith(b"\n")

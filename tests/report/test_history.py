@@ -59,16 +59,13 @@ def test_sessions_signals_and_faults_in_order(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        start(workers=1) | {"workers": [{"rank": 0}]},
-        start(workers=1) | {"t": "now"},
-        round_of(0, 1, items="many"),
-        judgement(1, 1.0, 0.5) | {"seconds": None},
-        {"event": "commit", "t": STARTED, "round": 1},
-    ],
-)
+@pytest.mark.parametrize("event", [
+    start(workers=1) | {"workers": [{"rank": 0}]},
+    start(workers=1) | {"t": "now"},
+    round_of(0, 1, items="many"),
+    judgement(1, 1.0, 0.5) | {"seconds": None},
+    {"event": "commit", "t": STARTED, "round": 1},
+])  # fmt: skip
 def test_a_damaged_event_is_one_clear_line(tmp_path: Path, event: dict[str, object]) -> None:
     folder = write_events(tmp_path / "run", start(), event, round_of(1, 1))
     with pytest.raises(InputMissing, match=r"events\.jsonl"):

@@ -56,18 +56,12 @@ def test_without_a_run_of_one_worker_it_claims_nothing(tmp_path: Path) -> None:
     assert verdict([two, three]).startswith("Of 2 runs two ended best, with judged loss 0.2500")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "limit"),
-    [
-        ({"compute": 0.9, "wait": 0.05, "mix": 0.05}, "computing was the limit"),
-        ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "mixing cost most beside computing: mix less often"),
-        ({"compute": 0.3, "wait": 0.1, "mix": 0.6}, "mixing was the limit: mix less often"),
-        (
-            {"compute": 0.6, "wait": 0.3, "mix": 0.1},
-            "waiting cost most beside computing: each round waits for its slowest worker",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "limit"), [
+    ({"compute": 0.9, "wait": 0.05, "mix": 0.05}, "computing was the limit"),
+    ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "mixing cost most beside computing: mix less often"),
+    ({"compute": 0.3, "wait": 0.1, "mix": 0.6}, "mixing was the limit: mix less often"),
+    ({"compute": 0.6, "wait": 0.3, "mix": 0.1}, "waiting cost most beside computing: each round waits for its slowest worker"),
+])  # fmt: skip
 def test_a_single_run_says_what_limited_it(tmp_path: Path, seconds: dict[str, float], limit: str) -> None:
     run = read_history(write_events(tmp_path / "run", start(), round_of(0, 1, **seconds), round_of(1, 1, **seconds)), "run")
     assert limit in verdict([run])

@@ -41,15 +41,12 @@ def test_a_stale_update_counts_less(weight: str, end: float) -> None:
     assert ends(ONCE.model_copy(update={"staleness_weight": weight}), [0.0] * 3) == [pytest.approx(end)]
 
 
-@pytest.mark.parametrize(
-    ("weight", "discounts"),
-    [
-        ("none", [1, 1, 1, 1, 1, 1, 1]),
-        ("inverse", [1, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6]),
-        ("polynomial", [1, 2**-0.5, 3**-0.5, 1 / 2, 5**-0.5, 6**-0.5, 7**-0.5]),
-        ("hinge", [1, 1, 1, 1, 1, 1 / 11, 1 / 21]),
-    ],
-)
+@pytest.mark.parametrize(("weight", "discounts"), [
+    ("none", [1, 1, 1, 1, 1, 1, 1]),
+    ("inverse", [1, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6]),
+    ("polynomial", [1, 2**-0.5, 3**-0.5, 1 / 2, 5**-0.5, 6**-0.5, 7**-0.5]),
+    ("hinge", [1, 1, 1, 1, 1, 1 / 11, 1 / 21]),
+])  # fmt: skip
 def test_staleness_weights(weight: str, discounts: list[float]) -> None:
     """Measure how far the center follows an update of length 1 and of this staleness."""
     rule, center = ONCE.model_copy(update={"staleness_weight": weight}), torch.zeros(1, 7, dtype=torch.float64)

@@ -190,24 +190,21 @@ def test_a_schedule_goes_on_from_a_snapshot(rule: Average) -> None:
     assert len({record["iterations"] for record in workers[0].records}) > 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"iterations": 2}, None),
-        ({"passes": 2}, None),
-        ({"iterations": 2, "schedule": "post-local", "switch_round": 9}, None),
-        ({"iterations": 2, "schedule": "post-local"}, "schedule"),
-        ({"iterations": 2, "schedule": "qsr", "alpha": 0.1, "most": 9}, None),
-        ({"iterations": 2, "schedule": "qsr"}, "schedule"),
-        ({"iterations": 20, "schedule": "qsr", "alpha": 0.1, "most": 9}, "most"),
-        ({"iterations": 2, "schedule": "adacomm", "every": 9, "most": 9}, None),
-        ({"iterations": 2, "schedule": "overhead", "target": 0.2, "most": 9}, None),
-        ({"iterations": 2, "schedule": "qsr", "alpha": 0.1, "target": 0.2}, "target"),
-        ({"passes": 2, "schedule": "adacomm"}, "schedule"),
-        ({"iterations": 2, "alpha": 0.1}, "alpha"),
-        ({"iterations": 2, "most": 9}, "most"),
-        ({"iterations": 2, "schedule": "adacomm", "switch_round": 9}, "switch_round"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "key"), [
+    ({"iterations": 2}, None),
+    ({"passes": 2}, None),
+    ({"iterations": 2, "schedule": "post-local", "switch_round": 9}, None),
+    ({"iterations": 2, "schedule": "post-local"}, "schedule"),
+    ({"iterations": 2, "schedule": "qsr", "alpha": 0.1, "most": 9}, None),
+    ({"iterations": 2, "schedule": "qsr"}, "schedule"),
+    ({"iterations": 20, "schedule": "qsr", "alpha": 0.1, "most": 9}, "most"),
+    ({"iterations": 2, "schedule": "adacomm", "every": 9, "most": 9}, None),
+    ({"iterations": 2, "schedule": "overhead", "target": 0.2, "most": 9}, None),
+    ({"iterations": 2, "schedule": "qsr", "alpha": 0.1, "target": 0.2}, "target"),
+    ({"passes": 2, "schedule": "adacomm"}, "schedule"),
+    ({"iterations": 2, "alpha": 0.1}, "alpha"),
+    ({"iterations": 2, "most": 9}, "most"),
+    ({"iterations": 2, "schedule": "adacomm", "switch_round": 9}, "switch_round"),
+])  # fmt: skip
 def test_findings(settings: dict[str, Any], key: str | None) -> None:
     assert findings(Average.model_validate(settings)) == ([(key, "error")] if key else [])

@@ -129,14 +129,11 @@ def test_workers_meet_after_each_iteration() -> None:
     assert rprop().keeps_replicas_equal
 
 
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({}, None),
-        ({"iterations": None, "passes": 1}, "passes"),
-        ({"step": 60.0}, "step"),
-        ({"step": 1e-3, "step_min": 0.01}, "step"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "key"), [
+    ({}, None),
+    ({"iterations": None, "passes": 1}, "passes"),
+    ({"step": 60.0}, "step"),
+    ({"step": 1e-3, "step_min": 0.01}, "step"),
+])  # fmt: skip
 def test_findings(settings: dict[str, Any], key: str | None) -> None:
     assert findings(rprop(**settings)) == ([(key, "error")] if key else [])

@@ -23,15 +23,10 @@ def small() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("density", [0.04, 0.1, 0.2, 0.5, 1.0])
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"rule": "topk", "compressor": {"kind": "topk"}},
-        {"rule": "topk", "compressor": {"kind": "topk", "chunk": 4096}},
-        {"rule": "choco", "compressor": {"kind": "topk"}},
-        {"rule": "sparseloco", "values": "fp32"},
-    ],
-)
+@pytest.mark.parametrize("table", [
+    {"rule": "topk", "compressor": {"kind": "topk"}}, {"rule": "topk", "compressor": {"kind": "topk", "chunk": 4096}},
+    {"rule": "choco", "compressor": {"kind": "topk"}}, {"rule": "sparseloco", "values": "fp32"},
+])  # fmt: skip
 def test_the_entries_sent_are_a_share_of_the_parameters(density: float, table: dict[str, object]) -> None:
     given = table | {"iterations": 1}
     given |= {"density": density} if table["rule"] == "sparseloco" else {"compressor": table["compressor"] | {"density": density}}

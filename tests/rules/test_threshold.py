@@ -229,15 +229,12 @@ def test_bytes_are_those_of_the_messages() -> None:
         assert len(set(lengths)) > 1
 
 
-@pytest.mark.parametrize(
-    ("sent", "since"),
-    [
-        ([0, 0, 0, 0], "nothing was sent in any of the 4 rounds, "),
-        ([7, 7, 0, 0], "nothing was sent since round 3 of 4, "),
-        ([0, 7, 7, 0], None),
-        ([], None),
-    ],
-)
+@pytest.mark.parametrize(("sent", "since"), [
+    ([0, 0, 0, 0], "nothing was sent in any of the 4 rounds, "),
+    ([7, 7, 0, 0], "nothing was sent since round 3 of 4, "),
+    ([0, 7, 7, 0], None),
+    ([], None),
+])  # fmt: skip
 def test_a_run_that_sends_nothing_is_warned_about(sent: list[int], since: str | None) -> None:
     """Two workers, three iterations a round, but none of worker 1 in the first round; a message without signs has nine bytes."""
     rounds = [
@@ -259,37 +256,31 @@ def test_records_of_workers_show_whether_signs_were_sent(tau: float, mute: bool)
     assert bool(rule.review(Traffic(number, int(record["iterations"]), record["bytes"]) for number, record in records)) == mute
 
 
-@pytest.mark.parametrize(
-    ("settings", "workers", "key", "severity"),
-    [
-        ({"target": [0.5, 0.1], "adaptive": True}, 2, "target", "error"),
-        ({"target": [0.5, 0.1], "adaptive": False}, 2, "target", "warning"),
-        ({"decay": 0.5, "adaptive": False}, 2, "decay", "warning"),
-        ({"clip": 2.0, "clip_every": 0}, 2, "clip", "warning"),
-        ({"threshold": 2.0}, 2, "threshold", "warning"),
-        ({"target": [0.0, 0.0], "adaptive": True}, 2, "target", "error"),
-        ({"clip": 0.5, "clip_every": 5}, 2, "clip", "warning"),
-        ({"clip": 0.5, "clip_every": 1, "adaptive": True}, 1, "clip", "warning"),
-        ({"lr_scale": "linear"}, 2, "lr_scale", "warning"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "workers", "key", "severity"), [
+    ({"target": [0.5, 0.1], "adaptive": True}, 2, "target", "error"),
+    ({"target": [0.5, 0.1], "adaptive": False}, 2, "target", "warning"),
+    ({"decay": 0.5, "adaptive": False}, 2, "decay", "warning"),
+    ({"clip": 2.0, "clip_every": 0}, 2, "clip", "warning"),
+    ({"threshold": 2.0}, 2, "threshold", "warning"),
+    ({"target": [0.0, 0.0], "adaptive": True}, 2, "target", "error"),
+    ({"clip": 0.5, "clip_every": 5}, 2, "clip", "warning"),
+    ({"clip": 0.5, "clip_every": 1, "adaptive": True}, 1, "clip", "warning"),
+    ({"lr_scale": "linear"}, 2, "lr_scale", "warning"),
+])  # fmt: skip
 def test_findings(settings: dict[str, Any], workers: int, key: str, severity: str) -> None:
     assert findings(threshold(**settings), workers) == [(key, severity)]
 
 
-@pytest.mark.parametrize(
-    ("settings", "workers"),
-    [
-        ({"adaptive": True}, 2),
-        ({"adaptive": False, "clip_every": 0}, 2),
-        ({"threshold": 1.0}, 2),
-        ({"clip": 1.0, "clip_every": 1}, 2),
-        ({"clip": 0.5, "clip_every": 1, "threshold": 0.0}, 2),
-        ({"target": [0.0, 0.5], "adaptive": True}, 2),
-        ({"lr_scale": "linear"}, 1),
-        ({"lr_scale": "linear", "combine": "mean"}, 2),
-        ({"lr_scale": "sqrt"}, 2),
-    ],
-)
+@pytest.mark.parametrize(("settings", "workers"), [
+    ({"adaptive": True}, 2),
+    ({"adaptive": False, "clip_every": 0}, 2),
+    ({"threshold": 1.0}, 2),
+    ({"clip": 1.0, "clip_every": 1}, 2),
+    ({"clip": 0.5, "clip_every": 1, "threshold": 0.0}, 2),
+    ({"target": [0.0, 0.5], "adaptive": True}, 2),
+    ({"lr_scale": "linear"}, 1),
+    ({"lr_scale": "linear", "combine": "mean"}, 2),
+    ({"lr_scale": "sqrt"}, 2),
+])  # fmt: skip
 def test_no_findings(settings: dict[str, Any], workers: int) -> None:
     assert findings(threshold(**settings), workers) == []

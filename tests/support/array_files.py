@@ -15,6 +15,11 @@ from partrain.errors import InputMissing
 KINDS = ["npz", "npy", "hdf5"]
 
 
+def section_of(table: Mapping[str, Any]) -> Any:
+    """Return the section of a table `[dataset]`."""
+    return TypeAdapter[Any](AnyDataset).validate_python(table)
+
+
 def write_dataset(folder: Path, kind: str, keys: Mapping[str, Any] | None = None, **arrays: Any) -> Any:
     """Write the files of a data set, and return its section with these keys."""
     table: dict[str, Any] = {"kind": kind, **(keys or {})}
@@ -30,7 +35,7 @@ def write_dataset(folder: Path, kind: str, keys: Mapping[str, Any] | None = None
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
             table[name] = f"{name}.npy"
-    return TypeAdapter[Any](AnyDataset).validate_python(table)
+    return section_of(table)
 
 
 def load_error(section: Any, folder: Path) -> str:

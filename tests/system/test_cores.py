@@ -20,17 +20,14 @@ def quota(folder: Path, group: str, files: dict[str, str]) -> float | None:
     return cpu_quota(folder / "proc", folder)
 
 
-@pytest.mark.parametrize(
-    ("group", "files", "expected"),
-    [
-        ("0::/", {"cpu.max": "100000 100000"}, 1.0),
-        ("0::/", {"cpu.max": "max 100000"}, None),
-        ("0::/", {}, None),
-        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "250000 100000", "cpu.max": "800000 100000"}, 2.5),
-        ("4:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "50000", "cpu/a/cpu.cfs_period_us": "100000"}, 0.5),
-        ("4:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, None),
-    ],
-)
+@pytest.mark.parametrize(("group", "files", "expected"), [
+    ("0::/", {"cpu.max": "100000 100000"}, 1.0),
+    ("0::/", {"cpu.max": "max 100000"}, None),
+    ("0::/", {}, None),
+    ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "250000 100000", "cpu.max": "800000 100000"}, 2.5),
+    ("4:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "50000", "cpu/a/cpu.cfs_period_us": "100000"}, 0.5),
+    ("4:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, None),
+])  # fmt: skip
 def test_the_quota_of_control_groups(tmp_path: Path, group: str, files: dict[str, str], expected: float | None) -> None:
     assert quota(tmp_path, group, files) == expected
 

@@ -231,25 +231,22 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
     assert (folder / "again/checkpoint.h5").read_bytes() == (folder / "run/checkpoint.h5").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("sets", "code", "what"),
-    [
-        (["task={name='own.py:Miscounts'}"], 71, "[task] name: Miscounts counts nan right answers of "),
-        (["task={name='own.py:Miscounts', count=1000}"], 71, "[task] name: Miscounts counts 1000 right answers of "),
-        (["task={name='own.py:Misjudges'}"], 71, "[task] name: Misjudges counts inf right answers of "),
-        (["task={name='__main__:Net'}"], 71, "name a class of a script by its file"),
-        (["task={name='own.py:Missing'}"], 78, ": `own.py` has no `Missing`"),
-        (["task={name='nowhere.py:Task'}"], 66, ": no file `nowhere.py` beside the job"),
-        (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` returned dict, not a partrain.Task"),
-        (["task={name='own.py:Nothing'}"], 71, "Nothing has no `loss(answers, targets)`"),
-        (["task={name='own.py:Uncounted'}"], 71, "Uncounted has `accuracy = True`, but no `correct(answers, targets)`"),
-        (["task={name='own.py:Uncountable'}"], 71, "`correct` gives a tensor (8,) of torch.bool; expected the number of items"),
-        (["task={name='own.py:Hinge', widht=3}"], 78, "`own.py:Hinge` takes no argument `widht`"),
-        (["task={name='own.py:Hinge'}", "stop.accuracy=0.9"], 71, "[stop] accuracy: the task `user` counts no right answers"),
-        (["task={name='Hinge'}"], 78, 'expected "package.module:Class" or "file.py:Class"'),
-        (["task={kind='clasification'}"], 78, 'did you mean "classification"?'),
-    ],
-)
+@pytest.mark.parametrize(("sets", "code", "what"), [
+    (["task={name='own.py:Miscounts'}"], 71, "[task] name: Miscounts counts nan right answers of "),
+    (["task={name='own.py:Miscounts', count=1000}"], 71, "[task] name: Miscounts counts 1000 right answers of "),
+    (["task={name='own.py:Misjudges'}"], 71, "[task] name: Misjudges counts inf right answers of "),
+    (["task={name='__main__:Net'}"], 71, "name a class of a script by its file"),
+    (["task={name='own.py:Missing'}"], 78, ": `own.py` has no `Missing`"),
+    (["task={name='nowhere.py:Task'}"], 66, ": no file `nowhere.py` beside the job"),
+    (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` returned dict, not a partrain.Task"),
+    (["task={name='own.py:Nothing'}"], 71, "Nothing has no `loss(answers, targets)`"),
+    (["task={name='own.py:Uncounted'}"], 71, "Uncounted has `accuracy = True`, but no `correct(answers, targets)`"),
+    (["task={name='own.py:Uncountable'}"], 71, "`correct` gives a tensor (8,) of torch.bool; expected the number of items"),
+    (["task={name='own.py:Hinge', widht=3}"], 78, "`own.py:Hinge` takes no argument `widht`"),
+    (["task={name='own.py:Hinge'}", "stop.accuracy=0.9"], 71, "[stop] accuracy: the task `user` counts no right answers"),
+    (["task={name='Hinge'}"], 78, 'expected "package.module:Class" or "file.py:Class"'),
+    (["task={kind='clasification'}"], 78, 'did you mean "classification"?'),
+])  # fmt: skip
 def test_errors_of_user_tasks(folder: Path, sets: list[str], code: int, what: str) -> None:
     said = partrain("run", write_job(folder, *sets), "--out", folder / "run", "-q")
     assert said.code == code, said

@@ -55,15 +55,12 @@ def test_focal_is_the_formula_of_the_paper() -> None:
     assert loss("classification", LOGITS, LABELS, focal=2.0) == pytest.approx(float((-((1 - p) ** 2) * p.log()).mean()))
 
 
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        ({"loss": "squared"}, (0.25 + 4 + 9) / 4),
-        ({"loss": "absolute"}, 5.5 / 4),
-        ({"loss": "huber", "delta": 1.0}, (0.125 + 1.5 + 2.5) / 4),
-        ({"loss": "quantile", "quantile": 0.9}, (0.9 * 0.5 + 0.1 * 2 + 0.9 * 3) / 4),
-    ],
-)
+@pytest.mark.parametrize(("keys", "expected"), [
+    ({"loss": "squared"}, (0.25 + 4 + 9) / 4),
+    ({"loss": "absolute"}, 5.5 / 4),
+    ({"loss": "huber", "delta": 1.0}, (0.125 + 1.5 + 2.5) / 4),
+    ({"loss": "quantile", "quantile": 0.9}, (0.9 * 0.5 + 0.1 * 2 + 0.9 * 3) / 4),
+])  # fmt: skip
 def test_losses_of_numbers(keys: dict[str, object], expected: float) -> None:
     assert loss("regression", torch.zeros(4, 1), NUMBERS, **keys) == pytest.approx(expected)
 
@@ -114,17 +111,14 @@ def test_balanced_weights_are_those_of_the_training_items_and_lie_in_the_checkpo
     assert told["loss"] == pytest.approx(json.loads((tmp_path / "run" / "summary.json").read_text())["loss"], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("task={class_weights=[1.0]}", "1 weights, but the data set has 2 classes"),
-        ('task={class_weights={"2"=3.0}}', "no class `2`"),
-        ('task={loss="huber"}', "is for regression, forecast, autoencoder, and the task is classification"),
-        ("task={focal=2.0,label_smoothing=0.1}", "keep one"),
-        ('task={kind="regression",loss="quantile"}', "quantile = 0.9"),
-        ("task={class_weights=[0.0,-1.0]}", "none below 0"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "words"), [
+    ("task={class_weights=[1.0]}", "1 weights, but the data set has 2 classes"),
+    ('task={class_weights={"2"=3.0}}', "no class `2`"),
+    ('task={loss="huber"}', "is for regression, forecast, autoencoder, and the task is classification"),
+    ("task={focal=2.0,label_smoothing=0.1}", "keep one"),
+    ('task={kind="regression",loss="quantile"}', "quantile = 0.9"),
+    ("task={class_weights=[0.0,-1.0]}", "none below 0"),
+])  # fmt: skip
 def test_contradictions_end_before_training(tmp_path: Path, setting: str, words: str) -> None:
     done = partrain("run", skewed(tmp_path), "--out", tmp_path / "run", "--set", setting)
     assert done.code == 78, done

@@ -123,24 +123,19 @@ def test_processes_judge_as_simulated_workers_do(tmp_path: Path) -> None:
     assert run(write(tmp_path, 2, "shared"))["metrics"] == run(write(tmp_path, 2))["metrics"]
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ('task={metrics=["f2"]}', "no metric `f2`"),
-        ('task={metrics=["mae"]}', "`mae` is not for the task classification"),
-        ('task.metrics=["f1", "accuracy"]', "`accuracy` is judged anyway"),
-        ('task.metrics=["own.py:Wrong", "f1", "f1"]', "`f1` is there twice"),
-        ("stop.at_most={f1=0.5}", "`f1` is better the higher it is"),
-        ("stop.at_least={Wrong=3}", "`Wrong` is better the lower it is"),
-        ("stop.at_least={accuracy=0.5}", "it has a key of its own in [stop]"),
-        ('stop.patience_by="auroca"', "did you mean `auroc`?"),
-        (
-            'stop.patience_by="gap"',
-            'write a metric of your own: metrics = ["file.py:gap"] in [task]; a function of [hooks] asks to stop',
-        ),
-        ('task.lower_is_better=["f1"]', "`f1` is not one of your own metrics"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "words"), [
+    ('task={metrics=["f2"]}', "no metric `f2`"),
+    ('task={metrics=["mae"]}', "`mae` is not for the task classification"),
+    ('task.metrics=["f1", "accuracy"]', "`accuracy` is judged anyway"),
+    ('task.metrics=["own.py:Wrong", "f1", "f1"]', "`f1` is there twice"),
+    ("stop.at_most={f1=0.5}", "`f1` is better the higher it is"),
+    ("stop.at_least={Wrong=3}", "`Wrong` is better the lower it is"),
+    ("stop.at_least={accuracy=0.5}", "it has a key of its own in [stop]"),
+    ('stop.patience_by="auroca"', "did you mean `auroc`?"),
+    ('stop.patience_by="gap"',
+     'write a metric of your own: metrics = ["file.py:gap"] in [task]; a function of [hooks] asks to stop'),
+    ('task.lower_is_better=["f1"]', "`f1` is not one of your own metrics"),
+])  # fmt: skip
 def test_mistakes_are_told_before_training(tmp_path: Path, setting: str, words: str) -> None:
     done = partrain("validate", write(tmp_path), "--set", setting)
     assert done.code == 78

@@ -143,16 +143,13 @@ def test_a_moved_end_moves_no_start(tmp_path: Path) -> None:
     assert newest(run) == round_file(run, 12).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        (["sync.ema=0.9", "sync.swa=0.5"], "[sync] has both `ema` and `swa`"),
-        (["sync.ema=1.0"], "`ema`: expected more than 0 and less than 1"),
-        (["sync={rule='hogwild', iterations=2, ema=0.9}"], 'under rule "hogwild" all workers train one vector in place'),
-        (["sync.ema=0.9", "sync.buffers='local'"], 'with buffers = "local" there are no common buffers'),
-        (["sync.swa=0.9", "~stop.rounds", "stop.seconds=5"], "`swa` needs the length of the run"),
-    ],
-)
+@pytest.mark.parametrize(("sets", "message"), [
+    (["sync.ema=0.9", "sync.swa=0.5"], "[sync] has both `ema` and `swa`"),
+    (["sync.ema=1.0"], "`ema`: expected more than 0 and less than 1"),
+    (["sync={rule='hogwild', iterations=2, ema=0.9}"], 'under rule "hogwild" all workers train one vector in place'),
+    (["sync.ema=0.9", "sync.buffers='local'"], 'with buffers = "local" there are no common buffers'),
+    (["sync.swa=0.9", "~stop.rounds", "stop.seconds=5"], "`swa` needs the length of the run"),
+])  # fmt: skip
 def test_an_average_that_cannot_be_kept_is_refused(sets: list[str], message: str, tmp_path: Path) -> None:
     said = partrain("validate", write_job(tmp_path, *sets, text=JOB))
     assert said.code == 78

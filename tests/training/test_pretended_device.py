@@ -203,14 +203,11 @@ def test_a_torch_without_cuda_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Traceback" not in said.err
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes.",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes.",
+])  # fmt: skip
 def test_too_little_memory_is_the_users_to_change(text: str) -> None:
     for users, kind in ("", BadJob), ("own.py:Net", UserCodeFailed):
         failure = explain(RuntimeError(text), "worker 1, round 2", users, built=True)

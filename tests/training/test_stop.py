@@ -18,20 +18,17 @@ def progress(*losses: float, accuracies: tuple[float | None, ...] = ()) -> Progr
     return standing
 
 
-@pytest.mark.parametrize(
-    ("target", "loss", "accuracy", "reached"),
-    [
-        ({"loss": 0.5}, 0.5, None, True),
-        ({"loss": 0.5}, 0.51, None, False),
-        ({"accuracy": 0.9}, 3.0, 0.9, True),
-        ({"accuracy": 0.9}, 3.0, 0.89, False),
-        ({"accuracy": 0.9}, 3.0, None, False),
-        ({"loss": 0.5, "accuracy": 0.9}, 0.4, 0.1, True),
-        ({"loss": 0.5, "accuracy": 0.9}, 0.6, 0.95, True),
-        ({"loss": 0.5}, math.nan, None, False),
-        ({"rounds": 1}, 0.0, 1.0, False),
-    ],
-)
+@pytest.mark.parametrize(("target", "loss", "accuracy", "reached"), [
+    ({"loss": 0.5}, 0.5, None, True),
+    ({"loss": 0.5}, 0.51, None, False),
+    ({"accuracy": 0.9}, 3.0, 0.9, True),
+    ({"accuracy": 0.9}, 3.0, 0.89, False),
+    ({"accuracy": 0.9}, 3.0, None, False),
+    ({"loss": 0.5, "accuracy": 0.9}, 0.4, 0.1, True),
+    ({"loss": 0.5, "accuracy": 0.9}, 0.6, 0.95, True),
+    ({"loss": 0.5}, math.nan, None, False),
+    ({"rounds": 1}, 0.0, 1.0, False),
+])  # fmt: skip
 def test_a_target_is_reached_by_the_judged_network(
     target: dict[str, Any], loss: float, accuracy: float | None, reached: bool
 ) -> None:
@@ -42,20 +39,17 @@ def test_nothing_is_reached_before_the_first_judgement() -> None:
     assert not Stop(loss=1e9, accuracy=1e-9).reached(Progress(round=7))
 
 
-@pytest.mark.parametrize(
-    ("table", "standing", "limit"),
-    [
-        ({"rounds": 5}, Progress(round=4), None),
-        ({"rounds": 5}, Progress(round=5), "rounds"),
-        ({"rounds": 5}, Progress(round=6), "rounds"),
-        ({"item_iterations": 100}, Progress(round=9, item_iterations=99), None),
-        ({"item_iterations": 100}, Progress(round=9, item_iterations=100), "item_iterations"),
-        ({"patience": 2}, Progress(misses=1), None),
-        ({"patience": 2}, Progress(misses=2), "patience"),
-        ({"rounds": 5, "item_iterations": 100}, Progress(round=5, item_iterations=100), "rounds"),
-        ({"loss": 1.0}, Progress(round=10**9, loss=0.5), None),
-    ],
-)
+@pytest.mark.parametrize(("table", "standing", "limit"), [
+    ({"rounds": 5}, Progress(round=4), None),
+    ({"rounds": 5}, Progress(round=5), "rounds"),
+    ({"rounds": 5}, Progress(round=6), "rounds"),
+    ({"item_iterations": 100}, Progress(round=9, item_iterations=99), None),
+    ({"item_iterations": 100}, Progress(round=9, item_iterations=100), "item_iterations"),
+    ({"patience": 2}, Progress(misses=1), None),
+    ({"patience": 2}, Progress(misses=2), "patience"),
+    ({"rounds": 5, "item_iterations": 100}, Progress(round=5, item_iterations=100), "rounds"),
+    ({"loss": 1.0}, Progress(round=10**9, loss=0.5), None),
+])  # fmt: skip
 def test_limits(table: dict[str, Any], standing: Progress, limit: str | None) -> None:
     assert Stop(**table).limit(standing, out_of_time=False) == limit
 

@@ -65,15 +65,11 @@ def test_a_round_by_hand() -> None:
     assert not any(record["excluded"] for record in first.records)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "code"),
-    [
-        (lambda net: net.weight.register_hook(lambda gradient: gradient * math.nan), 2),
-        (lambda net: net.weight.register_hook(lambda gradient: gradient + 1e30), 4),
-        (lambda net: net.seen.fill_(math.nan), 5),
-    ],
-    ids=["parameters", "moments", "buffers"],
-)
+@pytest.mark.parametrize(("spoil", "code"), [
+    (lambda net: net.weight.register_hook(lambda gradient: gradient * math.nan), 2),
+    (lambda net: net.weight.register_hook(lambda gradient: gradient + 1e30), 4),
+    (lambda net: net.seen.fill_(math.nan), 5),
+], ids=["parameters", "moments", "buffers"])  # fmt: skip
 @pytest.mark.parametrize("policy", ["average", "local"])
 def test_each_kind_of_number(spoil: object, code: int, policy: str) -> None:
     class Net(nn.Linear):

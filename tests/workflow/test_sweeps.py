@@ -85,27 +85,22 @@ def test_random_trials_lie_in_their_ranges_and_are_the_same_each_time() -> None:
     assert section.runs(0) == trials != section.runs(1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"a": 3}, "`a` needs a list"),
-        ({"a": []}, "`a` needs a list"),
-        ({"a": {"low": 1.0, "high": 2.0}}, "`trials` says how many"),
-        ({"trials": 3}, "`trials` draws from lists and ranges"),
-        ({"zip": {"a": [1], "b": [1, 2]}}, "of equal length"),
-        ({"a": {"low": 2.0, "high": 1.0}, "trials": 1}, "`low` must be below `high`"),
-        ({"a": {"low": 0.0, "high": 1.0, "log": True}, "trials": 1}, "`low` must be below `high`"),
-        ({"a": [0] * 200, "b": [0] * 200}, "40,000 runs"),
-        ({"k_folds": 1}, "greater than or equal to 2"),
-        ({"k_folds": 5, "a": [0] * 4000}, "20,000 runs"),
-        ({"k_folds": 5, "dataset.fold": ["1/2", "2/2"]}, "no choice to `dataset.fold`"),
-        ({"k_folds": 5, "zip": {"dataset.validation": [10, 20]}}, "no choice to `dataset.validation`"),
-        (
-            {"k_folds": 5, "a": [1], "trials": 2, "sampler": "tpe", "prune": "median"},
-            "`prune` compares single runs, and `k_folds` has several",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"a": 3}, "`a` needs a list"),
+    ({"a": []}, "`a` needs a list"),
+    ({"a": {"low": 1.0, "high": 2.0}}, "`trials` says how many"),
+    ({"trials": 3}, "`trials` draws from lists and ranges"),
+    ({"zip": {"a": [1], "b": [1, 2]}}, "of equal length"),
+    ({"a": {"low": 2.0, "high": 1.0}, "trials": 1}, "`low` must be below `high`"),
+    ({"a": {"low": 0.0, "high": 1.0, "log": True}, "trials": 1}, "`low` must be below `high`"),
+    ({"a": [0] * 200, "b": [0] * 200}, "40,000 runs"),
+    ({"k_folds": 1}, "greater than or equal to 2"),
+    ({"k_folds": 5, "a": [0] * 4000}, "20,000 runs"),
+    ({"k_folds": 5, "dataset.fold": ["1/2", "2/2"]}, "no choice to `dataset.fold`"),
+    ({"k_folds": 5, "zip": {"dataset.validation": [10, 20]}}, "no choice to `dataset.validation`"),
+    ({"k_folds": 5, "a": [1], "trials": 2, "sampler": "tpe", "prune": "median"},
+     "`prune` compares single runs, and `k_folds` has several"),
+])  # fmt: skip
 def test_what_cannot_be_swept(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         sweep(**settings)
@@ -272,17 +267,14 @@ def test_cross_validation_and_the_best_settings_on_all_items(place: Path) -> Non
     assert set(run(FOLDS).values()) == {"unchanged"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (FOLDS.replace("k_folds = 3", "k_folds = 300"), "study.toml:8:51: 300 folds are more than the 230 items"),
-        (FOLDS.replace("k_folds = 3", "k_folds = 1"), "study.toml:8:51: `k_folds`"),
-        (FOLDS.replace('"optimizer.lr" = "{', '"optimizer.rate" = "{'), "study.toml:13:8: unknown key `rate`"),
-        (STUDY.replace('"optimizer.lr" = [', '"optimizer.rate" = ['), "study.toml:8:10: unknown key `rate`"),
-        (STUDY.replace("[0.05, 1e-9]", '["fast"]'), "`lr`: expected a number"),
-        (STUDY.replace("[0.05, 1e-9]", "0.05"), "`optimizer.lr` needs a list of values"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (FOLDS.replace("k_folds = 3", "k_folds = 300"), "study.toml:8:51: 300 folds are more than the 230 items"),
+    (FOLDS.replace("k_folds = 3", "k_folds = 1"), "study.toml:8:51: `k_folds`"),
+    (FOLDS.replace('"optimizer.lr" = "{', '"optimizer.rate" = "{'), "study.toml:13:8: unknown key `rate`"),
+    (STUDY.replace('"optimizer.lr" = [', '"optimizer.rate" = ['), "study.toml:8:10: unknown key `rate`"),
+    (STUDY.replace("[0.05, 1e-9]", '["fast"]'), "`lr`: expected a number"),
+    (STUDY.replace("[0.05, 1e-9]", "0.05"), "`optimizer.lr` needs a list of values"),
+])  # fmt: skip
 def test_errors_are_found_before_anything_starts(place: Path, text: str, message: str) -> None:
     Path("study.toml").write_text(text)
     said = partrain("run", "study.toml")

@@ -16,6 +16,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, DatasetInfo, Features, Va
 from datasets import Image as ImageFeature
 from PIL import Image
 from pydantic import ValidationError
+from support.array_files import load_error
 from support.runs import partrain, train, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
@@ -50,24 +51,14 @@ def save(folder: Path, features: dict[str, Any] | None = None, **columns: Any) -
     data.save_to_disk(str(folder), num_shards=min(2, len(data)) or 1)
 
 
-def said(section: HuggingFace, folder: Path) -> str:
-    with pytest.raises(InputMissing) as caught:
-        load(section, folder)
-    assert "\n" not in caught.value.message
-    return caught.value.message.replace(f"{folder}/", "")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "expected"),
-    [
-        ("age", AGES[:, None]),
-        ("spot", np.stack([AGES, AGES / 2], 1)),
-        ("curve", np.stack([AGES, 2 * AGES, 3 * AGES], 1)),
-        (["curve", "age", "spot"], np.stack([AGES, 2 * AGES, 3 * AGES, AGES, AGES, AGES / 2], 1)),
-        ("grid", (AGES[:, None] + [0, 0, 0, 0, 0, 1]).reshape(5, 1, 2, 3)),
-        ("photo", np.broadcast_to((AGES[:, None] * [1, 2, 3])[..., None, None], (5, 3, 2, 3))),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "expected"), [
+    ("age", AGES[:, None]),
+    ("spot", np.stack([AGES, AGES / 2], 1)),
+    ("curve", np.stack([AGES, 2 * AGES, 3 * AGES], 1)),
+    (["curve", "age", "spot"], np.stack([AGES, 2 * AGES, 3 * AGES, AGES, AGES, AGES / 2], 1)),
+    ("grid", (AGES[:, None] + [0, 0, 0, 0, 0, 1]).reshape(5, 1, 2, 3)),
+    ("photo", np.broadcast_to((AGES[:, None] * [1, 2, 3])[..., None, None], (5, 3, 2, 3))),
+])  # fmt: skip
 def test_columns_become_inputs_and_names_of_classes_are_kept(folder: Path, inputs: Any, expected: Any) -> None:
     section = pets(inputs=inputs)
     data = load(section, folder)
@@ -98,9 +89,9 @@ def test_splits(folder: Path) -> None:
     assert (swapped.inputs[:, 0].tolist(), len(swapped.test_inputs)) == ([5, 6], 5)  # type: ignore[arg-type]
     assert load(pets(split="test"), folder).spec == DatasetSpec(2, 0, (2,), "classification", 3, classes=("cat", "dog", "owl"))
     assert load(pets(path="pets/train"), folder).test_inputs is None
-    assert said(pets(split="trian"), folder) == "pets: no split `trian`, which `split` asks for: did you mean `train`?"
-    assert "no split `x`, which `test_split` asks for: there are train, test" in said(pets(test_split="x"), folder)
-    assert "pets/train: is one set without splits: leave `test_split` out" in said(
+    assert load_error(pets(split="trian"), folder) == "pets: no split `trian`, which `split` asks for: did you mean `train`?"
+    assert "no split `x`, which `test_split` asks for: there are train, test" in load_error(pets(test_split="x"), folder)
+    assert "pets/train: is one set without splits: leave `test_split` out" in load_error(
         pets(path="pets/train", test_split="test"), folder
     )
 
@@ -132,37 +123,31 @@ def test_names_of_classes_belong_to_the_content(folder: Path) -> None:
     assert load(pets(), folder).fingerprint != before
 
 
-@pytest.mark.parametrize(
-    ("columns", "fault"),
-    [
-        ({"spot": ["a", "b"]}, "pets: column `spot`: is Value('string'); inputs are numbers, lists of numbers, or images;"),
-        ({"kind": ["a", ""]}, "pets: column `kind`: item 1 has no label"),
-        ({"kind": ["a", None]}, "pets: column `kind`: item 1 has no value"),
-        ({"kind": ["a", "a"]}, "pets: column `kind`: all 2 items have the class `a`: there is nothing to tell apart"),
-        (
-            {"kind": [["a"], ["b"]]},
-            "pets: column `kind`: is List(Value('string')); inputs are numbers, lists of numbers, or images",
-        ),
-        ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: is {'x': Value('int64')}; inputs are numbers, lists of numbers"),
-        ({"spot": [date(2026, 1, 1)] * 2}, "pets: column `spot`: is Value('date32'); inputs are numbers, lists of numbers"),
-        ({"spot": [[1], [2, 3]]}, "pets: column `spot`: item 1 has a list of 2 where others have 1"),
-        ({"spot": [[[1, 2], [3, 4]], [[5, 6], [7]]]}, "pets: column `spot`: item 1 has a list of 1 where others have 2"),
-        ({"spot": [1.0, None]}, "pets: column `spot`: item 1 has no value"),
-        ({"spot": [None, [1.0]]}, "pets: column `spot`: item 0 has no value"),
-        ({"spot": [[1.0], [None]]}, "pets: column `spot`: item 1 has no value"),
-        ({"spot": [1.0, float("nan")]}, "pets: column `spot`: item 1 holds a number that is not finite"),
-        ({"spot": [1.0, 1e300]}, "pets: column `spot`: item 1 holds a number that is not finite"),
-        ({"kind": [0, -1]}, "pets: column `kind`: item 1 has the label -1; labels are 0 or more"),
-        ({"kind": [0, 2]}, "pets: column `kind`: item 1 has the label 2, but 2 classes have names"),
-        ({"spots": [1, 2], "spot": None}, "pets: no column `spot`, which `inputs` asks for: did you mean `spots`?"),
-        ({"spot": pa.array([], "f4"), "kind": pa.array([], "i8")}, "pets: holds no rows"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "fault"), [
+    ({"spot": ["a", "b"]}, "pets: column `spot`: is Value('string'); inputs are numbers, lists of numbers, or images;"),
+    ({"kind": ["a", ""]}, "pets: column `kind`: item 1 has no label"),
+    ({"kind": ["a", None]}, "pets: column `kind`: item 1 has no value"),
+    ({"kind": ["a", "a"]}, "pets: column `kind`: all 2 items have the class `a`: there is nothing to tell apart"),
+    ({"kind": [["a"], ["b"]]}, "pets: column `kind`: is List(Value('string')); inputs are numbers, lists of numbers, or images"),
+    ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: is {'x': Value('int64')}; inputs are numbers, lists of numbers"),
+    ({"spot": [date(2026, 1, 1)] * 2}, "pets: column `spot`: is Value('date32'); inputs are numbers, lists of numbers"),
+    ({"spot": [[1], [2, 3]]}, "pets: column `spot`: item 1 has a list of 2 where others have 1"),
+    ({"spot": [[[1, 2], [3, 4]], [[5, 6], [7]]]}, "pets: column `spot`: item 1 has a list of 1 where others have 2"),
+    ({"spot": [1.0, None]}, "pets: column `spot`: item 1 has no value"),
+    ({"spot": [None, [1.0]]}, "pets: column `spot`: item 0 has no value"),
+    ({"spot": [[1.0], [None]]}, "pets: column `spot`: item 1 has no value"),
+    ({"spot": [1.0, float("nan")]}, "pets: column `spot`: item 1 holds a number that is not finite"),
+    ({"spot": [1.0, 1e300]}, "pets: column `spot`: item 1 holds a number that is not finite"),
+    ({"kind": [0, -1]}, "pets: column `kind`: item 1 has the label -1; labels are 0 or more"),
+    ({"kind": [0, 2]}, "pets: column `kind`: item 1 has the label 2, but 2 classes have names"),
+    ({"spots": [1, 2], "spot": None}, "pets: no column `spot`, which `inputs` asks for: did you mean `spots`?"),
+    ({"spot": pa.array([], "f4"), "kind": pa.array([], "i8")}, "pets: holds no rows"),
+])  # fmt: skip
 def test_faults_of_columns(tmp_path: Path, columns: dict[str, Any], fault: str) -> None:
     columns = {"spot": [1.0, 2.0], "kind": [0, 1]} | columns
     features = {"kind": ClassLabel(names=["cat", "dog"])} if columns["kind"] in ([0, 1], [0, 2], [0, -1]) else {}
     save(tmp_path / "pets", features, **{name: cells for name, cells in columns.items() if cells is not None})
-    assert said(pets(), tmp_path).startswith(fault)
+    assert load_error(pets(), tmp_path).startswith(fault)
 
 
 def png(height: int, width: int) -> bytes:
@@ -181,7 +166,7 @@ def test_faults_of_images(tmp_path: Path) -> None:
     ):
         cells = [{"bytes": png(2, 3), "path": None}] * 4 + [second and {"bytes": second, "path": None}]
         save(tmp_path / f"{number}", {"spot": ImageFeature()}, spot=cells, kind=[0, 1, 0, 1, 0])
-        assert said(pets(path=f"{number}"), tmp_path) == f"{number}: {fault}"
+        assert load_error(pets(path=f"{number}"), tmp_path) == f"{number}: {fault}"
     assert load(pets(path="0", size=[2, 2]), tmp_path).inputs.shape == (5, 1, 2, 2)
 
 
@@ -197,16 +182,17 @@ def test_images_that_lie_in_files_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(2, 3))
     assert load(pets(), tmp_path).inputs.shape == (2, 1, 2, 3)
     (tmp_path / "a.png").unlink()
-    assert said(pets(), tmp_path).startswith("a.png: cannot be decoded")
+    assert load_error(pets(), tmp_path).startswith("a.png: cannot be decoded")
 
 
 def test_keys_that_do_not_go_together(folder: Path) -> None:
-    assert said(pets(inputs=["photo", "age"]), folder).endswith(
+    assert load_error(pets(inputs=["photo", "age"]), folder).endswith(
         "holds images, which are inputs alone: leave out the other columns"
     )
-    assert said(pets(size=[2, 2]), folder) == "pets/train: column `spot`: holds no images: leave `size` out"
+    assert load_error(pets(size=[2, 2]), folder) == "pets/train: column `spot`: holds no images: leave `size` out"
     assert (
-        said(pets(target="photo"), folder) == "pets/train: column `photo`: is Image(mode=None, decode=True); inputs are numbers, "
+        load_error(pets(target="photo"), folder)
+        == "pets/train: column `photo`: is Image(mode=None, decode=True); inputs are numbers, "
         "lists of numbers, or images; a target may be text"
     )
     for more in ({"inputs": "kind"}, {"test_split": "train"}, {"inputs": []}):
@@ -215,21 +201,21 @@ def test_keys_that_do_not_go_together(folder: Path) -> None:
 
 
 def test_faults_of_files(folder: Path) -> None:
-    assert said(pets(path="none"), folder).startswith("none: holds neither dataset_dict.json nor state.json")
+    assert load_error(pets(path="none"), folder).startswith("none: holds neither dataset_dict.json nor state.json")
     rows = folder / "pets/train/data-00001-of-00002.arrow"
     whole = rows.read_bytes()
     for content in (whole[:-100], b"junk" + whole[4:], b""):
         rows.write_bytes(content)
-        assert said(pets(), folder).startswith("pets: datasets cannot load it: ")
+        assert load_error(pets(), folder).startswith("pets: datasets cannot load it: ")
     rows.unlink()
     absent = "pets/train/data-00001-of-00002.arrow"
-    assert said(pets(), folder) == f"pets: datasets cannot load it: [Errno 2] No such file or directory: '{absent}'"
+    assert load_error(pets(), folder) == f"pets: datasets cannot load it: [Errno 2] No such file or directory: '{absent}'"
     save(folder / "other", spot=[1, 2])
     shutil.copy(folder / "other/data-00000-of-00002.arrow", rows)
-    assert said(pets(), folder).startswith("pets: datasets cannot load it: ")
+    assert load_error(pets(), folder).startswith("pets: datasets cannot load it: ")
     for content in ("{", "[]", "{}"):
         (folder / "pets/train/state.json").write_text(content)
-        assert said(pets(), folder).startswith("pets: datasets cannot load it: ")
+        assert load_error(pets(), folder).startswith("pets: datasets cannot load it: ")
 
 
 def test_rows_that_were_chosen_before_they_were_saved(folder: Path) -> None:
@@ -254,7 +240,7 @@ def test_without_datasets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for name in [name for name in sys.modules if name.partition(".")[0] == "datasets"]:
         monkeypatch.delitem(sys.modules, name)
     expected = "Hugging Face sets are read by `datasets`, which is not installed: pip install 'partrain[huggingface]'"
-    assert said(pets(), folder) == expected
+    assert load_error(pets(), folder) == expected
     with pytest.raises(InputMissing, match="which is not installed"):
         read_spec(pets(), folder)
 

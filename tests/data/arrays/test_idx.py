@@ -108,27 +108,24 @@ def damage(folder: Path, name: str, change: Any, packed: bool = False) -> None:
     (folder / name).write_bytes(gzip.compress(changed) if packed else changed)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "packed", "words"),
-    [
-        ("x", lambda b: b[:-1], False, r"x: expected 18 bytes for shape \(3, 2\), but the file has 17"),
-        ("x", lambda b: b + b"!", False, r"x: expected 18 bytes for shape \(3, 2\), but the file has 19"),
-        ("x", lambda b: b[:-1], True, r"x: is cut short: expected 18 bytes of content, found 17"),
-        ("x", lambda b: b + b"!", True, r"x: has trailing bytes: expected 18 bytes of content, found 19"),
-        ("x", lambda b: gzip.compress(b)[:-9], False, r"x: damaged gzip data: it ends within the compressed data"),
-        ("x", lambda b: gzip.compress(b)[:-8] + b"\0" * 8, False, r"x: damaged gzip data: .*incorrect data check"),
-        ("x", lambda b: gzip.compress(b) + b"junk", False, r"x: damaged gzip data: .*incorrect header check"),
-        ("x", lambda b: b"\x1f\x8bnonsense", False, r"x: damaged gzip data"),
-        ("x", lambda b: b"", False, r"x: not an IDX file: it begins with nothing"),
-        ("x", lambda b: b"PNG!" + b, False, r"x: not an IDX file: it begins with 50 4e 47 21"),
-        ("x", lambda b: b"\0\0\x0a\x02" + b[4:], False, r"x: not an IDX file"),
-        ("x", lambda b: b[:9], False, r"x: is cut short within its header: expected 12 bytes, found 9"),
-        ("x", lambda b: b[:4] + b"\xff" * 8, True, r"x: expected \d+ bytes for shape .*, but the file has \d+ gzipped"),
-        ("x", lambda b: b"\0\0\x08\x02" + b"\0" * 8, False, r"x: holds no numbers"),
-        ("y", lambda b: b"\0\0\x08\x01\0\0\0\x02ab", False, r"y: holds 2 targets for 3 inputs"),
-        ("y", lambda b: b"\0\0\x09\x01\0\0\0\x03\0\xff\0", False, r"y: item 1 has the label -1"),
-    ],
-)
+@pytest.mark.parametrize(("name", "change", "packed", "words"), [
+    ("x", lambda b: b[:-1], False, r"x: expected 18 bytes for shape \(3, 2\), but the file has 17"),
+    ("x", lambda b: b + b"!", False, r"x: expected 18 bytes for shape \(3, 2\), but the file has 19"),
+    ("x", lambda b: b[:-1], True, r"x: is cut short: expected 18 bytes of content, found 17"),
+    ("x", lambda b: b + b"!", True, r"x: has trailing bytes: expected 18 bytes of content, found 19"),
+    ("x", lambda b: gzip.compress(b)[:-9], False, r"x: damaged gzip data: it ends within the compressed data"),
+    ("x", lambda b: gzip.compress(b)[:-8] + b"\0" * 8, False, r"x: damaged gzip data: .*incorrect data check"),
+    ("x", lambda b: gzip.compress(b) + b"junk", False, r"x: damaged gzip data: .*incorrect header check"),
+    ("x", lambda b: b"\x1f\x8bnonsense", False, r"x: damaged gzip data"),
+    ("x", lambda b: b"", False, r"x: not an IDX file: it begins with nothing"),
+    ("x", lambda b: b"PNG!" + b, False, r"x: not an IDX file: it begins with 50 4e 47 21"),
+    ("x", lambda b: b"\0\0\x0a\x02" + b[4:], False, r"x: not an IDX file"),
+    ("x", lambda b: b[:9], False, r"x: is cut short within its header: expected 12 bytes, found 9"),
+    ("x", lambda b: b[:4] + b"\xff" * 8, True, r"x: expected \d+ bytes for shape .*, but the file has \d+ gzipped"),
+    ("x", lambda b: b"\0\0\x08\x02" + b"\0" * 8, False, r"x: holds no numbers"),
+    ("y", lambda b: b"\0\0\x08\x01\0\0\0\x02ab", False, r"y: holds 2 targets for 3 inputs"),
+    ("y", lambda b: b"\0\0\x09\x01\0\0\0\x03\0\xff\0", False, r"y: item 1 has the label -1"),
+])  # fmt: skip
 def test_damage_is_named(tmp_path: Path, name: str, change: Any, packed: bool, words: str) -> None:
     good(tmp_path)
     damage(tmp_path, name, change, packed)

@@ -9,17 +9,17 @@ import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
-from support.array_files import KINDS, is_mapped, load_error, write_dataset
+from support.array_files import KINDS, is_mapped, load_error, section_of, write_dataset
 
 from partrain.cli import data as data_commands
-from partrain.data import AnyDataset, Dataset, base, load, read_spec
+from partrain.data import Dataset, base, load, read_spec
 from partrain.data.arrays import files, mapped
 from partrain.data.arrays.sections import Mnist
 from partrain.data.inspect import describe_dataset, describe_file
@@ -74,13 +74,11 @@ def test_packed_arrays_and_other_orders_are_read(tmp_path: Path) -> None:
         file.create_dataset("g/x", data=X, chunks=(5, 2), compression="gzip")
         file["g/y"] = Y
     table = {"kind": "hdf5", "path": "a.h5", "inputs": "g/x", "targets": "g/y"}
-    data = load(TypeAdapter[Any](AnyDataset).validate_python(table), tmp_path)
+    data = load(section_of(table), tmp_path)
     assert np.array_equal(data.inputs, X)
     assert not is_mapped(data.inputs)
     np.savez_compressed(tmp_path / "a.npz", inputs=np.asfortranarray(X), targets=Y)
-    assert np.array_equal(
-        load(TypeAdapter[Any](AnyDataset).validate_python({"kind": "npz", "path": "a.npz"}), tmp_path).inputs, X
-    )
+    assert np.array_equal(load(section_of({"kind": "npz", "path": "a.npz"}), tmp_path).inputs, X)
     section = write_dataset(tmp_path, "npy", inputs=np.asfortranarray(X), targets=Y)
     assert np.array_equal(load(section, tmp_path).inputs, X)
 
@@ -111,23 +109,17 @@ def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"inputs": X, "targets": Y[:5]}, "holds 5 targets for 12 inputs"),
-        ({"inputs": X, "targets": Y - 1}, "item 0 has the label -1; labels are 0 or more"),
-        ({"inputs": X, "targets": np.where(X[:, 0] == X[7, 0], np.nan, X[:, 0])}, "item 7 holds a number that is not finite"),
-        ({"inputs": np.where(X[7, 2] == X, np.nan, X).reshape(12, 1, 3).astype(">f4"), "targets": Y}, "not finite, at [0, 2]"),
-        ({"inputs": np.where(X[3, 1] == X, np.inf, X).astype(">f4"), "targets": Y}, "item 3 holds a number that is not finite"),
-        ({"inputs": X, "targets": np.stack([Y, Y])}, "holds 2 targets for 12 inputs"),
-        ({"inputs": X, "targets": X.reshape(12, 3, 1)}, "expected labels (n,) or numbers (n, k)"),
-        ({"inputs": X[:0], "targets": Y[:0]}, "holds no numbers"),
-        (
-            {"inputs": X, "targets": Y, "test_inputs": X[:, :2], "test_targets": Y},
-            "its items are float32 (2,), those for training",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"inputs": X, "targets": Y[:5]}, "holds 5 targets for 12 inputs"),
+    ({"inputs": X, "targets": Y - 1}, "item 0 has the label -1; labels are 0 or more"),
+    ({"inputs": X, "targets": np.where(X[:, 0] == X[7, 0], np.nan, X[:, 0])}, "item 7 holds a number that is not finite"),
+    ({"inputs": np.where(X[7, 2] == X, np.nan, X).reshape(12, 1, 3).astype(">f4"), "targets": Y}, "not finite, at [0, 2]"),
+    ({"inputs": np.where(X[3, 1] == X, np.inf, X).astype(">f4"), "targets": Y}, "item 3 holds a number that is not finite"),
+    ({"inputs": X, "targets": np.stack([Y, Y])}, "holds 2 targets for 12 inputs"),
+    ({"inputs": X, "targets": X.reshape(12, 3, 1)}, "expected labels (n,) or numbers (n, k)"),
+    ({"inputs": X[:0], "targets": Y[:0]}, "holds no numbers"),
+    ({"inputs": X, "targets": Y, "test_inputs": X[:, :2], "test_targets": Y}, "its items are float32 (2,), those for training"),
+])  # fmt: skip
 def test_what_does_not_go_together(tmp_path: Path, kind: str, arrays: dict[str, Any], words: str) -> None:
     assert words in load_error(write_dataset(tmp_path, kind, **arrays), tmp_path)
 
@@ -144,7 +136,7 @@ def archived(folder: Path, shift: int, packed: int = zipfile.ZIP_STORED, **array
             filling = (shift - before) % 64
             info.extra = struct.pack("<HH", 0xCAFE, filling) + bytes(filling)
             file.writestr(info, content.getvalue())
-    return TypeAdapter[Any](AnyDataset).validate_python({"kind": "npz", "path": "a.npz"})
+    return section_of({"kind": "npz", "path": "a.npz"})
 
 
 @pytest.mark.parametrize(
@@ -165,17 +157,12 @@ def test_numbers_that_are_none_are_found_in_an_archive_that_is_mapped(tmp_path: 
     assert "item 3 holds a number that is not finite" in load_error(archived(tmp_path, 0, inputs=spoilt, targets=Y), tmp_path)
 
 
-def test_packed_archives_are_read(tmp_path: Path) -> None:
-    data = load(archived(tmp_path, 0, zipfile.ZIP_DEFLATED, inputs=X, targets=Y), tmp_path)
+@pytest.mark.parametrize(("packed", "inputs"), [(zipfile.ZIP_DEFLATED, X), (zipfile.ZIP_STORED, np.asfortranarray(X))])
+def test_packed_archives_and_arrays_by_columns_are_read(tmp_path: Path, packed: int, inputs: np.ndarray) -> None:
+    data = load(archived(tmp_path, 0, packed, inputs=inputs, targets=Y), tmp_path)
     assert not is_mapped(data.inputs)
     assert np.array_equal(data.inputs, X)
     assert np.array_equal(data.targets, Y)
-
-
-def test_arrays_by_columns_in_an_archive_are_read(tmp_path: Path) -> None:
-    data = load(archived(tmp_path, 0, inputs=np.asfortranarray(X), targets=Y), tmp_path)
-    assert not is_mapped(data.inputs)
-    assert np.array_equal(data.inputs, X)
 
 
 @pytest.mark.parametrize("shift", [0, 1])
@@ -304,7 +291,7 @@ def test_the_digits_in_mapped_form(tmp_path: Path) -> None:
 def test_windows_over_a_series_stay_windows(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("v\n" + "".join(f"{number % 7}.5\n" for number in range(60)))
     table = {"kind": "series", "path": "s.csv", "target": ["v"], "window": 8, "validation": 5}
-    section = TypeAdapter[Any](AnyDataset).validate_python(table)
+    section = section_of(table)
     data, again = converted(section, tmp_path, tmp_path / "x.items"), opened(tmp_path / "x.items")
     assert np.array_equal(data.inputs, again.inputs)
     assert (again.gap, again.inputs.strides) == (data.gap, data.inputs.strides)
@@ -365,12 +352,22 @@ def test_what_cannot_be_written(items: Path) -> None:
 # More than fits into memory
 
 
+def peak_of(work: Callable[[], object]) -> int:
+    """Return the most bytes that were allocated at a time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def endless(folder: Path) -> Any:
     """Compressed arrays of 800 GB fit into a file of a few kB."""
     with h5py.File(folder / "a.h5", "w") as file:
         for name, axes, dtype in (("inputs", (4,), "f4"), ("targets", (), "i8")):
             file.create_dataset(name, (1 << 35, *axes), dtype, chunks=(1 << 10, *axes))[:1] = 1
-    return TypeAdapter[Any](AnyDataset).validate_python({"kind": "hdf5", "path": "a.h5"})
+    return section_of({"kind": "hdf5", "path": "a.h5"})
 
 
 def test_a_set_larger_than_the_memory_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -391,14 +388,8 @@ def test_a_packed_array_is_read_block_by_block(tmp_path: Path, monkeypatch: pyte
     numbers = np.arange(1 << 20, dtype=np.float64).reshape(1 << 14, 1 << 6)
     np.savez_compressed(tmp_path / "a.npz", numbers=np.asarray(numbers, order=order))
     read, target = files.npz(tmp_path / "a.npz")["numbers"].read, np.empty(numbers.shape, np.float32)
-    tracemalloc.start()
-    try:
-        read(target)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    assert peak_of(lambda: read(target)) < numbers.nbytes / 4
     assert np.array_equal(target, numbers)
-    assert peak < numbers.nbytes / 4
 
 
 def test_what_is_converted_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,16 +414,6 @@ def test_a_full_disk_ends_the_conversion(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 # Memory: a small archive may hold many zeros
-
-
-def peak_of(work: Callable[[], object]) -> int:
-    """Return the most bytes that were allocated at a time."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
@@ -467,25 +448,16 @@ def test_what_exceeds_free_memory_is_refused_before_it_is_unpacked(tmp_path: Pat
     zeros, words = np.zeros((count, 3)), np.array(["a", "b"] * (count // 2))
     arrays = {"inputs": zeros, "targets": zeros[:, 0], "labels": np.arange(count) % 2, "words": words}
     np.savez_compressed(tmp_path / "a.npz", allow_pickle=False, offsets=np.arange(count + 1), one=np.arange(1), **arrays)
-    keys = {"kind": "npz", "path": "a.npz"}
-    monkeypatch.setattr(base, "memory_limits", lambda: MemoryLimits(0, 0, 600_000))
-    for more, what in (
-        ({"standardise": True}, "inputs"),
-        ({"targets": "labels", "classes": [0, 1]}, "inputs"),
-        ({"targets": "labels", "offsets": "offsets"}, "inputs"),
+    selected, offsets = {"targets": "labels", "classes": [0, 1]}, {"targets": "labels", "offsets": "offsets"}
+    for limit, read, cases in (
+        # The buffer itself may be a file.
+        (600_000, partial(load, in_memory=False), [({"standardise": True}, "inputs"), (selected, "inputs"), (offsets, "inputs")]),
+        (1000, read_spec, [(selected, "labels"), ({"targets": "words", "classes": ["a", "b"]}, "words"), (offsets, "offsets")]),
     ):
-        section = TypeAdapter[Any](AnyDataset).validate_python({**keys, **more})
-        with pytest.raises(InputMissing, match=rf"a\.npz: array `{what}`: its numbers need 0\.0 GiB of memory"):
-            load(section, tmp_path, in_memory=False)  # the buffer itself may be a file
-    monkeypatch.setattr(base, "memory_limits", lambda: MemoryLimits(0, 0, 1000))
-    for more, what in (
-        ({"targets": "labels", "classes": [0, 1]}, "labels"),
-        ({"targets": "words", "classes": ["a", "b"]}, "words"),
-        ({"targets": "labels", "offsets": "offsets"}, "offsets"),
-    ):
-        section = TypeAdapter[Any](AnyDataset).validate_python({**keys, **more})
-        with pytest.raises(InputMissing, match=rf"a\.npz: array `{what}`: its numbers need"):
-            read_spec(section, tmp_path)
+        monkeypatch.setattr(base, "memory_limits", lambda limit=limit: MemoryLimits(0, 0, limit))
+        for more, name in cases:
+            with pytest.raises(InputMissing, match=rf"a\.npz: array `{name}`: its numbers need 0\.0 GiB of memory"):
+                read(section_of({"kind": "npz", "path": "a.npz", **more}), tmp_path)  # type: ignore[operator]
     np.savez_compressed(tmp_path / "words.npz", words=words)
     with pytest.raises(InputMissing, match=r"words\.npz: array `words`: its numbers need"):
         describe_file(tmp_path / "words.npz")

@@ -11,12 +11,12 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
-from support.array_files import KINDS, is_mapped, load_error, write_dataset
+from pydantic import ValidationError
+from support.array_files import KINDS, is_mapped, load_error, section_of, write_dataset
 from support.runs import JOB, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.checkpoint import read
-from partrain.data import AnyDataset, Dataset, load, read_spec
+from partrain.data import Dataset, load, read_spec
 from partrain.data.arrays import mapped
 from partrain.data.base import WrongSetting
 from partrain.data.inspect import describe_dataset, describe_file
@@ -40,10 +40,6 @@ def drawn(items: int, tests: int) -> np.ndarray:
     """Compute the test items by the documented rule: the beginning of a permutation that is the same for every job."""
     seed = derive(derive(0, "test items"), "order")
     return np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(items)[:tests])
-
-
-def section(table: dict[str, Any]) -> Any:
-    return TypeAdapter[Any](AnyDataset).validate_python(table)
 
 
 def trained_with(one: Any, seed: int = 3) -> Any:
@@ -98,7 +94,7 @@ def test_the_rule_is_that_of_tables(tmp_path: Path, stratify: bool) -> None:
     rows = "".join(f"{item},{label}\n" for item, label in enumerate(labels))
     (tmp_path / "t.csv").write_text("x,y\n" + rows)
     keys = {"test_items": 15, "stratify": stratify}
-    table = load(section({"kind": "csv", "path": "t.csv", "target": "y", "standardise": False, **keys}), tmp_path)
+    table = load(section_of({"kind": "csv", "path": "t.csv", "target": "y", "standardise": False, **keys}), tmp_path)
     array = load(write_dataset(tmp_path, "npy", keys, inputs=np.arange(N, dtype=np.float32), targets=labels), tmp_path)
     assert np.array_equal(kept(array), table.inputs)
     assert np.array_equal(array.test_inputs, table.test_inputs)  # type: ignore[arg-type]
@@ -110,9 +106,9 @@ def test_the_rule_is_that_of_tables(tmp_path: Path, stratify: bool) -> None:
 @pytest.mark.parametrize("stratify", [False, True])
 def test_partitions_are_those_of_the_items_that_stay(order: Any, stratify: bool) -> None:
     rows = np.setdiff1d(np.arange(N), drawn(N, 15))
-    section, sizes = Partition(order=order), [None, None]
-    among = assign(section, 45, 9, sizes, 3, None, None, Y, stratify=stratify, rows=rows)
-    alone = assign(section, 45, 9, sizes, 3, None, None, Y[rows], stratify=stratify)
+    partition, sizes = Partition(order=order), [None, None]
+    among = assign(partition, 45, 9, sizes, 3, None, None, Y, stratify=stratify, rows=rows)
+    alone = assign(partition, 45, 9, sizes, 3, None, None, Y[rows], stratify=stratify)
     assert among.held_out.tolist() == rows[alone.held_out].tolist()
     assert [part.tolist() for part in among.partitions] == [rows[part].tolist() for part in alone.partitions]
     split = hold_out(45, 9, order, 3, None, Y if stratify else None, rows)
@@ -128,17 +124,12 @@ def test_a_split_is_part_of_the_content(tmp_path: Path) -> None:
     assert load(one.model_copy(update=keys[1]), tmp_path).fingerprint == prints[1]
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"test_items": N}, "holds 60 items: with 60 test items, training or test would be empty"),
-        ({"test_share": 0.001}, "holds 60 items: with 0 test items, training or test would be empty"),
-        (
-            {"test_items": 2, "test_from": "end"},
-            'the class `3` occurs among the test items only, 2 times; set test_from = "shuffled", or',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("keys", "words"), [
+    ({"test_items": N}, "holds 60 items: with 60 test items, training or test would be empty"),
+    ({"test_share": 0.001}, "holds 60 items: with 0 test items, training or test would be empty"),
+    ({"test_items": 2, "test_from": "end"},
+     'the class `3` occurs among the test items only, 2 times; set test_from = "shuffled", or'),
+])  # fmt: skip
 def test_splits_that_leave_too_little(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
     labels = np.where(np.arange(N) < N - 2, Y, 3)
     assert words in load_error(write_dataset(tmp_path, "npz", keys, inputs=X, targets=labels), tmp_path)
@@ -161,7 +152,7 @@ def test_a_split_trains_to_the_bits_of_arrays_parted_beforehand(tmp_path: Path, 
     more = ", ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
     tested = drawn(N, 12) if "test_from" not in keys else np.arange(N - 12, N)
     if "stratify" in keys:
-        one = section({"kind": "npy", "inputs": "inputs.npy", "targets": "targets.npy", **keys})
+        one = section_of({"kind": "npy", "inputs": "inputs.npy", "targets": "targets.npy", **keys})
         tested = np.setdiff1d(np.arange(N), load(one, tmp_path).rows)  # type: ignore[arg-type]
     stay = np.setdiff1d(np.arange(N), tested)
     np.savez(tmp_path / "parted.npz", inputs=X[stay], targets=Y[stay], test_inputs=X[tested], test_targets=Y[tested])
@@ -254,11 +245,11 @@ def test_differences_of_large_numbers_are_not_lost(tmp_path: Path, packed: bool,
     """Seconds since 1970: float32 has steps of 128 there."""
     seconds = (1.7e9 + np.arange(N)).reshape(N, 1).astype(dtype)
     (np.savez_compressed if packed else np.savez)(tmp_path / "a.npz", inputs=seconds, targets=seconds.astype("f8"))
-    data = load(section({"kind": "npz", "path": "a.npz", "standardise": True}), tmp_path)
+    data = load(section_of({"kind": "npz", "path": "a.npz", "standardise": True}), tmp_path)
     expected = (np.arange(N) - (N - 1) / 2) / np.arange(N).std()
     assert np.allclose(data.inputs[:, 0], expected, rtol=1e-6)
     assert np.allclose(data.targets[:, 0], expected, rtol=1e-6)
-    as_it_is = load(section({"kind": "npz", "path": "a.npz"}), tmp_path)
+    as_it_is = load(section_of({"kind": "npz", "path": "a.npz"}), tmp_path)
     assert (data.inputs.dtype, data.targets.dtype) == (as_it_is.inputs.dtype, np.float32)
 
 
@@ -272,17 +263,12 @@ def test_targets_are_standardised_by_each_number(tmp_path: Path) -> None:
     assert is_mapped(data.inputs), "the job does not standardise inputs"
 
 
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"inputs": np.where(X[7, 2] == X, np.nan, X), "targets": Y}, "item 7 holds a number that is not finite"),
-        ({"inputs": X.astype("f8") * 1e200, "targets": Y}, "feature 0: its numbers are too large for a mean and a deviation"),
-        (
-            {"inputs": X * np.float32(1e-20), "targets": Y, "test_inputs": X * np.float32(1e30), "test_targets": Y},
-            "item 0 is too far from the training items: float32 cannot hold it standardised",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"inputs": np.where(X[7, 2] == X, np.nan, X), "targets": Y}, "item 7 holds a number that is not finite"),
+    ({"inputs": X.astype("f8") * 1e200, "targets": Y}, "feature 0: its numbers are too large for a mean and a deviation"),
+    ({"inputs": X * np.float32(1e-20), "targets": Y, "test_inputs": X * np.float32(1e30), "test_targets": Y},
+     "item 0 is too far from the training items: float32 cannot hold it standardised"),
+])  # fmt: skip
 def test_numbers_that_cannot_be_standardised(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
     assert words in load_error(write_dataset(tmp_path, "npy", {"standardise": True}, **arrays), tmp_path)
 
@@ -297,7 +283,7 @@ def texts(folder: Path, form: str, names: Any, **more: Any) -> Any:
             file["inputs"] = X[: len(names)]
             kind = h5py.string_dtype() if form == "hdf5 any" else None
             file.create_dataset("targets", data=np.array([name.encode() for name in names], "S"), dtype=kind)
-        return section({"kind": "hdf5", "path": "a.h5", **more})
+        return section_of({"kind": "hdf5", "path": "a.h5", **more})
     array = np.array(names) if form.endswith("U") else np.char.encode(np.array(names), "utf-8")
     return write_dataset(folder, form.split()[0], more, inputs=X[: len(names)], targets=array)
 
@@ -321,22 +307,19 @@ def test_texts_are_classes_with_names(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("names", [["10", "9", "-2"], ["007", "7", "8"], ["b", "a", "1"]])
 def test_their_order_is_that_of_tables(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{item},{names[item % 3]}\n" for item in range(N)))
-    table = load(section({"kind": "csv", "path": "t.csv", "target": "y", "target_kind": "class"}), tmp_path)
+    table = load(section_of({"kind": "csv", "path": "t.csv", "target": "y", "target_kind": "class"}), tmp_path)
     array = load(texts(tmp_path, "npy U", names * 20), tmp_path)
     assert array.codec["classes"] == table.codec["classes"]
     assert array.targets.tolist() == table.targets.tolist()
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["a", "b", " ", "a"], "item 2 has no label"),
-        (["a", "b", "b", "NaN"], "item 3 has no label"),
-        (["a", "a", "a"], "all 3 items have the class `a`: there is nothing to tell apart"),
-        ([f"name {item}" for item in range(N)], "60 different texts in 60 items are hardly classes; if they are, number them"),
-    ],
-)
+@pytest.mark.parametrize(("names", "words"), [
+    (["a", "b", " ", "a"], "item 2 has no label"),
+    (["a", "b", "b", "NaN"], "item 3 has no label"),
+    (["a", "a", "a"], "all 3 items have the class `a`: there is nothing to tell apart"),
+    ([f"name {item}" for item in range(N)], "60 different texts in 60 items are hardly classes; if they are, number them"),
+])  # fmt: skip
 def test_texts_that_are_no_classes(tmp_path: Path, form: str, names: list[str], words: str) -> None:
     assert words in load_error(texts(tmp_path, form, names), tmp_path)
 
@@ -365,7 +348,7 @@ def test_a_column_of_texts_of_hugging_face(tmp_path: Path) -> None:
     """The fingerprint covers the test items and means too."""
     data = datasets.Dataset.from_dict({"spot": X.astype("f8").tolist(), "kind": KIND.tolist()})
     data.save_to_disk(str(tmp_path / "pets"), num_shards=7)
-    one = section(
+    one = section_of(
         {"kind": "huggingface", "path": "pets", "inputs": "spot", "target": "kind", "test_items": 7, "standardise": True}
     )
     data = load(one, tmp_path)
@@ -379,35 +362,21 @@ def test_a_column_of_texts_of_hugging_face(tmp_path: Path) -> None:
 # Settings that do not go together
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"test_items": 5, "test_share": 0.1},
-        {"test_items": 5, "test_inputs": "x", "test_targets": "y"},
-        {"test_from": "end"},
-        {"test_share": 1.0},
-        {"tokens": True, "standardise": True},
-    ],
-)
+@pytest.mark.parametrize("keys", [
+    {"test_items": 5, "test_share": 0.1}, {"test_items": 5, "test_inputs": "x", "test_targets": "y"}, {"test_from": "end"},
+    {"test_share": 1.0}, {"tokens": True, "standardise": True},
+])  # fmt: skip
 def test_keys_that_exclude_one_another(keys: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        section({"kind": "npz", "path": "a.npz", **keys})
+        section_of({"kind": "npz", "path": "a.npz", **keys})
 
 
-@pytest.mark.parametrize(
-    ("keys", "arrays", "key", "words"),
-    [
-        ("test_share = 0.1", {"test_inputs": X, "test_targets": Y}, "test_share", "there are some already"),
-        (
-            "standardise = true",
-            {"inputs": np.zeros((N, 4), np.uint8)},
-            "standardise",
-            "does not apply to bytes, which are scaled",
-        ),
-        ("standardise_target = true", {}, "standardise_target", "is for numbers, but these targets are for classification"),
-        ("standardise_target = true", {"targets": KIND}, "standardise_target", "these targets are for classification"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "arrays", "key", "words"), [
+    ("test_share = 0.1", {"test_inputs": X, "test_targets": Y}, "test_share", "there are some already"),
+    ("standardise = true", {"inputs": np.zeros((N, 4), np.uint8)}, "standardise", "does not apply to bytes, which are scaled"),
+    ("standardise_target = true", {}, "standardise_target", "is for numbers, but these targets are for classification"),
+    ("standardise_target = true", {"targets": KIND}, "standardise_target", "these targets are for classification"),
+])  # fmt: skip
 def test_settings_that_the_files_contradict(tmp_path: Path, keys: str, arrays: dict[str, Any], key: str, words: str) -> None:
     """The message is one line at the key, exit 78, also where only loading finds the fault."""
     one = write_dataset(tmp_path, "npz", **({"inputs": X, "targets": Y} | arrays))

@@ -80,24 +80,15 @@ def test_many_items_arrive_in_order(tmp_path: Path) -> None:
     assert data.test_inputs.all()
 
 
-@pytest.mark.parametrize(
-    ("items", "inputs", "targets", "task", "outputs", "vocabulary"),
-    [
-        ("[(1.5, 2.5), (2, 3.0)]", ("float32", (2, 1)), ("float32", (2, 1)), "regression", 1, None),
-        ("[([1.0, 2.0], [1.0, 2.0, 3.0])]", ("float32", (1, 2)), ("float32", (1, 3)), "regression", 3, None),
-        (
-            "[(np.uint8([[1, 2]]), True), (np.uint8([[1, 2]]), False)]",
-            ("uint8", (2, 1, 2)),
-            ("int64", (2,)),
-            "classification",
-            2,
-            None,
-        ),
-        ("[([1, 5, 2], 1)]", ("int64", (1, 3)), ("int64", (1,)), "classification", 2, 6),
-        ("[([1, 5, 2], [5, 2, 9])]", ("int64", (1, 3)), ("int64", (1, 3)), "language", 10, 10),
-        ("[(np.float16([1]), 0.5)]", ("float32", (1, 1)), ("float32", (1, 1)), "regression", 1, None),
-    ],
-)
+@pytest.mark.parametrize(("items", "inputs", "targets", "task", "outputs", "vocabulary"), [
+    ("[(1.5, 2.5), (2, 3.0)]", ("float32", (2, 1)), ("float32", (2, 1)), "regression", 1, None),
+    ("[([1.0, 2.0], [1.0, 2.0, 3.0])]", ("float32", (1, 2)), ("float32", (1, 3)), "regression", 3, None),
+    ("[(np.uint8([[1, 2]]), True), (np.uint8([[1, 2]]), False)]", ("uint8", (2, 1, 2)), ("int64", (2,)), "classification", 2,
+     None),
+    ("[([1, 5, 2], 1)]", ("int64", (1, 3)), ("int64", (1,)), "classification", 2, 6),
+    ("[([1, 5, 2], [5, 2, 9])]", ("int64", (1, 3)), ("int64", (1, 3)), "language", 10, 10),
+    ("[(np.float16([1]), 0.5)]", ("float32", (1, 1)), ("float32", (1, 1)), "regression", 1, None),
+])  # fmt: skip
 def test_what_targets_are_tells_the_task(
     tmp_path: Path, items: str, inputs: object, targets: object, task: str, outputs: int, vocabulary: int | None
 ) -> None:
@@ -129,29 +120,26 @@ def test_what_it_prints_is_no_data(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert capfd.readouterr() == ("", "reading\n")
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        ("[]", "`own.py:data` is empty"),
-        ("7", "`own.py:data` is of type int, which has no __len__: expected something with a length that gives an input and a"),
-        ("object()", "`own.py:data` is of type object, which has no __len__"),
-        ("iter([])", "`own.py:data` is empty"),
-        ("iter([(1.0, 1), (1.0, 2, 3)])", "`own.py:data`: item 1 is tuple of 3: expected an input and a target"),
-        ("[3]", "`own.py:data`: item 0 is int: expected an input and a target"),
-        ("[(1, 2, 3)]", "`own.py:data`: item 0 is tuple of 3: expected an input and a target"),
-        ("[('a', 1)]", "`own.py:data`: item 0: its input is no array of numbers, but of <U1"),
-        ("[(np.zeros(0), 1)]", "`own.py:data`: item 0: its input holds no numbers: its shape is"),
-        ("[([[1], [1, 2]], 1)]", "`own.py:data`: item 0: its input is no array of numbers: setting an array element"),
-        ("[(1.0, [1, 0])]", r"`own.py:data`: item 0: its target is int64 \(2,\): expected one whole number as the label"),
-        ("[([1.0], 1), ([1.0], 2), ([1.0, 2.0], 1)]", r"item 2: its input is numbers \(2,\), that of item 0 numbers \(1,\)"),
-        ("[(1.0, 1), (1.0, 1.5)]", r"item 1: its target is numbers \(\), that of item 0 label \(\)"),
-        ("[(1.0, 1.0), (float('nan'), 1.0)]", "item 1: its input holds a number that is not finite"),
-        ("[(1e300, 1.0)]", "item 0: its input holds a number that is not finite$"),
-        ("[([1.0, 2.0], 1.0), ([1.0, 1e300], 1.0)]", r"item 1: its input holds a number that is not finite, at \[1\]$"),
-        ("[(1.0, 0), (1.0, 2), (1.0, -1)]", "item 2: its target holds a negative number"),
-        ("[(1.0, np.uint64(0)), (1.0, np.uint64(2**64 - 1))]", "item 1: its target holds a number beyond those of int64"),
-    ],
-)
+@pytest.mark.parametrize(("items", "message"), [
+    ("[]", "`own.py:data` is empty"),
+    ("7", "`own.py:data` is of type int, which has no __len__: expected something with a length that gives an input and a"),
+    ("object()", "`own.py:data` is of type object, which has no __len__"),
+    ("iter([])", "`own.py:data` is empty"),
+    ("iter([(1.0, 1), (1.0, 2, 3)])", "`own.py:data`: item 1 is tuple of 3: expected an input and a target"),
+    ("[3]", "`own.py:data`: item 0 is int: expected an input and a target"),
+    ("[(1, 2, 3)]", "`own.py:data`: item 0 is tuple of 3: expected an input and a target"),
+    ("[('a', 1)]", "`own.py:data`: item 0: its input is no array of numbers, but of <U1"),
+    ("[(np.zeros(0), 1)]", "`own.py:data`: item 0: its input holds no numbers: its shape is"),
+    ("[([[1], [1, 2]], 1)]", "`own.py:data`: item 0: its input is no array of numbers: setting an array element"),
+    ("[(1.0, [1, 0])]", r"`own.py:data`: item 0: its target is int64 \(2,\): expected one whole number as the label"),
+    ("[([1.0], 1), ([1.0], 2), ([1.0, 2.0], 1)]", r"item 2: its input is numbers \(2,\), that of item 0 numbers \(1,\)"),
+    ("[(1.0, 1), (1.0, 1.5)]", r"item 1: its target is numbers \(\), that of item 0 label \(\)"),
+    ("[(1.0, 1.0), (float('nan'), 1.0)]", "item 1: its input holds a number that is not finite"),
+    ("[(1e300, 1.0)]", "item 0: its input holds a number that is not finite$"),
+    ("[([1.0, 2.0], 1.0), ([1.0, 1e300], 1.0)]", r"item 1: its input holds a number that is not finite, at \[1\]$"),
+    ("[(1.0, 0), (1.0, 2), (1.0, -1)]", "item 2: its target holds a negative number"),
+    ("[(1.0, np.uint64(0)), (1.0, np.uint64(2**64 - 1))]", "item 1: its target holds a number beyond those of int64"),
+])  # fmt: skip
 def test_what_will_not_do_is_named(tmp_path: Path, items: str, message: str) -> None:
     with pytest.raises(UserCodeFailed, match=rf"^\[dataset\] name: .*{message}"):
         given(tmp_path, items)
@@ -176,13 +164,10 @@ def test_a_keyword_that_nobody_knows(tmp_path: Path) -> None:
         loaded(tmp_path, "def data(): pass", size=3)
 
 
-@pytest.mark.parametrize(
-    ("deed", "end"),
-    [
-        ("kill(getpid(), 9)", "was killed by SIGKILL (possibly out of memory)"),
-        ("_exit(3)", "ended with exit status 3 before its work was done"),
-    ],
-)
+@pytest.mark.parametrize(("deed", "end"), [
+    ("kill(getpid(), 9)", "was killed by SIGKILL (possibly out of memory)"),
+    ("_exit(3)", "ended with exit status 3 before its work was done"),
+])  # fmt: skip
 def test_a_process_that_goes_away(tmp_path: Path, deed: str, end: str) -> None:
     said = refused(tmp_path, f"def data():\n from os import _exit, getpid, kill\n {deed}")
     assert said.message == f"[dataset] name: `own.py:data`: its process {end}"

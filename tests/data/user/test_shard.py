@@ -116,21 +116,18 @@ def test_a_stream_that_does_not_repeat_is_found_out() -> None:
         streamed(Source(Wrong(), "own.py:Data"), 0)
 
 
-@pytest.mark.parametrize(
-    ("items", "length", "words"),
-    [
-        ("[]", None, "worker 0, pass 0: the stream gives no items: its shard is empty"),
-        ("[([1.0], [2.0])]", None, "the stream ended after 1 items, before a batch of 2 was full: lower `batch_size`"),
-        ("[([1.0], [2.0])] * 3", 4, "the stream ended after 3 items, and its `length` is 4"),
-        ("[([1.0], [2.0])] * 5", 4, "the stream gives more items than its `length`, 4"),
-        ("[([1.0], [2.0])] * 3 + [([1.0, 2.0], [2.0])]", None, "item 3: its input is numbers (2,), that of item 0 numbers (1,)"),
-        ("[([1.0], [2.0]), ([float('nan')], [2.0])]", None, "item 1: its input holds a number that is not finite"),
-        ("[([1.0], [2.0]), ([1.0], [2.0, 3.0])]", None, "item 1: its target is numbers (2,), that of item 0 numbers (1,)"),
-        ("[([1.0], [2.0]), 7]", None, "item 1 is int: expected an input and a target"),
-        ("(([1.0], [1 / (3 - n)]) for n in range(9))", None, "worker 0, pass 0: item 3: ZeroDivisionError: "),
-        ("1 / 0", None, "worker 0, pass 0: ZeroDivisionError: "),
-    ],
-)
+@pytest.mark.parametrize(("items", "length", "words"), [
+    ("[]", None, "worker 0, pass 0: the stream gives no items: its shard is empty"),
+    ("[([1.0], [2.0])]", None, "the stream ended after 1 items, before a batch of 2 was full: lower `batch_size`"),
+    ("[([1.0], [2.0])] * 3", 4, "the stream ended after 3 items, and its `length` is 4"),
+    ("[([1.0], [2.0])] * 5", 4, "the stream gives more items than its `length`, 4"),
+    ("[([1.0], [2.0])] * 3 + [([1.0, 2.0], [2.0])]", None, "item 3: its input is numbers (2,), that of item 0 numbers (1,)"),
+    ("[([1.0], [2.0]), ([float('nan')], [2.0])]", None, "item 1: its input holds a number that is not finite"),
+    ("[([1.0], [2.0]), ([1.0], [2.0, 3.0])]", None, "item 1: its target is numbers (2,), that of item 0 numbers (1,)"),
+    ("[([1.0], [2.0]), 7]", None, "item 1 is int: expected an input and a target"),
+    ("(([1.0], [1 / (3 - n)]) for n in range(9))", None, "worker 0, pass 0: item 3: ZeroDivisionError: "),
+    ("1 / 0", None, "worker 0, pass 0: ZeroDivisionError: "),
+])  # fmt: skip
 def test_faults_name_worker_pass_and_item(items: str, length: int | None, words: str) -> None:
     class Faulty:
         def stream(self, rank: int, size: int, seed: int, pass_number: int) -> Any:
@@ -177,16 +174,13 @@ def test_the_method_is_called_by_its_arguments() -> None:
         Source(Short(), "own.py:Data")
 
 
-@pytest.mark.parametrize(
-    ("attribute", "words"),
-    [
-        ({}, "a stream gives them as attribute `validation`, which there is not: add it, or set validation = 0"),
-        ({"validation": [([1.0], [1.0])] * 2}, "its `validation` has 2 items, fewer than `validation` = 3"),
-        ({"validation": [([1.0, 2.0], [1.0])] * 3}, "its inputs are numbers (2,), those to train on numbers (1,)"),
-        ({"validation": 7}, "`validation` is of type int: expected items"),
-        ({"validation": [([1.0], [1.0])] * 3, "test": [([1.0], 1)]}, "its targets are label (), those to train on numbers (1,)"),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "words"), [
+    ({}, "a stream gives them as attribute `validation`, which there is not: add it, or set validation = 0"),
+    ({"validation": [([1.0], [1.0])] * 2}, "its `validation` has 2 items, fewer than `validation` = 3"),
+    ({"validation": [([1.0, 2.0], [1.0])] * 3}, "its inputs are numbers (2,), those to train on numbers (1,)"),
+    ({"validation": 7}, "`validation` is of type int: expected items"),
+    ({"validation": [([1.0], [1.0])] * 3, "test": [([1.0], 1)]}, "its targets are label (), those to train on numbers (1,)"),
+])  # fmt: skip
 def test_held_out_items_are_those_of_an_attribute(attribute: dict[str, Any], words: str) -> None:
     with pytest.raises(UserCodeFailed) as caught:
         streamed(Source(labels([([1.0], [2.0])], **attribute), "own.py:Data"), 3)

@@ -31,14 +31,10 @@ def job_of(folder: Path, body: str) -> Path:
     return write_job(folder, 'model={name="net.py:Net"}', "stop.rounds=1")
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (SPARSE, "is sparse, and partrain trains on dense ones; leave sparse=True out"),
-        (GROWING, "buffer `memory` had shape (1,)"),
-    ],
-    ids=["sparse", "growing"],
-)
+@pytest.mark.parametrize(("body", "words"), [
+    (SPARSE, "is sparse, and partrain trains on dense ones; leave sparse=True out"),
+    (GROWING, "buffer `memory` had shape (1,)"),
+], ids=["sparse", "growing"])  # fmt: skip
 def test_the_dry_run_names_what_cannot_be_trained(tmp_path: Path, body: str, words: str) -> None:
     said = partrain("run", job_of(tmp_path, body), "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (71, ["user-code"]), said
