@@ -43,7 +43,13 @@ def main(pairs: int, sets: list[str]) -> None:
         with busy(programs):
             for seed in range(pairs):
                 one, two = (
-                    partrain(JOB, f"workers=[{{count={count}}}]", f"stop={{rounds={ROUNDS}, judge_every={ROUNDS}}}", f"seed={seed}", *sets)
+                    partrain(
+                        JOB,
+                        f"workers=[{{count={count}}}]",
+                        f"stop={{rounds={ROUNDS}, judge_every={ROUNDS}}}",
+                        f"seed={seed}",
+                        *sets,
+                    )
                     for count in (1, 2)
                 )
                 ratios.append(rate(two) / rate(one))
