@@ -30,10 +30,10 @@ _LEFT_OUT = ("sweep", "task")
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    found = _makers().get(name)
-    if found is None:
+    maker = _makers().get(name)
+    if maker is None:
         raise AttributeError(f"module `partrain.sections` has no attribute `{name}`")
-    return found
+    return maker
 
 
 def __dir__() -> list[str]:
@@ -43,35 +43,39 @@ def __dir__() -> list[str]:
 @cache
 def _makers() -> dict[str, Callable[..., Any]]:
     """Return the functions by name: the names of the tables' classes."""
-    found = {}
+    makers = {}
     for key, field in Job.model_fields.items():
         for table in tables_under(field) if key not in _LEFT_OUT else ():
             name = table.__name__.removesuffix("Section")
-            found[name] = _maker(key, table, name)
-    return found
+            makers[name] = _maker(key, table, name)
+    return makers
 
 
 def _maker(key: str, table: type[Section], name: str) -> Callable[..., Any]:
     naming, names = identity(table)
     fixed = {naming: names[0]} if len(names) == 1 and names[0] in get_args(table.model_fields[naming].annotation) else {}
-    fields = {field: one for field, one in table.model_fields.items() if field not in fixed}
+    fields = {field: annotation for field, annotation in table.model_fields.items() if field not in fixed}
 
     def make(**keys: Any) -> Any:
-        given = {**fixed, **keys}
-        made = getattr(PythonJob(**_REST | {key: [given] if key == "workers" else given}), key)
+        settings = {**fixed, **keys}
+        made = getattr(PythonJob(**_REST | {key: [settings] if key == "workers" else settings}), key)
         return made[0] if key == "workers" else made
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = __name__
     documented = texts(table)
-    lines = [f"    {field}: {describe_type(one)}. {documented.get(field, '')}".rstrip(". ") for field, one in fields.items()]
+    lines = [
+        f"    {field}: {describe_type(annotation)}. {documented.get(field, '')}".rstrip(". ")
+        for field, annotation in fields.items()
+    ]
     make.__doc__ = "\n".join([inspect.cleandoc(table.__doc__ or ""), "", "Keys:", *lines])
     parameters = [
-        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=_default(one))
-        for field, one in fields.items()
+        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=_default(annotation))
+        for field, annotation in fields.items()
         if field.isidentifier() and field not in ("from", "except")
     ]
-    make.__signature__ = inspect.Signature(sorted(parameters, key=lambda one: one.default is not inspect.Parameter.empty))  # type: ignore[attr-defined]
+    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    make.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return make
 
 

@@ -1,4 +1,4 @@
-"""Variables and arguments are named by what they hold: the number of those named by a pronoun may only fall."""
+"""Variables and arguments are named by what they hold."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "partrain"
 PRONOUNS = {"one", "found", "each", "known", "given", "told", "said", "there", "here", "way", "mark", "leap", "commons", "tried"}
-ALLOWED = 42
-"""Names of the tree at this commit. Lower it with each that goes; at 0 the constant goes, too."""
 
 
-def test_pronouns_name_no_more_variables_than_before() -> None:
+def test_no_variable_is_named_by_a_pronoun() -> None:
     names = Counter[str]()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -21,4 +19,4 @@ def test_pronouns_name_no_more_variables_than_before() -> None:
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names[node.id] += 1
     pronouns = {name: count for name, count in names.items() if name in PRONOUNS}
-    assert sum(pronouns.values()) == ALLOWED, pronouns
+    assert not pronouns

@@ -31,26 +31,26 @@ def check_keys(table: str, thing: Any, keys: Mapping[str, Any], *, made: bool, w
     """
     own = [key for key in _TABLES[table].model_fields if key != "name"]
     name = getattr(thing, "__qualname__", type(thing).__name__)
-    given = {key: value for key, value in keys.items() if key not in own}
+    written = {key: value for key, value in keys.items() if key not in own}
     takes = None if made else _parameters(thing)
     defaults = {} if takes is None else {take.name: take.default for take in takes}
-    given = {key: value for key, value in given.items() if value is not None or defaults.get(key, ...) is not None}
+    written = {key: value for key, value in written.items() if value is not None or defaults.get(key, ...) is not None}
     faults = (
-        _no_arguments(table, name, given, own)
+        _no_arguments(table, name, written, own)
         if made
-        else unfit_arguments(name, table, given, _described(takes, whole=whole), own)
+        else unfit_arguments(name, table, written, _described(takes, whole=whole), own)
     )
     findings = [Finding((table, key), message, advice) for key, message, advice in faults]
-    for key in (key for key, value in given.items() if value is None and not findings):
+    for key in (key for key, value in written.items() if value is None and not findings):
         advice = f"leave it out, or give a function without arguments: {table}=lambda: {name}({key}=None)"
         findings.append(Finding((table, key), f"`{key}`: a job cannot hold None", advice))
     if findings:
         raise Rejected.in_python(map(Problem.in_python, findings))
-    return {key: value for key, value in keys.items() if key in own or key in given}
+    return {key: value for key, value in keys.items() if key in own or key in written}
 
 
-def _no_arguments(table: str, name: str, given: Mapping[str, Any], own: list[str]) -> Iterator[tuple[str, str, str]]:
-    for key in given:
+def _no_arguments(table: str, name: str, written: Mapping[str, Any], own: list[str]) -> Iterator[tuple[str, str, str]]:
+    for key in written:
         near = did_you_mean(key, own)
         advice = f"did you mean `{near}`?" if near else f"legal: {', '.join(own)}; arguments go with a class, or a function"
         yield key, f"unknown key `{key}` in [{table}]: `{name}` is made already, and takes no arguments", advice
@@ -74,7 +74,7 @@ def _described(parameters: list[inspect.Parameter] | None, *, whole: bool) -> Pa
         if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     return Parameters(
-        [one.name for one in named],
+        [parameter.name for parameter in named],
         needed if whole else (),
         any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
     )

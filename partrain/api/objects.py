@@ -58,10 +58,10 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
         pickled |= {"dataset": code} if code else {}
         if isinstance(data, dict) and _takes_numbers(tables.get("task")):  # whole numbers would be classes
             data = {
-                role: one.astype(np.float64)
-                if isinstance(one, np.ndarray) and role.endswith("targets") and one.dtype.kind in "iu"
-                else one
-                for role, one in data.items()
+                role: array.astype(np.float64)
+                if isinstance(array, np.ndarray) and role.endswith("targets") and array.dtype.kind in "iu"
+                else array
+                for role, array in data.items()
             }
     return Given(tables, PythonObjects(pickled, data), items)
 
@@ -89,7 +89,7 @@ def _code_table(name: str, value: Any, *, whole: bool) -> tuple[Any, bytes]:
         raise BadJob(
             f'task: `{getattr(thing, "__name__", type(thing).__name__)}` is no task; give a kind as "regression", or a subclass of partrain.Task'
         )
-    if is_module and any(one.device.type != "cpu" for one in (*thing.parameters(), *thing.buffers())):
+    if is_module and any(tensor.device.type != "cpu" for tensor in (*thing.parameters(), *thing.buffers())):
         thing = deepcopy(thing).cpu()
     kind = thing if isinstance(thing, type | FunctionType) else type(thing)
     about = {"name": getattr(kind, "__qualname__", type(thing).__name__), "digest": digest(thing)}
@@ -125,16 +125,17 @@ def digest(thing: Any) -> str:
     total = hashlib.sha256()
     if isinstance(thing, _module_class()):
         total.update(repr(thing).encode())
-        for name, one in thing.state_dict(keep_vars=True).items():
-            form = (tuple(one.shape), str(one.dtype)) if hasattr(one, "dtype") and not _is_lazy(one) else ()
-            total.update(repr((name, form, getattr(one, "requires_grad", False))).encode())
+        for name, tensor in thing.state_dict(keep_vars=True).items():
+            form = (tuple(tensor.shape), str(tensor.dtype)) if hasattr(tensor, "dtype") and not _is_lazy(tensor) else ()
+            total.update(repr((name, form, getattr(tensor, "requires_grad", False))).encode())
         classes = {type(module) for module in thing.modules()}
     else:
         classes = {thing if isinstance(thing, type) else type(thing)}
     if isinstance(thing, FunctionType):
         _add_code(total, thing.__code__)
     for kind in sorted(
-        {base for each in classes for base in each.__mro__ if not _is_librarys(base)}, key=lambda one: one.__qualname__
+        {base for kind in classes for base in kind.__mro__ if not _is_librarys(base)},
+        key=lambda base: base.__qualname__,
     ):
         total.update(kind.__qualname__.encode())
         for name, value in sorted(vars(kind).items()):
@@ -145,10 +146,10 @@ def digest(thing: Any) -> str:
     return total.hexdigest()[:16]
 
 
-def _is_lazy(one: Any) -> bool:
+def _is_lazy(tensor: Any) -> bool:
     from torch.nn.parameter import is_lazy
 
-    return bool(is_lazy(one))
+    return bool(is_lazy(tensor))
 
 
 def _is_librarys(kind: type) -> bool:
@@ -170,10 +171,10 @@ def _add_code(total: Any, code: CodeType) -> None:
 def _numbers(module: Any) -> str:
     """Digest the parameters and buffers that training starts from: SHA-256 (hex, 16 digits)."""
     total = hashlib.sha256()
-    for name, one in module.state_dict().items():
+    for name, tensor in module.state_dict().items():
         total.update(name.encode())
-        if hasattr(one, "numpy") and not _is_lazy(one):
-            total.update(to_array(one, name).tobytes())
+        if hasattr(tensor, "numpy") and not _is_lazy(tensor):
+            total.update(to_array(tensor, name).tobytes())
     return total.hexdigest()[:16]
 
 
@@ -205,7 +206,7 @@ def _dict_table(keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
     parts = {role: keys[role] for role in ROLES if role in keys and not isinstance(keys[role], str) and "kind" not in keys}
     if not {"inputs", "targets"} <= parts.keys():
         return keys, None, None, b""
-    return _parts(parts, {key: one for key, one in keys.items() if key not in parts})
+    return _parts(parts, {key: value for key, value in keys.items() if key not in parts})
 
 
 def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
@@ -230,10 +231,10 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
             keys = {"booleans": True, **keys}
         count = len(answers) if hasattr(answers, "__len__") else 0
         arrays[f"{prefix}inputs"] = inputs_of(parts[f"{prefix}inputs"], count, f"`{prefix}inputs`")
-    found = arrays["inputs"]
-    if isinstance(found, Ragged) and found.values.ndim == 1 and found.values.dtype.kind in "iu":
+    inputs = arrays["inputs"]
+    if isinstance(inputs, Ragged) and inputs.values.ndim == 1 and inputs.values.dtype.kind in "iu":
         keys = {"tokens": True, **keys}  # elements of one number are no steps of a series
-    items = len(found) if not isinstance(found, np.ndarray) or found.ndim else 0
+    items = len(inputs) if not isinstance(inputs, np.ndarray) or inputs.ndim else 0
     return {"name": ARRAYS, **keys}, {role: arrays[role] for role in ROLES if role in arrays}, items, b""
 
 

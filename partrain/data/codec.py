@@ -93,7 +93,7 @@ class Codec:
         if self.scale is None:
             return inputs
         axis, inputs = self.stored.get("axis", -1), double(inputs)
-        mean, std = (xp.asarray(broadcastable(one, axis, inputs.ndim), dtype=xp.float64) for one in self.scale)
+        mean, std = (xp.asarray(broadcastable(value, axis, inputs.ndim), dtype=xp.float64) for value in self.scale)
         if self.is_table and self.stored["missing"] not in ("error", "drop"):
             inputs = xp.where(xp.isnan(inputs), xp.asarray(self.stored["fill"], dtype=xp.float64), inputs)
         return (inputs - mean) / std
@@ -102,7 +102,7 @@ class Codec:
         """Standardize raw targets (n, k) as in training. `restore_units` is the inverse."""
         if self.target_scale is None:
             return numbers
-        mean, std = (np.tile(one, numbers.shape[1] // len(one)) for one in self.target_scale)
+        mean, std = (np.tile(value, numbers.shape[1] // len(value)) for value in self.target_scale)
         scaled: NDArray[Any] = (numbers - mean) / std
         return scaled
 

@@ -45,10 +45,10 @@ class Preprocessed(nn.Module):
             items, fine = _tokens(inputs, record.vocabulary)
         else:
             raw = {"inputs": inputs, "numbers": numbers, "dates": dates, "codes": codes}
-            items, known = self.recipe.items(torch, raw)
+            items, fine_part = self.recipe.items(torch, raw)
             items = items.to(self.dtype)
             fine = torch.isfinite(items).flatten(1).all(1)
-            fine = fine if known is None else fine & known
+            fine = fine if fine_part is None else fine & fine_part
         if self.recipe.continues:
             fine = fine & torch.isfinite(inputs).flatten(1).all(1)
         return self._outputs(self.network(items), fine, items, inputs)
@@ -60,34 +60,34 @@ class Preprocessed(nn.Module):
         if self.recipe.continues:
             newest = raw[:, -sum(codec.lags) :, [self.recipe.columns.index(name) for name in codec.targets]].double()
         reduced = network.kind.reduce(network.task, answers, items, probabilities=True)
-        found = network.kind.columns(network.task, reduced, newest, codec.restore_units, probabilities=True)
-        named = {_NAMES[name]: column for name, column in found.items()}
+        columns = network.kind.columns(network.task, reduced, newest, codec.restore_units, probabilities=True)
+        named = {_NAMES[name]: column for name, column in columns.items()}
         return {name: _masked(named[name], fine, -1 if name == "label" else math.nan) for name in self.recipe.outputs}
 
     def _several(self, raw: Mapping[str, Tensor]) -> tuple[Any, Tensor]:
         """Convert several raw inputs; return them as the network is called with them, and the items (n,) that are answered."""
-        found: dict[str, Tensor] = {}
+        inputs: dict[str, Tensor] = {}
         fine: list[Tensor] = []
         parts = dict(zip(self.recipe.names, self.recipe.network.record.parts, strict=True))
         for name, part in parts.items():
             if part.vocabulary is not None:
-                found[name], known = _tokens(raw[name], part.vocabulary)
+                inputs[name], fine_part = _tokens(raw[name], part.vocabulary)
             elif part.dtype == "int64":
                 longest = parts[padded_name(name)].shape[0]
-                known = (raw[name] >= 1) & (raw[name] <= longest)
-                found[name] = raw[name].clamp(1, longest)
+                fine_part = (raw[name] >= 1) & (raw[name] <= longest)
+                inputs[name] = raw[name].clamp(1, longest)
             else:
-                found[name] = scaled_bytes(torch, raw[name]).float().to(self.dtype)
-                known = torch.isfinite(found[name]).flatten(1).all(1)
-            fine.append(known)
+                inputs[name] = scaled_bytes(torch, raw[name]).float().to(self.dtype)
+                fine_part = torch.isfinite(inputs[name]).flatten(1).all(1)
+            fine.append(fine_part)
         named = next(iter(parts.values())).name
-        return found if named else tuple(found.values()), torch.stack(fine).all(0)
+        return inputs if named else tuple(inputs.values()), torch.stack(fine).all(0)
 
 
 def _tokens(raw: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Return tokens (n, ...) within the vocabulary, and the items (n,) whose tokens all are."""
-    known = ((raw >= 0) & (raw < vocabulary)).flatten(1).all(1)
-    return raw.clamp(0, vocabulary - 1), known
+    fine = ((raw >= 0) & (raw < vocabulary)).flatten(1).all(1)
+    return raw.clamp(0, vocabulary - 1), fine
 
 
 def _masked(answers: Tensor, fine: Tensor, other: float) -> Tensor:

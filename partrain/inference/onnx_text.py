@@ -15,16 +15,16 @@ def words_for_codes(model: Any, words: Mapping[str, Sequence[str]]) -> None:
     from onnx import TensorProto, helper
 
     graph = model.graph
-    place = next(at for at, one in enumerate(graph.input) if one.name == "codes")
+    place = next(at for at, graph_input in enumerate(graph.input) if graph_input.name == "codes")
     rows = graph.input[place].type.tensor_type.shape.dim[0].dim_param or "items"
     graph.input[place].CopyFrom(helper.make_tensor_value_info("words", TensorProto.STRING, [rows, len(words)]))
     nodes = []
     empty = [text for small in sorted(NO_VALUE) for text in _spellings(small)]
-    for at, known in enumerate(words.values()):
+    for at, column_words in enumerate(words.values()):
         graph.initializer.append(helper.make_tensor(f"words.column.{at}", TensorProto.INT64, [1], [at]))
         nodes.append(helper.make_node("Gather", ["words", f"words.column.{at}"], [f"words.{at}"], axis=1))
-        codes = [*range(len(known)), *[MISSING] * len(empty)]
-        table = {"keys_strings": [*known, *empty], "values_int64s": codes, "default_int64": UNSEEN}
+        codes = [*range(len(column_words)), *[MISSING] * len(empty)]
+        table = {"keys_strings": [*column_words, *empty], "values_int64s": codes, "default_int64": UNSEEN}
         nodes.append(_lookup(f"words.{at}", f"codes.{at}", table))
     nodes.append(helper.make_node("Concat", [f"codes.{at}" for at in range(len(words))], ["codes"], axis=1))
     _put_first(graph, nodes)
@@ -53,7 +53,7 @@ def class_names(model: Any, classes: Sequence[str]) -> None:
     from onnx import TensorProto, helper
 
     graph = model.graph
-    rows = next(one for one in graph.output if one.name == "label").type.tensor_type.shape.dim[0].dim_param or "items"
+    rows = next(output for output in graph.output if output.name == "label").type.tensor_type.shape.dim[0].dim_param or "items"
     table = {"keys_int64s": list(range(len(classes))), "values_strings": list(classes), "default_string": ""}
     graph.node.append(_lookup("label", "class", table))
     graph.output.append(helper.make_tensor_value_info("class", TensorProto.STRING, [rows]))
@@ -68,13 +68,13 @@ def _lookup(source: str, target: str, table: Mapping[str, Any]) -> Any:
 
 def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
     """Put nodes in front of the others: the nodes of a graph are in the order of their computation."""
-    there = list(graph.node)
+    before = list(graph.node)
     del graph.node[:]
-    graph.node.extend([*nodes, *there])
+    graph.node.extend([*nodes, *before])
 
 
 def _use_ml(model: Any) -> None:
     from onnx import helper
 
-    if not any(one.domain == "ai.onnx.ml" for one in model.opset_import):
+    if not any(opset.domain == "ai.onnx.ml" for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))

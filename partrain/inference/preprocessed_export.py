@@ -61,34 +61,34 @@ def export_preprocessed(recipe: Preprocessing, file_format: Format) -> tuple[byt
         data, run = (_onnx if file_format == "onnx" else _torch_export)(recipe, module, raw)
         with torch.no_grad():
             parts = zip(*(torch.split(tensor, list(COMPARED)) for tensor in raw.values()), strict=True)
-            found = [run(dict(zip(raw, part, strict=True))) for part in parts]
+            results = [run(dict(zip(raw, part, strict=True))) for part in parts]
     threshold = network.task.threshold if isinstance(network.task, MultiLabel) else 0.5
-    whole = {name: torch.cat([one[name] for one in found]) for name in recipe.outputs}
+    whole = {name: torch.cat([result[name] for result in results]) for name in recipe.outputs}
     newest = raw["inputs"][:, -1, [recipe.columns.index(name) for name in recipe.codec.targets]] if recipe.continues else None
     return data, verify(network, file_format, *difference(whole, expected, recipe.codec, newest, threshold))
 
 
 def difference(
-    found: Mapping[str, Tensor], expected: Columns, codec: Codec, newest: Tensor | None = None, threshold: float = 0.5
+    actual: Mapping[str, Tensor], expected: Columns, codec: Codec, newest: Tensor | None = None, threshold: float = 0.5
 ) -> tuple[float, float]:
     """Return the largest difference from the answers of `predict`, and the largest answer (at least 1).
 
     Answers in units are compared in standard deviations; those that continue the `newest` values (n, targets) by their distance
     from these. A label may differ only where the two likeliest classes are as likely, or where its probability is the `threshold`.
     """
-    if "label" in found:
+    if "label" in actual:
         probabilities = torch.as_tensor(np.asarray(expected["probability"]))
-        largest = _largest(found["probabilities"], probabilities)
+        largest = _largest(actual["probabilities"], probabilities)
         ours = torch.as_tensor(np.asarray(expected["label"])).long()
         if ours.shape == probabilities.shape:  # labels that are right or wrong each
-            gap = float(torch.where(ours == found["label"], 0.0, (probabilities - threshold).abs()).max())
+            gap = float(torch.where(ours == actual["label"], 0.0, (probabilities - threshold).abs()).max())
         else:
-            chosen = probabilities.gather(1, found["label"].clamp(0, probabilities.shape[1] - 1).unsqueeze(1))
+            chosen = probabilities.gather(1, actual["label"].clamp(0, probabilities.shape[1] - 1).unsqueeze(1))
             gap = float((probabilities.gather(1, ours.unsqueeze(1)) - chosen).abs().max())
         return max(largest, gap), 1.0
-    name = "error" if "error" in found else "answer"
+    name = "error" if "error" in actual else "answer"
     wanted = torch.as_tensor(np.asarray(expected[name])).double()
-    had = found["error" if name == "error" else "answers"].double()
+    had = actual["error" if name == "error" else "answers"].double()
     if newest is not None:
         newest = newest.repeat(1, wanted.shape[1] // newest.shape[1])
         had, wanted = had - newest, wanted - newest
@@ -98,10 +98,10 @@ def difference(
     return _largest(had, wanted), max(1.0, float(wanted.abs().max()))
 
 
-def _largest(found: Tensor, expected: Tensor) -> float:
-    if found.shape != expected.shape:
+def _largest(actual: Tensor, expected: Tensor) -> float:
+    if actual.shape != expected.shape:
         return float("inf")
-    largest = float((found.double() - expected.double()).abs().max())
+    largest = float((actual.double() - expected.double()).abs().max())
     return largest if largest == largest else float("inf")
 
 
@@ -112,9 +112,9 @@ def preprocessed_metadata(recipe: Preprocessing, file_format: Format) -> dict[st
 
 def preprocessed_usage(recipe: Preprocessing, file_format: Format) -> str:
     """Describe in words the raw inputs and the outputs."""
-    told = recipe.describe(strings=file_format == "onnx")
-    inputs = [f"{name}: {one['type']} ({_extent(one)})" for name, one in told["inputs"].items()]
-    return f"inputs: {', '.join(inputs)}; outputs: {', '.join(told['outputs'])}; {METADATA_PLACE[file_format]}"
+    described = recipe.describe(strings=file_format == "onnx")
+    inputs = [f"{name}: {form['type']} ({_extent(form)})" for name, form in described["inputs"].items()]
+    return f"inputs: {', '.join(inputs)}; outputs: {', '.join(described['outputs'])}; {METADATA_PLACE[file_format]}"
 
 
 def _extent(described: Mapping[str, Any]) -> str:
@@ -154,12 +154,12 @@ def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[byte
     def run(part: RawItems) -> dict[str, Tensor]:
         feed: dict[str, Any] = {name: tensor.numpy() for name, tensor in part.items()}
         if "codes" in feed:
-            known = list(recipe.words.values())
-            texts = [[as_text(known[at], code) for at, code in enumerate(row)] for row in feed.pop("codes").tolist()]
+            words = list(recipe.words.values())
+            texts = [[as_text(words[at], code) for at, code in enumerate(row)] for row in feed.pop("codes").tolist()]
             feed["words"] = np.array(texts, object)
         return {
-            name: torch.from_numpy(np.ascontiguousarray(found))
-            for name, found in zip(recipe.outputs, session.run(recipe.outputs, feed), strict=True)
+            name: torch.from_numpy(np.ascontiguousarray(array))
+            for name, array in zip(recipe.outputs, session.run(recipe.outputs, feed), strict=True)
         }
 
     return data, run
