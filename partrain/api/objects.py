@@ -134,7 +134,7 @@ def digest(thing: Any) -> str:
     if isinstance(thing, FunctionType):
         _add_code(total, thing.__code__)
     for kind in sorted(
-        {base for kind in classes for base in kind.__mro__ if not _is_librarys(base)},
+        {base for cls in classes for base in cls.__mro__ if not _is_librarys(base)},
         key=lambda base: base.__qualname__,
     ):
         total.update(kind.__qualname__.encode())
