@@ -10,10 +10,11 @@ from pydantic import Field
 
 from partrain.protocols import Worker
 from partrain.protocols.asynchronous import AsyncGroup, AsyncRule, Center, Update
-from partrain.rules.async_updates import AtOnce, DelayedNesterov, Discount, SoftSync, phi
 from partrain.rules.findings import error, warning
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from partrain.config.problems import Finding
     from partrain.protocols.rule_traits import JobContext
 
@@ -46,7 +47,7 @@ class Async(AsyncRule):
     rule: Literal["async"]
     visits: int = Field(8, ge=1)
     """Number of visits of each worker in a round, on average. `iterations` are those of one visit."""
-    staleness_weight: Discount = "none"
+    staleness_weight: Literal["none", "inverse", "polynomial", "hinge"] = "none"
     """phi: weight of an update of staleness s. `none`: 1. `inverse`: 1 / max(1, s). `polynomial`: (1 + s)^-0.5. `hinge`: 1 up to
     s = 4, then 1 / (10 (s - 4) + 1)."""
     soft_sync: int = Field(1, ge=1)
@@ -72,19 +73,12 @@ class Async(AsyncRule):
     it. Default: it stays with the worker, as between its visits."""
 
     @property
-    def arrival(self) -> AtOnce | SoftSync | DelayedNesterov:
-        """The way the center applies updates."""
-        if self.momentum:
-            return DelayedNesterov(self.momentum)
-        return SoftSync(self.soft_sync) if self.soft_sync > 1 else AtOnce()
-
-    @property
     def visits_per_worker(self) -> int:
         return self.visits
 
     @property
     def shared_vectors(self) -> int:
-        return 1 + self.arrival.vectors
+        return 3 if self.momentum else 2 if self.soft_sync > 1 else 1  # c, the sum of the updates that have been gathered, m
 
     @property
     def slices(self) -> int:
@@ -145,7 +139,39 @@ class Async(AsyncRule):
         delta, base = update.delta, update.base
         if base is not None and update.lr:
             delta = delta + delta.square() * (center.vectors[0] - base) * (self.compensation / update.lr)
-        self.arrival.apply(center, delta * phi(self.staleness_weight, update.staleness), self.outer_lr)
+        delta = delta * self._phi(update.staleness)
+        if self.momentum:
+            center.vectors[0].sub_(delta * (self.outer_lr / center.size))
+            center.version += 1
+            if (mean := _gather(center, delta, center.size)) is not None:
+                step = center.vectors[2].mul_(self.momentum).add_(mean) * self.momentum
+                center.vectors[0].sub_(step * self.outer_lr)
+        elif (mean := delta if self.soft_sync == 1 else _gather(center, delta, self.soft_sync)) is not None:
+            center.vectors[0].sub_(mean * self.outer_lr)
+            center.version += 1
+
+    def _phi(self, staleness: int) -> float:
+        """Compute phi(s), the weight of an update of staleness s."""
+        match self.staleness_weight:
+            case "inverse":
+                return 1 / max(1, staleness)
+            case "polynomial":
+                return float((1 + staleness) ** -0.5)
+            case "hinge" if staleness > 4:
+                return 1 / (10 * (staleness - 4) + 1)
+        return 1.0
+
+
+def _gather(center: Center, delta: Tensor, count: int) -> Tensor | None:
+    """Add an update (d',) of a slice of the center; return the mean of `count` updates once they have arrived, else None."""
+    gathered = center.vectors[1].add_(delta)
+    center.numbers[0] += 1
+    if center.numbers[0] < count:
+        return None
+    mean = gathered / count
+    gathered.zero_()
+    center.numbers[0] = 0
+    return mean
 
 
 @dataclass

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, USER, TaskKind
-from partrain.tasks.losses import binary_cross_entropy, cross_entropy, pinball
 from partrain.tasks.section import BuiltinTask
 
 PADDING = -100
-"""Target of a token that is padding: no loss, and neither correct nor wrong."""
+"""Target of a token that is padding: no loss, and neither correct nor wrong. It is no class."""
 
 
 class Task:
@@ -116,7 +115,22 @@ class Classification(Task):
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         if self.plain:
             return functional.cross_entropy(answers, targets)
-        return cross_entropy(answers, targets, self.weights, self.smoothing, self.focal).mean()
+        return self.cross_entropy(answers, targets).mean()
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, ignore: int = PADDING) -> Tensor:
+        """Return the cross-entropy of each label (b, ...), logits (b, C, ...); 0 where the label is `ignore`.
+
+        It is divided by nothing: a plain mean over items makes a mean over workers equal to one worker with all items. `smoothing`:
+        label smoothing as in torch (Szegedy et al. 2016). `focal`: the gamma of the focal loss (Lin et al. 2017. arXiv:1708.02002).
+        """
+        weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
+        plain = functional.cross_entropy(
+            logits, labels, weights, reduction="none", label_smoothing=self.smoothing, ignore_index=ignore
+        )
+        if not self.focal:
+            return plain
+        classes = labels.masked_fill(labels == ignore, 0).unsqueeze(1)
+        return plain * (1 - logits.softmax(1).gather(1, classes).squeeze(1)).pow(self.focal)
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
         return float((answers.argmax(1) == targets).sum())
@@ -143,7 +157,7 @@ class Regression(Task):
                 task.error = lambda answers, numbers: functional.huber_loss(answers, numbers, delta=delta)
             case "quantile":
                 quantile = section.quantile or 0.5
-                task.error = lambda answers, numbers: pinball(answers, numbers, quantile).mean()
+                task.error = lambda answers, numbers: _pinball(answers, numbers, quantile)
             case "poisson":
                 task.error, task.counts = functional.poisson_nll_loss, True
         task.plain = section.loss in (None, "squared")
@@ -217,7 +231,10 @@ class MultiLabel(Task):
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         if answers.shape != targets.shape:
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-        return binary_cross_entropy(answers, targets.to(answers.dtype), self.focal).mean()
+        losses = functional.binary_cross_entropy_with_logits(answers, targets.to(answers.dtype), reduction="none")
+        if self.focal:  # exp(-loss): probability of the true label
+            losses = losses * (1 - torch.exp(-losses)).pow(self.focal)
+        return losses.mean()
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
         return float((self.labels(answers) == targets).double().mean(1).sum())
@@ -248,7 +265,7 @@ class Segmentation(Classification):
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         if answers.dim() != 4 or (len(answers), *answers.shape[2:]) != tuple(targets.shape):
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to label maps {tuple(targets.shape)}")
-        losses = cross_entropy(answers, targets.long(), self.weights, self.smoothing, self.focal, self.ignore)
+        losses = self.cross_entropy(answers, targets.long(), self.ignore)
         return (losses.flatten(1).sum(1) / self._pixels(targets)).mean()
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
@@ -258,6 +275,12 @@ class Segmentation(Classification):
     def _pixels(self, targets: Tensor) -> Tensor:
         """Count the pixels (b,) with a label; 1 if an image has none."""
         return (targets != self.ignore).flatten(1).sum(1).clamp(min=1)
+
+
+def _pinball(answers: Tensor, targets: Tensor, quantile: float) -> Tensor:
+    """Return the mean pinball loss: its expectation is lowest where answers are the quantile."""
+    error = targets - answers
+    return torch.maximum(quantile * error, (quantile - 1) * error).mean()
 
 
 BUILT_IN: dict[type[Task], TaskKind] = {globals()[kind.loss_class]: kind for kind in reversed(KINDS.values())}
