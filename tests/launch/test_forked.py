@@ -36,6 +36,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_forked_child_trains_after_its_parent(tmp_path: Path, way: str) -> None:
     script, job = tmp_path / "script.py", write_job(tmp_path, "stop.rounds=2")

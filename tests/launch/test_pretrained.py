@@ -174,7 +174,7 @@ def test_old_files_count_no_batches(caches: Path) -> None:
     check_taken(run, arrays, "fc.")
 
 
-@pytest.mark.parametrize("command", ["validate", "run"])
+@pytest.mark.parametrize("command", ["validate", pytest.param("run", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "wanted"), [
     (VISION, "shufflenetv2_x0.5-f707e7126e.pth; put https://download.pytorch.org/models/shufflenetv2_x0.5-f707e7126e.pth there"),
     (TIMM, "`hf download timm/test_resnet.r160_in1k model.safetensors` puts it there"),
@@ -213,7 +213,7 @@ def test_what_contradicts_is_told_by_validate(caches: Path, keys: str, said: str
     ("timm:tset_resnet", "timm has no model `tset_resnet`", "test_resnet"),
     ("torchvision:resnet5", "torchvision has no model `resnet5`", "resnet50"),
 ])  # fmt: skip
-@pytest.mark.parametrize("words", [["run", "--quiet"], ["validate", "--build"]])
+@pytest.mark.parametrize("words", [pytest.param(["run", "--quiet"], marks=pytest.mark.slow), ["validate", "--build"]])
 def test_a_misspelt_network_is_told_before_training(caches: Path, words: list[str], name: str, fault: str, near: str) -> None:
     """`validate` alone imports neither package, so it lets the name pass."""
     keys = f'model={{name="{name}"}}'
@@ -268,6 +268,7 @@ def test_weights_by_name_and_digest_are_fetched_and_checked(caches: Path, server
         pretrained.locate(section.model_copy(update={"sha256": "0" * 64}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "mnasnet1_0", "efficientnet_v2_s", "inception_v3"])
 def test_weights_of_torchvision_are_found(name: str) -> None:
     models = import_torchvision("torchvision.models")
@@ -278,6 +279,7 @@ def test_weights_of_torchvision_are_found(name: str) -> None:
         assert find(TorchVision(name=f"torchvision:{name}", weights=member.name)).url == member.url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet10t", "vit_base_patch16_224", "inception_v4"])
 def test_defaults_of_timm_are_found(name: str) -> None:
     import_torchvision("torchvision.models")

@@ -149,6 +149,7 @@ def test_what_the_first_machine_cannot_begin_ends_the_others_at_once(
             assert failure.value.message.rpartition("): ")[2] in said.err
 
 
+@pytest.mark.slow
 def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> None:
     job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
     port, run = free_port(), site.folder / "run"

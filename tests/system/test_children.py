@@ -115,6 +115,7 @@ def test_every_other_command_that_starts_processes(trap: Trap, tmp_path: Path, s
         trap.run("doctor", "--test")
 
 
+@pytest.mark.slow
 def test_sets_of_user_code_have_one_order_in_all_processes_and_sessions(trap: Trap, tmp_path: Path) -> None:
     job = write_job(trap.jobs, FAST, USER_DATA, 'model={name="own.py:Net"}')
     (trap.jobs / "own.py").write_text(SETS + NET)

@@ -230,6 +230,7 @@ def test_an_environment_variable_changes(tmp_path: Path, monkeypatch: pytest.Mon
     assert evaluated(tmp_path).code == 71
 
 
+@pytest.mark.slow
 def test_every_process_walks_a_set_in_one_order(tmp_path: Path) -> None:
     """Commands of other sessions would hash texts otherwise."""
     write(tmp_path, KEPT[IN_OTHER_PROCESSES])
