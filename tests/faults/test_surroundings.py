@@ -23,7 +23,7 @@ def shell(script: str, **environment: str) -> tuple[int, list[str]]:
         ["sh", "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environment},
     )
     return done.returncode, done.stderr.splitlines()
@@ -112,6 +112,7 @@ def test_a_limit_of_processes_and_a_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # each replay imports torch until the limit stops it
 @pytest.mark.parametrize("kilobytes", [300_000, 600_000])
 def test_a_limit_of_memory(job: Path, tmp_path: Path, kilobytes: int) -> None:
     """It is named, whichever process lacks memory."""
