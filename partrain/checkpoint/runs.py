@@ -35,7 +35,8 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         return folder
     if folder.name == CHECKPOINTS and RunFolder(folder.parent).newest_checkpoint:
         return folder.parent
-    newest_of = {run: path for run in run_folders(folder) if (path := RunFolder(run).newest_checkpoint)}
+    runs = run_folders(folder, files=(CHECKPOINT, CHECKPOINTS))  # copied runs may lack their events
+    newest_of = {run: path for run in runs if (path := RunFolder(run).newest_checkpoint)}
     newest = max(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, default=None)
     if newest is None:
         began = (folder / EVENTS).exists()

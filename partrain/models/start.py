@@ -29,7 +29,7 @@ MAX_NAMES = 6
 FROM = ("model", "from")
 
 MATCHED, EXCEPTED = "matched", "excepted"
-HEAD, COUNT = "of other classes, starts again", "not counted in the file"
+HEAD, COUNT = "of other classes, starts from random numbers", "not counted in the file"
 LEFT_OUT = "not in the network"
 MISSING, LEFT_OVER = "missing in file", "left over in the file"
 SHAPE, TYPE = "other shape", "other type"
@@ -191,7 +191,7 @@ def _refusal(rows: list[ArrayMatch], file: str) -> Finding:
     if matched and (names := count[MISSING] + count[SHAPE] + count[TYPE]):
         layers = list(dict.fromkeys("".join([*name.rpartition(".")[:2], "*"]) for name in names))
         quoted = ", ".join(f'"{layer}"' for layer in layers) if len(layers) <= MAX_NAMES else "..."
-        hints.append(f"except = [{quoted}] for arrays that start again")
+        hints.append(f"except = [{quoted}] for arrays that start from random numbers")
     if matched:
         hints.append("strict = false to take those that match")
     what = f"{file} is not of this network: {matched} of {total} arrays match, {words or 'all are excepted'}"

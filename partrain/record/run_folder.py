@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -140,20 +140,20 @@ class RunFolder:
         yield from _objects(lines)
 
 
-def run_folders(folder: Path, depth: int = 6) -> Iterator[Path]:
+def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)) -> Iterator[Path]:
     """Find the run folders at and below a folder, by name. Links are not followed. Raises `InputMissing` if one cannot be read.
 
-    `depth`: most levels below it, as in `runs/WORKFLOW/STEP/TRIAL`, and some for folders of the user.
+    `depth`: most levels below it, as in `runs/WORKFLOW/STEP/TRIAL`, and some for folders of the user. `files`: a run has one of these.
     """
     try:
         with os.scandir(folder) as entries:
             inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     except OSError as error:
         raise InputMissing(f"{folder}: {error.strerror}") from None
-    if EVENTS in inner:
+    if any(name in inner for name in files):
         yield folder
     for name in sorted(name for name, is_folder in inner.items() if depth and is_folder and name != CHECKPOINTS):
-        yield from run_folders(folder / name, depth - 1)
+        yield from run_folders(folder / name, depth - 1, files)
 
 
 def status_of(summary: Mapping[str, Any], *, training: bool, ended: str | None = None) -> str:

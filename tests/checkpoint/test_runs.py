@@ -16,7 +16,6 @@ from partrain.record.run_folder import RunFolder
 
 def make_run(folder: Path, age: int) -> Path:
     folder.mkdir(parents=True)
-    (folder / "events.jsonl").touch()
     (folder / "checkpoint.h5").touch()
     os.utime(folder / "checkpoint.h5", (1_700_000_000 - age, 1_700_000_000 - age))
     return folder
@@ -41,7 +40,6 @@ def test_a_run_that_ended_before_it_named_its_first_file(tmp_path: Path) -> None
     make_run(tmp_path / "runs/a/1", 20)
     rounds = tmp_path / "runs/b/1/checkpoints"
     rounds.mkdir(parents=True)
-    (rounds.parent / "events.jsonl").touch()
     for number in 40, 999_999, 1_000_000:
         (rounds / f"round-{number:06d}.h5").touch()
     newest = rounds / "round-1000000.h5"

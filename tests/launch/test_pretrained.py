@@ -130,7 +130,7 @@ def test_torchvisions_weights_come_from_torchs_cache(caches: Path, key: str) -> 
     assert path == caches / "torch_home" / "hub" / "checkpoints" / Path(find(section).url).name
     run, note = started(caches / "job", f'model={{name="{VISION}", {key}}}')
     check_taken(run, arrays, "fc.")
-    assert "of other classes, starts again: fc.weight, fc.bias" in note
+    assert "of other classes, starts from random numbers: fc.weight, fc.bias" in note
     path.unlink()
     resume(round_file(run, 1), "--out", caches / "again")
     assert newest(caches / "again") == newest(run)
@@ -152,7 +152,7 @@ def test_timms_weights_come_from_either_cache(caches: Path, form: str, folder: s
     (hub / "refs" / "main").write_text("abc\n")
     run, note = started(caches / folder, f'model={{name="{TIMM}", pretrained=true}}')
     check_taken(run, arrays, "fc.")
-    assert "of other classes, starts again: fc.weight, fc.bias" in note
+    assert "of other classes, starts from random numbers: fc.weight, fc.bias" in note
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_a_published_file_by_its_path_needs_an_exception_for_its_head(caches: Pa
     put(caches / "job" / "weights.pth", arrays)
     said = refused(caches / "job", f'model={{name="{VISION}", from="weights.pth"}}', code=78)
     assert "2 other shape" in said.err
-    assert 'did you mean except = ["fc.*"] for arrays that start again' in said.err
+    assert 'did you mean except = ["fc.*"] for arrays that start from random numbers' in said.err
     run, _ = started(caches / "job", f'model={{name="{VISION}", from="weights.pth", except=["fc.*"]}}')
     check_taken(run, arrays, "fc.")
 

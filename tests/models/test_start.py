@@ -87,7 +87,10 @@ def test_published_weights_of_other_classes_and_with_other_parts() -> None:
     module, before = network(), network().state_dict()
     stored = state() | {"2.weight": torch.ones(7, 4), "2.bias": torch.ones(7), "aux.weight": torch.ones(1)}
     note = start_from(module, stored, section, "FILE", outputs=3)
-    assert note == "from FILE: 7 of 9 arrays; of other classes, starts again: 2.weight, 2.bias; not in the network: aux.weight"
+    assert (
+        note
+        == "from FILE: 7 of 9 arrays; of other classes, starts from random numbers: 2.weight, 2.bias; not in the network: aux.weight"
+    )
     assert torch.equal(module.state_dict()["2.weight"], before["2.weight"])
     assert torch.equal(module.state_dict()["0.weight"], stored["0.weight"])
     for wrong in ({"0.weight": torch.ones(5, 2)}, {"2.weight": torch.ones(7, 5)}):
@@ -139,7 +142,7 @@ def test_strict_refuses_with_a_table() -> None:
     assert error.message.startswith("[model] from: FILE is not of this network: 2 of 9 arrays match, ")
     assert "1 missing in file, 1 other shape, 1 left over in the file" in error.message
     assert error.message.endswith(
-        'did you mean except = ["2.*", "0.*"] for arrays that start again, or strict = false to take those that match?'
+        'did you mean except = ["2.*", "0.*"] for arrays that start from random numbers, or strict = false to take those that match?'
     )
     rows = [line.split(maxsplit=1) for line in error.detail.splitlines()[2:]]
     states = {name: rest.split(")")[-1].lstrip("- ") if ")" in rest else rest for name, rest in rows}
