@@ -63,25 +63,28 @@ class Arena:
 
         self.descriptor = descriptor
         self.size = size
-        words = len(_WORDS) * LINE
-        arrivals, weights, scores = size * LINE, size * LINE, 2 * size * SCORES
+        words, lines = (len(_WORDS) + 1) * LINE, size * LINE
         ring = RING * size * (len(FIELDS) + metrics)
-        sizes = [words, arrivals, arrivals, weights, scores, arrivals, arrivals, SLICES * LINE, (SLICES + 1) * LINE, ring]
+        sizes = [words, lines, lines, lines, 2 * size * SCORES, lines, lines, SLICES * LINE, (SLICES + 1) * LINE, ring]
         total = sum(sizes)
         self.board_bytes = -(-total * 8 // PAGE) * PAGE
         self._map = mapped(descriptor, self.board_bytes)
         board: NDArray[np.int64] = np.frombuffer(self._map, dtype=np.int64)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         parts = np.split(board[:total], np.cumsum(sizes[:-1]))
-        self.words = parts[0][::LINE]
+        self.words = parts[0][:-LINE:LINE]
+        self.meetings = parts[0][-LINE:]
+        """(8,): newest meeting that all workers of this machine have reached, newest that one worker mixed for all."""
         self.arrivals = parts[1][::LINE]
-        """(N,): barriers each worker has reached."""
+        """(N,): meetings each worker has reached."""
         self.beats = parts[2][::LINE]
         """(N,): local iterations each worker has done: its heartbeat."""
         self.trained = parts[2][1::LINE]
         """(N,): item-iterations of each worker up to now, those of the unfinished round included."""
-        self.weights = parts[3].view(np.float64)[::LINE]
-        """(N,): weight of each worker in the current mean."""
+        self.delays = parts[2][2::LINE]
+        """(N,): nanoseconds each worker was ready to run and had no core."""
+        self.weights = parts[3].view(np.float64).reshape(size, LINE)[:, :2]
+        """(N, 2): weight of each worker in the current mean, and in that of the vector averaged with it."""
         self.scores = parts[4].view(np.float64).reshape(2, size, SCORES)
         """(2, N, SCORES): numbers each worker shares with the others, on two boards in turn."""
         self.visits = parts[5][::LINE]
@@ -125,9 +128,10 @@ class Arena:
         """Sleep while a word of the board keeps this value, at most `timeout` seconds."""
         futex.wait(self._address + _WORDS.index(word) * LINE * 8, value & 0xFFFFFFFF, timeout)
 
-    def arrival_address(self, rank: int) -> int:
-        """Return the address of a worker's arrival counter: its low 32 bits, as all supported machines are little-endian."""
-        return self._address + (len(_WORDS) + rank) * LINE * 8
+    @property
+    def meeting_address(self) -> int:
+        """The address of the newest meeting: its low 32 bits, as all supported machines are little-endian."""
+        return self._address + len(_WORDS) * LINE * 8
 
     def map_rows(self, row_bytes: int, common_bytes: int = 0) -> tuple[list[memoryview], memoryview, int]:
         """Map the rows of all workers and the commons, as bytes. Return them and their end in the file.

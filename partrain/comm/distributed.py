@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
 from partrain.comm.shared import SharedTransport
-from partrain.comm.transport import Placement
+from partrain.comm.transport import BaseTransport, Placement
 from partrain.errors import WorkersLost
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class DistributedTransport(SharedTransport):
             nothing = [torch.zeros(1, dtype=torch.uint8)] * (len(self._members) * self._machine.count)
             self._exchange(parts() if parts else [nothing])
         self.local_barrier()
+
+    meet = BaseTransport.meet  # each worker mixes its share after the exchange between machines
 
     def replicate(self, parts: Parts) -> None:
         """Do the same as `barrier`."""

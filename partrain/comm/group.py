@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from partrain.comm.center import CenterClient, Locks
 from partrain.flat import first_non_finite, mean_into, share_into
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from partrain.flat import SparseVector
 
 
@@ -42,6 +44,23 @@ Parts = Callable[[], Sequence[Sequence[Tensor]]]
 """Function that returns pieces of shared memory: bytes by rank, of equal length for all ranks."""
 
 
+class Mix(Protocol):
+    """Function that mixes vectors in this machine's memory: all of them (`whole`), or this worker's share."""
+
+    def __call__(self, *, whole: bool) -> None:
+        """Mix."""
+
+
+class Closing(NamedTuple):
+    """What a worker shares in the mean of its parameters that ends the local iterations of a round."""
+
+    numbers: tuple[float, ...]
+    state: Tensor | None
+    """(m d,): state of the optimizer, to be averaged too."""
+    weight: float
+    """The weight of that."""
+
+
 class Transport(Locks, Protocol):
     """A worker's way to wait for the others, and to send bytes to other machines.
 
@@ -59,6 +78,9 @@ class Transport(Locks, Protocol):
 
     def local_barrier(self) -> None:
         """Return when every worker of this machine has called this. It protects this machine's memory only."""
+
+    def meet(self, parts: Parts, mix: Mix, size: int) -> None:
+        """Mix vectors of `size` bytes once every worker can read the `parts` of all. Return when each share is mixed, once."""
 
     def replicate(self, parts: Parts) -> None:
         """Send `parts` to all other machines, with a barrier. One machine alone does nothing."""
@@ -115,6 +137,9 @@ class ArenaGroup:
         """|x - mean|, of this worker's own x (d,); NaN if not measured."""
         self.bytes = 0
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
+        self._closing: Callable[[], Closing] | None = None
+        self.closed: list[list[float]] | None = None
+        """The numbers of all workers, by rank, once the mean of the parameters has closed the round."""
         self.center_client = center or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
         """This worker's access to the center and the inboxes."""
         self.center = self.center_client.vectors
@@ -126,9 +151,10 @@ class ArenaGroup:
         staged = row.is_cuda and self.size > 1
         self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if staged else None
 
-    def begin(self, *, measure: bool) -> None:
-        """Begin a round."""
+    def begin(self, closing: Callable[[], Closing] | None = None, *, measure: bool) -> None:
+        """Begin a round. `closing`: what this worker adds to the round's mean of the parameters."""
         self.measure, self.distance, self.bytes = measure, math.nan, 0
+        self._closing, self.closed = closing, None
         self.center_client.begin()
 
     def barrier(self, parts: Parts | None = None) -> None:
@@ -149,40 +175,61 @@ class ArenaGroup:
             return
         if x.dtype != self._row.dtype:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
-        self.bytes += x.nbytes
-        before = x.clone() if self.measure and self._offset(x) == 0 else None  # parameters, not gradients
-        span = self._publish(x)
-        self.arena.weights[self.rank] = weight
+        of_params = self._offset(x) == 0  # parameters, not gradients
+        before = x.clone() if self.measure and of_params else None
+        closing = self._closing() if self._closing and of_params and not self.measure else None
+        vectors = [x] if closing is None or closing.state is None else [x, closing.state]
+        spans = [self._publish(vector) for vector in vectors]
+        self.arena.weights[self.rank] = (weight, closing.weight if closing else 0.0)
+        board = self._post(closing.numbers) if closing else None
         mix = self._mean_of_all if self._exact else self._mean_of_machines
-        mix(x, span)
+        mix(vectors, spans, [self._weights] if board is None else [self._weights, bytes_by_rank(board)])
+        self.bytes += sum(vector.nbytes for vector in vectors)
+        if closing and board is not None:
+            self.closed = board[:, : len(closing.numbers)].tolist()
         if before is not None:
             self.distance, self.measure = _norm(before.sub_(x)), False
 
-    def _mean_of_all(self, x: Tensor, span: slice) -> None:
+    def _mean_of_all(self, vectors: list[Tensor], spans: list[slice], numbers: list[list[Tensor]]) -> None:
         """Sum the vectors of all workers on each machine: the bits do not depend on the number of machines."""
-        self.barrier(lambda: [self._at(span), self._weights])
-        part, weights = self._own_part(span), some_weight(self.arena.weights.tolist())
-        mean_into([row[part] for row in self._rows], weights)
-        self._local_barrier()
-        self._read_back(x, span, self.rank)
+        mixing = 0.0
 
-    def _mean_of_machines(self, x: Tensor, span: slice) -> None:
-        """Sum the workers of each machine into its first row, in the type of x, then send only these sums."""
-        self.barrier(lambda: [self._weights])
-        first, part = self.members.start, self._own_part(span)
-        weights = some_weight(self.arena.weights.tolist())
-        own = slice(first, self.members.stop)
-        share_into(self._rows[first][part], [row[part] for row in self._rows[own]], weights[own], sum(weights))
+        def mix(*, whole: bool) -> None:
+            nonlocal mixing
+            began = self.transport.clock()
+            for span, weights in [(span, self._all_weights(column)) for column, span in enumerate(spans)]:
+                part = self._own_part(span, whole=whole)
+                mean_into([row[part] for row in self._rows], weights)
+            mixing = self.transport.clock() - began
+
         began = self.transport.clock()
-        self.transport.all_reduce_sum(self._bytes[first][span].view(x.dtype))
-        self.waited += self.transport.clock() - began
-        self._read_back(x, span, first)
+        size = sum(vector.nbytes for vector in vectors)
+        self.transport.meet(lambda: [*map(self._at, spans), *numbers], mix, size)
+        self.waited += self.transport.clock() - began - mixing
+        for vector, span in zip(vectors, spans, strict=True):
+            self._read_back(vector, span, self.rank)
+
+    def _mean_of_machines(self, vectors: list[Tensor], spans: list[slice], numbers: list[list[Tensor]]) -> None:
+        """Sum the workers of each machine into its first row, in the type of the vectors, then send only these sums."""
+        self.barrier(lambda: numbers)
+        first, own = self.members.start, slice(self.members.start, self.members.stop)
+        for column, (vector, span) in enumerate(zip(vectors, spans, strict=True)):
+            part, weights = self._own_part(span), self._all_weights(column)
+            share_into(self._rows[first][part], [row[part] for row in self._rows[own]], weights[own], sum(weights))
+            began = self.transport.clock()
+            self.transport.all_reduce_sum(self._bytes[first][span].view(vector.dtype))
+            self.waited += self.transport.clock() - began
+            self._read_back(vector, span, first)
         self._local_barrier()
 
-    def _own_part(self, span: slice) -> slice:
-        """Return the part of a span, in numbers, that this worker sums for its machine."""
+    def _all_weights(self, column: int) -> list[float]:
+        """Return the weights of all workers in a mean. Raises NothingToMix if all are zero."""
+        return some_weight(self.arena.weights[:, column].tolist())
+
+    def _own_part(self, span: slice, *, whole: bool = False) -> slice:
+        """Return the part of a span, in numbers, that this worker sums for its machine, or the whole span."""
         start, stop = span.start // self._row.itemsize, span.stop // self._row.itemsize
-        index, count = self.rank - self.members.start, len(self.members)
+        index, count = (0, 1) if whole else (self.rank - self.members.start, len(self.members))
         return slice(start + (stop - start) * index // count, start + (stop - start) * (index + 1) // count)
 
     def compare(self, x: Tensor) -> None:
@@ -243,11 +290,16 @@ class ArenaGroup:
 
     def scores(self, *values: float) -> list[list[float]]:
         """Gather a few numbers of every worker, by rank. Two boards in turn: no worker writes one that another still reads."""
-        board = self.arena.scores[self._exchanges % 2]
-        self._exchanges += 1
-        board[self.rank, : len(values)] = values
+        board = self._post(values)
         self.barrier(lambda: [bytes_by_rank(board)])
         return board[:, : len(values)].tolist()  # type: ignore[no-any-return]
+
+    def _post(self, values: Sequence[float]) -> NDArray[np.float64]:
+        """Write a few numbers of this worker to the next board (N, SCORES), which all can read after the next barrier."""
+        board: NDArray[np.float64] = self.arena.scores[self._exchanges % 2]
+        self._exchanges += 1
+        board[self.rank, : len(values)] = values
+        return board
 
     # Asynchronous operations
 

@@ -5,20 +5,28 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from partrain.comm.transport import BaseTransport, Placement
-from partrain.system.cores import usable_cores
+from partrain.system.cores import core_delay, usable_cores
 
 if TYPE_CHECKING:
     from partrain.comm.arena import Arena
-    from partrain.comm.group import Parts, Transport
+    from partrain.comm.group import Mix, Parts, Transport
 
 SPIN_S = 1e-3
-"""Time a worker spins before it sleeps. It spins only if every worker has its own core."""
+"""Time a worker spins before it sleeps, unless cores are short: a worker that spins keeps its core from those that compute."""
 NAP_S = 0.05
 """Longest sleep before the next check."""
+LOOK_S = 0.05
+"""Time between two looks at how long workers had to wait for cores."""
+SHORT = 0.02
+"""Cores are short if workers waited for them for this share of the time since the look before."""
+ALONE_BYTES = 1 << 22
+"""Longest vector that one worker mixes for all if cores are short."""
+MEETING = 1 << 13
+"""Index of the lock of meetings."""
 
 
 class SharedTransport(BaseTransport):
@@ -32,9 +40,12 @@ class SharedTransport(BaseTransport):
         members = members or range(arena.size)
         self._arena = arena
         self._rank = rank
-        self._peers = [peer for peer in members if peer != rank]
+        self._arrivals = arena.arrivals[members.start : members.stop]
+        self._delays = arena.delays[members.start : members.stop]
         self._arrived = 0
-        self._spin_s = SPIN_S if len(members) <= usable_cores() else 0.0
+        self._oversubscribed = len(members) > usable_cores()
+        self._cores_short = self._oversubscribed
+        self._looked, self._delay = time.perf_counter(), 0
 
     @classmethod
     def join(cls, placement: Placement, rank: int) -> Transport:
@@ -50,18 +61,58 @@ class SharedTransport(BaseTransport):
 
     def local_barrier(self) -> None:
         """Return when every worker of this machine has called this."""
-        arrivals, count = self._arena.arrivals, self._arrived + 1
-        self._arrived = count
-        arrivals[self._rank] = count
-        self._futex.wake(self._arena.arrival_address(self._rank))
-        deadline = time.perf_counter() + self._spin_s
-        for peer in self._peers:
-            while arrivals[peer] < count:
-                if time.perf_counter() < deadline:
-                    continue
-                seen = int(arrivals[peer])
-                if seen < count:
-                    self._futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
+        if self._arrive():
+            self._end_meeting()
+        else:
+            self._await_end()
+
+    def meet(self, parts: Parts, mix: Mix, size: int) -> None:
+        """Let every worker mix its share, or the last that arrives mix for all if cores are short.
+
+        Then no worker waits for one that has to wait for a core, and the last one, which is the slowest, does not wait at all.
+        """
+        if not self._arrive():
+            self._await_end()
+        else:
+            with self.lock(MEETING):  # two workers may arrive last at once
+                if self._arena.meetings[0] < self._arrived:
+                    if self._cores_short and size <= ALONE_BYTES:
+                        with suppress(Exception):  # each worker meets the exception again, in its own share
+                            mix(whole=True)
+                            self._arena.meetings[1] = self._arrived
+                    self._end_meeting()
+        if self._arena.meetings[1] != self._arrived:
+            mix(whole=False)
+            self.local_barrier()
+
+    def _arrive(self) -> bool:
+        """Arrive at the next meeting; return True if all workers of this machine are there."""
+        now = time.perf_counter()
+        if now - self._looked > LOOK_S:
+            self._look_at_cores(now)
+        self._arrived += 1
+        self._arena.arrivals[self._rank] = self._arrived
+        self._futex.fence(self._arena.meeting_address + 8)  # two that arrive at once see each other
+        return bool(self._arrivals.min() >= self._arrived)
+
+    def _end_meeting(self) -> None:
+        self._arena.meetings[0] = self._arrived
+        self._futex.wake(self._arena.meeting_address)
+
+    def _await_end(self) -> None:
+        """Wait for the end of the meeting."""
+        meetings, count = self._arena.meetings, self._arrived
+        deadline = time.perf_counter() + (0.0 if self._cores_short else SPIN_S)
+        while (newest := int(meetings[0])) < count:
+            if time.perf_counter() >= deadline:
+                self._futex.wait(self._arena.meeting_address, newest & 0xFFFFFFFF, NAP_S)
+
+    def _look_at_cores(self, now: float) -> None:
+        """Find out whether workers of this machine had to wait for cores since the look before."""
+        self._arena.delays[self._rank] = core_delay()
+        delay = int(self._delays.sum())
+        self._cores_short = self._oversubscribed or delay - self._delay > SHORT * 1e9 * (now - self._looked)
+        self._looked, self._delay = now, delay
 
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from partrain.comm.arena import Arena
-    from partrain.comm.group import Parts, Transport
+    from partrain.comm.group import Mix, Parts, Transport
     from partrain.comm.machine import Machine
 
     RunWorker = Callable[[int, Callable[[], Transport]], BaseException | None]
@@ -76,6 +76,16 @@ class BaseTransport:
     def local_barrier(self) -> None:
         """Return when every worker of this machine has called this."""
         raise NotImplementedError
+
+    def barrier(self, parts: Parts | None = None) -> None:
+        """Return when every worker has called this and can read the `parts` of all."""
+        raise NotImplementedError
+
+    def meet(self, parts: Parts, mix: Mix, size: int) -> None:
+        """Let every worker mix its share, once all can read the `parts` of all."""
+        self.barrier(parts)
+        mix(whole=False)
+        self.local_barrier()
 
     def replicate(self, parts: Parts) -> None:
         """Do nothing: there is one machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from partrain.protocols import Group, State, Worker
 from partrain.rules.average_schedules import ScheduledIterations
@@ -20,6 +20,8 @@ class Average(ScheduledIterations):
     Source: McMahan et al. Communication-Efficient Learning of Deep Networks from Decentralized Data. 2017. arXiv:1602.05629
     Source: Stich. Local SGD Converges Fast and Communicates Little. 2019. arXiv:1805.09767
     """
+
+    mixes_once: ClassVar[bool] = True
 
     rule: Literal["average"] = "average"
 

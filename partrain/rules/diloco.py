@@ -46,6 +46,7 @@ class Diloco(Rule):
     """
 
     round_vectors: ClassVar[int] = 5
+    mixes_once: ClassVar[bool] = True
 
     rule: Literal["diloco"]
     outer_lr: float = Field(0.7, gt=0)

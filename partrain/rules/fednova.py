@@ -38,6 +38,7 @@ class Fednova(Rule):
     """
 
     round_vectors: ClassVar[int] = 2
+    mixes_once: ClassVar[bool] = True
 
     rule: Literal["fednova"]
     weights: Literal["items", "equal"] = "items"

@@ -48,6 +48,7 @@ class Slowmo(Rule):
     """
 
     round_vectors: ClassVar[int] = 4
+    mixes_once: ClassVar[bool] = True
 
     rule: Literal["slowmo"]
     outer_lr: float = Field(1.0, gt=0)

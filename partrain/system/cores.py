@@ -24,3 +24,11 @@ def usable_cores() -> int:
     """Count the cores that the affinity of this process and its quota of processor time leave; at least 1."""
     cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def core_delay(proc: Path = Path("/proc")) -> int:
+    """Return the nanoseconds in which this process's main thread was ready to run and had no core; 0 if the kernel does not count them."""
+    try:
+        return int((proc / "self" / "schedstat").read_bytes().split()[1])
+    except (OSError, IndexError):
+        return 0

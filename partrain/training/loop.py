@@ -7,7 +7,7 @@ limits and snapshot requests, every worker of a request to stop. At the end of e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntFlag
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from partrain.comm.group import ArenaGroup, NothingToMix
+from partrain.comm.group import ArenaGroup, Closing, NothingToMix
 from partrain.errors import Diverged
 from partrain.protocols import Rule
 from partrain.record.round_record import NAN, RoundRecord
@@ -136,9 +136,10 @@ def run(
     while True:
         progress.round += 1
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
-        record = _train_and_mix(worker, group, rule, state, progress, measure=evaluation_due)
+        numbers = partial(_numbers, worker, group, hooks, began)
+        record = _train_and_mix(worker, group, rule, state, progress, numbers, measure=evaluation_due)
         waited = group.waited
-        items, signal, record.distance = _exchange(worker, group, hooks, began)
+        items, signal, record.distance = _exchange(worker, group, numbers)
         if worker.round_caps:
             measured = group.scores(worker.done, worker.seconds)
             progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
@@ -189,11 +190,21 @@ def _test(
 
 
 def _train_and_mix(
-    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, *, measure: bool
+    worker: LocalWorker,
+    group: ArenaGroup,
+    rule: Rule,
+    state: Any,
+    progress: Progress,
+    numbers: Callable[[], tuple[float, ...]],
+    *,
+    measure: bool,
 ) -> RoundRecord:
-    """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement."""
+    """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement.
+
+    `numbers`: what workers exchange at the end of a round, as soon as that is known.
+    """
     began, waited = worker.clock(), group.waited
-    group.begin(measure=measure)
+    group.begin(partial(_closing, worker, rule, numbers) if rule.mixes_once else None, measure=measure)
     worker.begin(progress.round, progress.item_iterations, progress.caps)
     try:
         rule.round(worker, group, state)
@@ -231,32 +242,45 @@ def _train_and_mix(
 
 def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
     """Apply `optimizer_state` and `buffers` of `[sync]` after a round."""
-    weight = rule.weight(worker.items)
-    optimizer = worker.optimizer
+    weight, optimizer = rule.weight(worker.items), worker.optimizer
     if rule.optimizer_state == "reset":
         optimizer.reset()
     elif rule.optimizer_state == "average" and optimizer.moments.numel():
-        group.all_reduce_mean(optimizer.moments.view(-1), weight)
+        if group.closed is None:
+            group.all_reduce_mean(optimizer.moments.view(-1), weight)
         if optimizer.counts_steps:
             _count_steps_alike(optimizer.counts, group)
     if worker.replica.has_buffers and rule.buffers != "local":
         pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
 
 
+def _closing(worker: LocalWorker, rule: Rule, numbers: Callable[[], tuple[float, ...]]) -> Closing:
+    """Give the mean of the parameters all that workers would share next."""
+    moments = worker.optimizer.moments.view(-1)
+    state = moments if rule.optimizer_state == "average" and moments.numel() else None
+    return Closing(numbers(), state, rule.weight(worker.items))
+
+
 def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
     """Set each tensor's optimizer steps (p,) to their maximum over all workers; only if tensors differ do workers send them all."""
-    ranges = group.scores(*map(float, counts.aminmax()))
+    ranges = [row[-2:] for row in group.closed] if group.closed else group.scores(*map(float, counts.aminmax()))
     if all(least == most for least, most in ranges):
         counts.fill_(max(most for _, most in ranges))
     else:
         counts.copy_(torch.stack(group.all_gather(counts.cpu())).amax(0))
 
 
-def _exchange(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: float) -> tuple[int, Signal, float]:
-    """Exchange the item-iterations of all workers, the signals that any of them has got, and the consensus distance."""
-    signal = hooks.poll(worker.clock() - began)
-    scores = group.scores(worker.items, signal, worker.guard.excluded, group.distance**2)
-    items, signals, excluded, squares = zip(*scores, strict=True)
+def _numbers(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: float) -> tuple[float, ...]:
+    """Return a worker's item-iterations, signals and exclusion, its squared distance, its optimizer's fewest and most steps."""
+    signal, counts = hooks.poll(worker.clock() - began), worker.optimizer.counts
+    steps = map(float, counts.aminmax()) if worker.optimizer.counts_steps else (0.0, 0.0)
+    return worker.items, signal, worker.guard.excluded, group.distance**2, *steps
+
+
+def _exchange(worker: LocalWorker, group: ArenaGroup, numbers: Callable[[], tuple[float, ...]]) -> tuple[int, Signal, float]:
+    """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
+    scores = group.closed or group.scores(*numbers())
+    items, signals, excluded, squares, *_ = zip(*scores, strict=True)
     if excluded[worker.rank] and all(out or not count for out, count in zip(excluded, items, strict=True)):
         raise worker.guard.none_left(worker.rank, worker.round)
     return int(sum(items)), Signal(reduce(or_, map(int, signals))), math.sqrt(fmean(squares))

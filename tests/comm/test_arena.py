@@ -30,13 +30,14 @@ def again(arena: Arena) -> Arena:
 
 
 def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
-    parts = [arena.words, arena.arrivals, arena.beats, arena.weights, arena.scores, arena.visits, arena.shares]
-    parts += [arena.versions, arena.claims, arena.numbers, arena.ring]
-    shapes = [(6,), *[(3,)] * 3, (2, 3, SCORES), *[(3,)] * 2, (SLICES,), (8,), (SLICES, 8), (RING, 3, len(FIELDS))]
+    parts = [arena.words, arena.meetings, arena.arrivals, arena.beats, arena.trained, arena.delays, arena.weights]
+    parts += [arena.scores, arena.visits, arena.shares, arena.versions, arena.claims, arena.numbers, arena.ring]
+    shapes = [(6,), (8,), *[(3,)] * 4, (3, 2), (2, 3, SCORES), *[(3,)] * 2, (SLICES,), (8,), (SLICES, 8)]
+    shapes += [(RING, 3, len(FIELDS))]
     assert [part.shape for part in parts] == shapes
     for number, part in enumerate(parts, start=1):
         part[...] = number
-    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 12)]
+    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 15)]
 
 
 def test_one_mapping_reads_what_the_other_writes(arena: Arena) -> None:
@@ -54,12 +55,11 @@ def test_words_begin_at_zero(arena: Arena) -> None:
 
 
 def test_numbers_that_processes_spin_on_are_a_cache_line_apart(arena: Arena) -> None:
-    assert {part.strides for part in (arena.words, arena.arrivals, arena.beats, arena.weights)} == {(64,)}
+    assert {part.strides[0] for part in (arena.words, arena.arrivals, arena.beats, arena.weights)} == {64}
 
 
-def test_the_address_of_an_arrival_is_that_of_its_counter(arena: Arena) -> None:
-    addresses = [arena.arrival_address(rank) for rank in range(3)]
-    assert addresses == [arena.arrivals[rank:].__array_interface__["data"][0] for rank in range(3)]
+def test_the_address_of_a_meeting_is_that_of_its_counter(arena: Arena) -> None:
+    assert arena.meeting_address == arena.meetings.__array_interface__["data"][0]
 
 
 def test_rows_commons_and_slots_are_shared_and_do_not_overlap(arena: Arena) -> None:
@@ -123,4 +123,4 @@ def test_a_sleep_ends_at_its_timeout(arena: Arena) -> None:
 def test_a_sleep_compares_the_low_32_bits_of_a_word(arena: Arena) -> None:
     arena.put("committed", 2**32 + 5)
     arena.sleep("committed", 2**32 + 4, TIMEOUT_S)
-    futex.wake(arena.arrival_address(0))
+    futex.wake(arena.meeting_address)

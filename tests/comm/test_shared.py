@@ -1,8 +1,9 @@
-"""Barriers between processes: no process passes one before all have arrived."""
+"""Meetings of processes: none ends before all have arrived, and whoever mixes gives the same means."""
 
 import random
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 from support.lab import in_processes
@@ -10,11 +11,20 @@ from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 
+CORES = {"cores for all": [False] * 3, "too few cores": [True] * 3, "workers disagree": [True, False, True]}
+"""By case: whether each worker finds that cores are short."""
 
-def race(group: ArenaGroup, row: Tensor, spin: bool) -> bool:
+
+def pretend(group: ArenaGroup, short: list[bool]) -> random.Random:
+    """Let a worker believe that cores are short, or that they are not; return when it is late."""
+    group.transport._look_at_cores = lambda now: None
+    group.transport._cores_short = short[group.rank]
+    return random.Random(group.rank)
+
+
+def race(group: ArenaGroup, row: Tensor, short: list[bool]) -> bool:
     """Let each process write its turn, then read all turns: none is behind, and none is ahead until the next barrier."""
-    group.transport._spin_s = 100e-6 if spin else 0.0
-    moods, turns = random.Random(group.rank), group.arena.beats
+    moods, turns = pretend(group, short), group.arena.beats
     for turn in range(1, 300):
         turns[group.rank] = turn
         if moods.random() < 0.02:
@@ -26,7 +36,20 @@ def race(group: ArenaGroup, row: Tensor, spin: bool) -> bool:
     return True
 
 
+def average(group: ArenaGroup, row: Tensor, short: list[bool]) -> bool:
+    """Average numbers of each turn; the mean of all ranks' is known."""
+    moods = pretend(group, short)
+    for turn in range(300):
+        if moods.random() < 0.02:
+            time.sleep(0.002)
+        group.all_reduce_mean(row[:16].fill_(turn + group.rank))
+        if (row[:16] != turn + (group.size - 1) / 2).any():
+            return False
+    return True
+
+
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("spin", [True, False], ids=["spinning", "sleeping"])
-def test_no_process_passes_a_barrier_before_all_have_arrived(size: int, spin: bool) -> None:
-    assert in_processes(size, partial(race, spin=spin)) == [True] * size
+@pytest.mark.parametrize("program", [race, average])
+@pytest.mark.parametrize("short", CORES.values(), ids=CORES)
+def test_no_process_passes_a_meeting_before_all_have_arrived(size: int, program: Any, short: list[bool]) -> None:
+    assert in_processes(size, partial(program, short=short)) == [True] * size
