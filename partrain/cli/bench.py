@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,10 +31,12 @@ def bench(
         typer.Option("--workers", metavar="N,N...", help="Numbers of CPU workers to compare, one thread each; default: 1,2."),
     ] = None,
     threads: Annotated[str | None, typer.Option("--threads", metavar="N,N...", help="The same as --workers.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,
+    suite: Annotated[
+        Literal["seeds", "mixing"] | None, typer.Option("--suite", help="Fixed jobs: an older trainer's, or meetings of workers.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with another seed.")] = 3,
     items: Annotated[
-        int | None, typer.Option("--items", min=1000, help="With --suite: most items of each worker; default: 30000.")
+        int | None, typer.Option("--items", min=1000, help="With --suite seeds: most items of each worker; default: 30000.")
     ] = None,
     set_: Overrides = None,
     *,
@@ -42,17 +44,20 @@ def bench(
     debug: Debug = False,
 ) -> None:
     """Measure time to target, items and speed-up for each number of CPU workers."""
-    if suite not in (None, "seeds"):
-        raise typer.BadParameter(f"unknown suite `{suite}`; available: seeds", param_hint="--suite")
     if workers and threads:
         raise typer.BadParameter("--workers and --threads are the same: give one of them", param_hint="--threads")
     if suite and (job or workers or threads or set_):
         raise typer.BadParameter("a suite has its own jobs: omit JOB.toml, --workers and --set", param_hint="--suite")
-    if items and not suite:
-        raise typer.BadParameter("only with --suite", param_hint="--items")
+    if items and suite != "seeds":
+        raise typer.BadParameter("only with --suite seeds", param_hint="--items")
     counts = _counts(workers or threads or "1,2", "--threads" if threads else "--workers")
     width = terminal_width()
-    if suite:
+    if suite == "mixing":
+        from partrain.bench import mixing
+
+        result = mixing.bench(seeds, print_note)
+        lines = [] if as_json else mixing.render(result, width)
+    elif suite:
         from partrain.bench import seeds as fit
 
         result = fit.bench(items or 30_000, seeds, print_note)

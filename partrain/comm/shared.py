@@ -44,8 +44,8 @@ class SharedTransport(BaseTransport):
         self._delays = arena.delays[members.start : members.stop]
         self._arrived = 0
         self._oversubscribed = len(members) > usable_cores()
-        self._cores_short = self._oversubscribed
-        self._looked, self._delay = time.perf_counter(), 0
+        self._looked, self._delay, self._cores_short = 0.0, 0, False
+        self._look_at_cores(time.perf_counter())
 
     @classmethod
     def join(cls, placement: Placement, rank: int) -> Transport:

@@ -14,7 +14,7 @@ from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
-"""Share of the others' time, spent waiting, from which a slow worker is worth a remedy."""
+"""Share of the workers' time from which a slow worker is worth a remedy, and other processes are worth a line."""
 
 
 def closing_lines(
@@ -52,7 +52,7 @@ def closing_lines(
     elif best:
         kept = (folder / BEST).exists()
         lines.append(f"best: round {best['round']:,}, {scores({'loss': best['loss'], **best['metrics']})}" + f" ({BEST})" * kept)
-    lines += [*_waiting(content["workers"]), *_slow(content["workers"], remedy)]
+    lines += [*_waiting(content["workers"]), *_without_core(content["workers"]), *_slow(content["workers"], remedy)]
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
         lines.append(f"label skew of partitions: mean {mean:.0%}, max {most:.0%} (total variation distance)")
@@ -90,6 +90,15 @@ def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(shares) < 2:
         return []
     return [f"waiting for other workers: {min(shares):.0%} to {max(shares):.0%} of each worker's time"]
+
+
+def _without_core(workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line with the share of the workers' time that other processes took; none if it is small."""
+    seconds = sum(sum(worker["seconds"].values()) for worker in workers)
+    share = sum(worker.get("core_wait", 0.0) for worker in workers) / (seconds or 1.0)
+    return (
+        [f"cores: other processes took {share:.0%} of the workers' time; fewer workers may be as fast"] if share >= COSTLY else []
+    )
 
 
 def _waited(*workers: Mapping[str, Any]) -> float:

@@ -51,6 +51,8 @@ class RoundRecord:
     """Item-iterations that were taken back because of that; `items` does not count them."""
     cap: float = NAN
     """Largest number of local iterations in the round, if `[faults] round_seconds` sets one."""
+    core_wait: float = NAN
+    """Seconds in which the worker was ready to run and other processes had the cores, if there were any."""
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""
@@ -69,8 +71,9 @@ class RoundRecord:
         values = vars(self).copy()
         for name in ELSEWHERE:
             del values[name]
-        if math.isnan(self.clipped_norm):
-            del values["clipped_norm"]
+        for name in ("clipped_norm", "core_wait"):
+            if math.isnan(values[name]):
+                del values[name]
         if math.isnan(cap := values.pop("cap")):
             return values
         values["cap"] = int(cap)

@@ -82,6 +82,8 @@ class WorkerOptions(TypedDict, total=False):
 
     slow: SlowWorker
     """The newest report on the worker, if it is slow at the end."""
+    core_wait: float
+    """Seconds in which the worker was ready to run and other processes had the cores."""
 
     unevenness: float
     """Label skew of the partition: total variation distance to all items, 0 to 1."""
@@ -207,6 +209,8 @@ def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
     unlike: WorkerOptions = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
     if worker.slow:
         unlike["slow"] = {"factor": worker.slow.factor, "since": worker.slow.since}
+    if worker.core_wait:
+        unlike["core_wait"] = _seconds(worker.core_wait)
     return {
         "rank": worker.rank,
         "device": worker.device,

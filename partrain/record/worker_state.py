@@ -85,6 +85,8 @@ class WorkerState:
     """Item-iterations in another folder, whose seconds are unknown here."""
     bytes: int = 0
     """Bytes of messages in this folder's events."""
+    core_wait: float = 0.0
+    """Seconds without a core in this folder's events."""
     round_items: int = 0
     round_loss: float | None = None
     """Item-iterations and mean training loss of the newest round."""
@@ -127,6 +129,7 @@ class WorkerState:
             seconds, total.rounds + 1, total.items + items, total.compute + compute, total.wait + wait, total.mix + mix
         )
         self.bytes += int(finite(record.bytes) or 0)
+        self.core_wait += finite(record.core_wait) or 0.0
         self.round_items, self.round_loss = items, loss
         if loss is not None:
             self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.total.rounds, SMOOTHING)

@@ -136,6 +136,7 @@ class WorkerProcess:
         self._previous_poll_s = 0.0
         """Seconds of training when the round before ended."""
         self._copied_s = self._recorded_s = time.perf_counter()
+        self._delay = int(self.arena.delays[self.rank])
         """Moments of the newest copy of the state and of the newest record."""
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
@@ -296,6 +297,9 @@ class WorkerProcess:
             lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records"
         )
         records = self.arena.ring[progress.round % RING]
+        if delay := int(self.arena.delays[self.rank]) - self._delay:
+            self._delay += delay
+            record.core_wait = delay / 1e9
         metrics = progress.metrics if progress.judged_round == progress.round else {}
         records[self.rank, 1:] = (*record.row()[1:], *(metrics.get(name, NAN) for name in self._metrics))
         self.transport.replicate(lambda: [bytes_by_rank(records[:, 1:])])
