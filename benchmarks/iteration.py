@@ -107,7 +107,9 @@ def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
     batches: Iterator[tuple[Tensor, Tensor]] = iter(())
     given, made._feed.take = made._feed.take, take  # type: ignore[method-assign]
     timed(made._engine, "differentiate", "engine")
-    timed(made.optimizer, "step", "optimizer step")
+    timed(made, "_bound_step", "optimizer step") if getattr(made, "_bound_step", None) else timed(
+        made.optimizer, "step", "optimizer step"
+    )
     timed(made._learning_rate, "at", "learning rate")
     for number in range(1, iterations // ROUND + 1):
         made.begin(number, number * ROUND)
@@ -125,7 +127,7 @@ def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
 
 def products(made: LocalWorker, iterations: int) -> float:
     """Time the matrix products alone, between the feed and the step of the worker."""
-    layers = [layer for layer in made.module if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in made.module.children() if isinstance(layer, nn.Linear)]
     count, spans, views = made.batches.batch_size, [], made.replica.gradient_views
     outs = [torch.empty(count, layer.out_features) for layer in layers]
     backs = [torch.rand(count, layer.out_features).mul_(1e-6) for layer in layers]

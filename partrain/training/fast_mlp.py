@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 # An overload's `_op` is its C++ function without torch's Python wrapper, which takes a fifth of a small call.
 _nll = torch.ops.aten.nll_loss_forward.default._op
+_mse = torch.ops.aten.mse_loss.default._op
 _nll_back = torch.ops.aten.nll_loss_backward.default._op
 _log_softmax_back = torch.ops.aten._log_softmax_backward_data.out._op
 _mse_back = torch.ops.aten.mse_loss_backward.grad_input._op
@@ -25,7 +26,9 @@ _threshold_back = torch.ops.aten.threshold_backward.grad_input._op
 _tanh_back = torch.ops.aten.tanh_backward.grad_input._op
 _sigmoid_back = torch.ops.aten.sigmoid_backward.grad_input._op
 
-ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor], Any]]] = {
+Activation = tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor], Any]]
+
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
     nn.ReLU: (torch.relu_, lambda gradient, z: _threshold_back(gradient, z, 0, grad_input=gradient)),
     nn.Tanh: (torch.tanh_, lambda gradient, z: _tanh_back(gradient, z, grad_input=gradient)),
     nn.Sigmoid: (torch.sigmoid_, lambda gradient, z: _sigmoid_back(gradient, z, grad_input=gradient)),
@@ -36,7 +39,7 @@ ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Any], Callable[[Tens
 @dataclass
 class _Layer:
     linear: nn.Linear
-    activation: type[nn.Module] | None = None
+    activation: Activation | None = None
 
 
 class _Buffers(NamedTuple):
@@ -48,8 +51,7 @@ class _Buffers(NamedTuple):
     """W^T"""
     out: Tensor
     """a (b, n), then z."""
-    activate: Callable[[Tensor], Any] | None
-    activate_back: Callable[[Tensor, Tensor], Any] | None
+    activation: Activation | None
     delta: Tensor
     """Gradient of the loss by z (b, n), then by a."""
     delta_transposed: Tensor
@@ -78,7 +80,7 @@ class MlpGradient:
             if type(part) is nn.Linear and part.bias is not None:
                 layers.append(_Layer(part))
             elif type(part) in ACTIVATIONS and layers and layers[-1].activation is None:
-                layers[-1].activation = type(part)
+                layers[-1].activation = ACTIVATIONS[type(part)]
             else:
                 return None
         owned = [parameter for layer in layers for parameter in (layer.linear.weight, layer.linear.bias)]
@@ -95,18 +97,18 @@ class MlpGradient:
             inputs = inputs.flatten(1)
         elif inputs.dim() != 2:
             raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
-        layers = self._buffers.get(len(inputs)) or self._make_buffers(len(inputs))
+        layers = self._buffers.get(inputs.shape[0]) or self._make_buffers(inputs.shape[0])
         z = inputs
         for layer in layers:
             torch.addmm(layer.bias, z, layer.transposed, out=layer.out)
             z = layer.out
-            if layer.activate:
-                layer.activate(z)
+            if layer.activation:
+                layer.activation[0](z)
         loss = self._loss(z, targets, layers[-1].delta)
         for index in range(len(layers) - 1, -1, -1):
             layer = layers[index]
-            if layer.activate_back:
-                layer.activate_back(layer.delta, layer.out)
+            if layer.activation:
+                layer.activation[1](layer.delta, layer.out)
             torch.sum(layer.delta, 0, out=layer.bias_gradient)
             torch.mm(layer.delta_transposed, layers[index - 1].out if index else inputs, out=layer.weight_gradient)
             if index:
@@ -117,10 +119,11 @@ class MlpGradient:
         """Compute the mean loss, and write its gradient with respect to the answers (b, n) to `delta`."""
         if targets.dtype == torch.int64:
             logs = torch.log_softmax(answers, 1)
+            loss: Tensor
             loss, total = _nll(logs, targets, None, 1, -100)
             _log_softmax_back(_nll_back(self._one, logs, targets, None, 1, -100, total), logs, 1, logs.dtype, out=delta)
         elif answers.shape == targets.shape:
-            loss = torch._C._nn.mse_loss(answers, targets, 1)
+            loss = _mse(answers, targets, 1)
             _mse_back(self._one, answers, targets, 1, grad_input=delta)
         else:
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
@@ -134,8 +137,9 @@ class MlpGradient:
         for layer, bias_gradient, weight_gradient in zip(self._layers, self._gradients[1::2], self._gradients[::2], strict=True):
             weight, bias = layer.linear.weight.detach(), layer.linear.bias.detach()  # so that autograd records nothing
             out, delta = (weight.new_empty(count, len(bias)) for _ in range(2))  # on cache lines: products round by alignment
-            activation = ACTIVATIONS[layer.activation] if layer.activation else (None, None)
-            made.append(_Buffers(bias, weight, weight.t(), out, *activation, delta, delta.t(), bias_gradient, weight_gradient))
+            made.append(
+                _Buffers(bias, weight, weight.t(), out, layer.activation, delta, delta.t(), bias_gradient, weight_gradient)
+            )
         self._buffers[count] = made
         return made
 
