@@ -85,6 +85,7 @@ def whole(made: LocalWorker, iterations: int) -> float:
 def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
     """Time the phases of iterations: seconds each, their sum without what the loop itself takes."""
     spans: dict[str, list[float]] = defaultdict(list)
+    clocks: list[tuple[Any, str, Callable[..., Any]]] = []
 
     def timed(owner: Any, method: str, phase: str) -> None:
         call: Callable[..., Any] = getattr(owner, method)
@@ -96,6 +97,7 @@ def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
             return result
 
         setattr(owner, method, clocked)
+        clocks.append((owner, method, call))
 
     def take(count: int) -> Iterator[tuple[Tensor, Tensor]]:
         for _ in range(count):
@@ -107,21 +109,16 @@ def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
     batches: Iterator[tuple[Tensor, Tensor]] = iter(())
     given, made._feed.take = made._feed.take, take  # type: ignore[method-assign]
     timed(made._engine, "differentiate", "engine")
-    timed(made, "_bound_step", "optimizer step") if getattr(made, "_bound_step", None) else timed(
-        made.optimizer, "step", "optimizer step"
-    )
+    bound = getattr(made, "_bound_step", None)  # a tree before 2026-11-25 has none
+    timed(made if bound else made.optimizer, "_bound_step" if bound else "step", "optimizer step")
     timed(made._learning_rate, "at", "learning rate")
     for number in range(1, iterations // ROUND + 1):
         made.begin(number, number * ROUND)
         batches = given(ROUND)
         made.train()
-    for owner, method in (
-        (made._feed, "take"),
-        (made._engine, "differentiate"),
-        (made.optimizer, "step"),
-        (made._learning_rate, "at"),
-    ):
-        delattr(owner, method)
+    made._feed.take = given  # type: ignore[method-assign]
+    for owner, method, call in clocks:
+        setattr(owner, method, call)
     return {phase: (statistics.fmean if "mean" in phase else statistics.median)(values) for phase, values in spans.items()}
 
 
