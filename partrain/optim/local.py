@@ -8,7 +8,8 @@ The numbers equal those of torch.optim to the bit: for SGD, Adam and AdamW with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -69,8 +70,21 @@ class LocalOptimizer:
                         self.counts[[index for index in indices if gradients[index] is None]] -= 1
                     tensors = tensors.part([index for index, gradient in enumerate(chosen) if gradient is not None])
                 if dense:
-                    rate = lr if peak == self.section.lr else peak * (lr / self.section.lr)
-                    step(self.section, tensors, dense, rate)
+                    step(self.section, tensors, dense, self._rate(peak, lr))
+
+    def bind(self, gradients: Sequence[Tensor]) -> Callable[[float], None]:
+        """Return `step`, without its checks, for contiguous gradients without a graph that will lie in these tensors."""
+        if self._clips or self._lbfgs:
+            return partial(self.step, gradients)
+        groups = [([gradients[index] for index in indices], step, peak, tensors) for indices, step, peak, tensors in self._groups]
+
+        def bound(lr: float) -> None:
+            if self._increment is not None:
+                self.counts.add_(self._increment)
+            for chosen, step, peak, tensors in groups:
+                step(self.section, tensors, chosen, self._rate(peak, lr))
+
+        return bound
 
     def reset(self) -> None:
         """Set all moments to their initial values."""
@@ -79,6 +93,10 @@ class LocalOptimizer:
         for views, first in zip(self._moments, self.section.moments.values(), strict=True):
             for view in views if first else ():
                 view.fill_(first)
+
+    def _rate(self, peak: float, lr: float) -> float:
+        """Return the learning rate of a group, while that of the section is `lr`."""
+        return lr if peak == self.section.lr else peak * (lr / self.section.lr)
 
     def _group(self, rates: Sequence[ParamRate]) -> list[tuple[list[int], Step, float, ParamGroup]]:
         section = self.section

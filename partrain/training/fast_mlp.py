@@ -11,77 +11,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-_log_softmax = torch.ops.aten._log_softmax.default
-_log_softmax_back = torch.ops.aten._log_softmax_backward_data.default
-_nll = torch.ops.aten.nll_loss_forward.default
-_nll_back = torch.ops.aten.nll_loss_backward.default
-_mse = torch.ops.aten.mse_loss.default
-_mse_back = torch.ops.aten.mse_loss_backward.default
-_threshold_back = torch.ops.aten.threshold_backward.default
-_tanh_gradient = torch.ops.aten.tanh_backward.default
-_sigmoid_gradient = torch.ops.aten.sigmoid_backward.default
+# An overload's `_op` is its C++ function without torch's Python wrapper, which takes a fifth of a small call.
+_nll = torch.ops.aten.nll_loss_forward.default._op
+_mse = torch.ops.aten.mse_loss.default._op
+_nll_back = torch.ops.aten.nll_loss_backward.default._op
+_log_softmax_back = torch.ops.aten._log_softmax_backward_data.out._op
+_mse_back = torch.ops.aten.mse_loss_backward.grad_input._op
+_threshold_back = torch.ops.aten.threshold_backward.grad_input._op
+_tanh_back = torch.ops.aten.tanh_backward.grad_input._op
+_sigmoid_back = torch.ops.aten.sigmoid_backward.grad_input._op
 
+Activation = tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor], Any]]
 
-def _relu(a: Tensor) -> Tensor:
-    return a.relu_()
-
-
-def _relu_back(gradient: Tensor, z: Tensor) -> Tensor:
-    result: Tensor = _threshold_back(gradient, z, 0)
-    return result
-
-
-def _tanh(a: Tensor) -> Tensor:
-    return a.tanh_()
-
-
-def _tanh_back(gradient: Tensor, z: Tensor) -> Tensor:
-    result: Tensor = _tanh_gradient(gradient, z)
-    return result
-
-
-def _sigmoid(a: Tensor) -> Tensor:
-    return a.sigmoid_()
-
-
-def _sigmoid_back(gradient: Tensor, z: Tensor) -> Tensor:
-    result: Tensor = _sigmoid_gradient(gradient, z)
-    return result
-
-
-Step = Callable[[Tensor], Tensor]
-Back = Callable[[Tensor, Tensor], Tensor]
-
-ACTIVATIONS: dict[type[nn.Module], tuple[Step, Back]] = {
-    nn.ReLU: (_relu, _relu_back),
-    nn.Tanh: (_tanh, _tanh_back),
-    nn.Sigmoid: (_sigmoid, _sigmoid_back),
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.ReLU: (torch.relu_, lambda gradient, z: _threshold_back(gradient, z, 0, grad_input=gradient)),
+    nn.Tanh: (torch.tanh_, lambda gradient, z: _tanh_back(gradient, z, grad_input=gradient)),
+    nn.Sigmoid: (torch.sigmoid_, lambda gradient, z: _sigmoid_back(gradient, z, grad_input=gradient)),
 }
-"""f in place, and its derivative by z = f(a): da = f'(a) dz."""
+"""f in place, and its derivative by z = f(a), in place of the gradient: da = f'(a) dz."""
 
 
 @dataclass
 class _Layer:
     linear: nn.Linear
-    activation: tuple[Step, Back] | None
+    activation: Activation | None = None
 
 
-_Buffers = tuple[list[Tensor], list[Tensor]]
-"""The layers' outputs, and the gradients with respect to their inputs."""
+class _Buffers(NamedTuple):
+    """Tensors of one layer for batches of one size: all that its calls take, so that no iteration makes a view."""
+
+    bias: Tensor
+    weight: Tensor
+    transposed: Tensor
+    """W^T"""
+    out: Tensor
+    """a (b, n), then z."""
+    activation: Activation | None
+    delta: Tensor
+    """Gradient of the loss by z (b, n), then by a."""
+    delta_transposed: Tensor
+    bias_gradient: Tensor
+    weight_gradient: Tensor
 
 
 class MlpGradient:
     """Loss and gradient of one network. `gradients` receive the gradient of each parameter, in the order of parameters."""
 
     def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], *, flattens: bool) -> None:
-        self._layers, self._flattens = layers, flattens
-        self._gradients = [gradients[2 * index : 2 * index + 2] for index in range(len(layers))]
+        self._layers, self._gradients, self._flattens = layers, gradients, flattens
         self._one = torch.ones((), dtype=gradients[0].dtype)
-        self._buffers: dict[int, _Buffers] = {}
+        self._buffers: dict[int, list[_Buffers]] = {}
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor]) -> MlpGradient | None:
@@ -94,7 +78,7 @@ class MlpGradient:
         layers: list[_Layer] = []
         for part in parts:
             if type(part) is nn.Linear and part.bias is not None:
-                layers.append(_Layer(part, None))
+                layers.append(_Layer(part))
             elif type(part) in ACTIVATIONS and layers and layers[-1].activation is None:
                 layers[-1].activation = ACTIVATIONS[type(part)]
             else:
@@ -109,50 +93,55 @@ class MlpGradient:
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean loss () over a batch (b, ...), and write its gradient to `gradients`."""
-        with torch.no_grad():
-            if inputs.dim() != 2 and not self._flattens:
-                raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
-            z = inputs.flatten(1)
-            outs, ins = self._buffers_for(len(z))
-            kept = [z]
-            for layer, out in zip(self._layers, outs, strict=True):
-                torch.addmm(layer.linear.bias, z, layer.linear.weight.t(), out=out)
-                z = layer.activation[0](out) if layer.activation else out
-                kept.append(z)
-            loss, gradient = self._loss(z, targets)
-            for index in range(len(self._layers) - 1, -1, -1):
-                layer, (weight, bias) = self._layers[index], self._gradients[index]
-                if layer.activation:
-                    gradient = layer.activation[1](gradient, kept[index + 1])
-                torch.sum(gradient, 0, out=bias)
-                torch.mm(gradient.t(), kept[index], out=weight)
-                if index:
-                    gradient = torch.mm(gradient, layer.linear.weight, out=ins[index])
+        if self._flattens:
+            inputs = inputs.flatten(1)
+        elif inputs.dim() != 2:
+            raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
+        layers = self._buffers.get(inputs.shape[0]) or self._make_buffers(inputs.shape[0])
+        z = inputs
+        for layer in layers:
+            torch.addmm(layer.bias, z, layer.transposed, out=layer.out)
+            z = layer.out
+            if layer.activation:
+                layer.activation[0](z)
+        loss = self._loss(z, targets, layers[-1].delta)
+        for index in range(len(layers) - 1, -1, -1):
+            layer = layers[index]
+            if layer.activation:
+                layer.activation[1](layer.delta, layer.out)
+            torch.sum(layer.delta, 0, out=layer.bias_gradient)
+            torch.mm(layer.delta_transposed, layers[index - 1].out if index else inputs, out=layer.weight_gradient)
+            if index:
+                torch.mm(layer.delta, layer.weight, out=layers[index - 1].delta)
         return loss
 
-    def _loss(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the mean loss, and its gradient with respect to the answers (b, n)."""
+    def _loss(self, answers: Tensor, targets: Tensor, delta: Tensor) -> Tensor:
+        """Compute the mean loss, and write its gradient with respect to the answers (b, n) to `delta`."""
         if targets.dtype == torch.int64:
-            logs = _log_softmax(answers, 1, half_to_float=False)
+            logs = torch.log_softmax(answers, 1)
+            loss: Tensor
             loss, total = _nll(logs, targets, None, 1, -100)
-            gradient = _nll_back(self._one, logs, targets, None, 1, -100, total)
-            return loss, _log_softmax_back(gradient, logs, 1, logs.dtype)
-        if answers.shape != targets.shape:
+            _log_softmax_back(_nll_back(self._one, logs, targets, None, 1, -100, total), logs, 1, logs.dtype, out=delta)
+        elif answers.shape == targets.shape:
+            loss = _mse(answers, targets, 1)
+            _mse_back(self._one, answers, targets, 1, grad_input=delta)
+        else:
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-        return _mse(answers, targets, 1), _mse_back(self._one, answers, targets, 1)
+        return loss
 
-    def _buffers_for(self, count: int) -> _Buffers:
-        """Give the buffers for batches of `count` items."""
-        if count not in self._buffers:
-            if len(self._buffers) > 8:
-                self._buffers.clear()
-            outs = [layer.linear.weight.new_empty(count, layer.linear.out_features) for layer in self._layers]
-            ins = [
-                layer.linear.weight.new_empty(count, layer.linear.in_features if index else 0)
-                for index, layer in enumerate(self._layers)
-            ]
-            self._buffers[count] = outs, ins
-        return self._buffers[count]
+    def _make_buffers(self, count: int) -> list[_Buffers]:
+        """Make the buffers for batches of `count` items."""
+        if len(self._buffers) > 8:
+            self._buffers.clear()
+        made = []
+        for layer, bias_gradient, weight_gradient in zip(self._layers, self._gradients[1::2], self._gradients[::2], strict=True):
+            weight, bias = layer.linear.weight.detach(), layer.linear.bias.detach()  # so that autograd records nothing
+            out, delta = (weight.new_empty(count, len(bias)) for _ in range(2))  # on cache lines: products round by alignment
+            made.append(
+                _Buffers(bias, weight, weight.t(), out, layer.activation, delta, delta.t(), bias_gradient, weight_gradient)
+            )
+        self._buffers[count] = made
+        return made
 
 
 def _hooked(module: nn.Module) -> bool:

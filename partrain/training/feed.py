@@ -48,7 +48,7 @@ class Feed:
         """Yield the next mini-batches, and move the cursor past each."""
         for _ in range(count):
             inputs, targets = next(self._stream)
-            self.batches.position += len(targets)
+            self.batches.position += targets.shape[0]
             yield inputs, targets
 
     def partition(self, items: int) -> Iterator[Batch]:

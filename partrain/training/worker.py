@@ -83,6 +83,7 @@ class LocalWorker:
         self.iterations = batches.iterations
         optimizer = replica.optimizer.section
         self._engine: GradientEngine = engine_for(replica, task, optimizer.accumulate, precision)
+        self._bound_step = self.optimizer.bind(replica.gradient_views) if self._engine.in_row else None
         self._autograd = AutogradEngine(replica, task, optimizer.accumulate, precision)
         self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
@@ -160,7 +161,10 @@ class LocalWorker:
             gradients = self._differentiate(self._engine, inputs, targets)
             self.done += 1
             self.lr = self._learning_rate.at(self.done - 0.5)
-            self.optimizer.step(gradients, self.lr)
+            if self._bound_step:
+                self._bound_step(self.lr)
+            else:
+                self.optimizer.step(gradients, self.lr)
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
         if self.guard.check_update(before, self._has_finite_loss):
@@ -236,9 +240,10 @@ class LocalWorker:
     def _differentiate(self, engine: GradientEngine, inputs: Tensor, targets: Tensor) -> Gradients:
         """Compute a gradient, count its items and note its loss."""
         loss, gradients = engine.differentiate(inputs, targets, self.total_iterations + self.done)
+        count = targets.shape[0]  # `len` of a tensor takes microseconds
         self._losses.append(loss.detach() if loss.is_cuda else loss.item())
-        self._sizes.append(len(targets))
-        self.items += len(targets)
+        self._sizes.append(count)
+        self.items += count
         self.heartbeat()
         self.on_iteration()
         return gradients

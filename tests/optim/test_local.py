@@ -175,6 +175,19 @@ def test_the_numbers_between_tensors_stay_zero(section: AnyOptimizer) -> None:
     assert optimizer.moments[:, 35:48].eq(0).all()
 
 
+@EACH
+def test_a_bound_step_is_a_step(section: AnyOptimizer) -> None:
+    gradients = draws(1)
+    (bound, params), (plain, expected) = ours(section, draws(0)), ours(section, draws(0))
+    step = bound.bind(gradients)
+    for number in range(1, 4):
+        for gradient, drawn in zip(gradients, draws(number), strict=True):
+            gradient.copy_(drawn)
+        step(section.lr / number)
+        plain.step(draws(number), section.lr / number)
+    assert all(torch.equal(one, other) for one, other in zip(params, expected, strict=True))
+
+
 def test_plain_sgd_keeps_no_moments() -> None:
     assert moment_names(Sgd(lr=1.0)) == ()
 

@@ -1,0 +1,172 @@
+"""The microseconds of one local iteration of an MLP on one core, by phase; beside them its matrix products alone.
+
+    python benchmarks/iteration.py [mnist|adam|seeds|wide] [--iterations N] [--blocks N]
+
+A worker trains without processes, on random items: 784-128-10 at batch 64 under SGD (`mnist`) or Adam (`adam`), 784-1024-10 (`wide`),
+and the function fit of `jobs/function-fit.toml` at batch 1 (`seeds`). "whole" is an iteration without clocks. The clocks around each phase take
+about 0.2 us each. "products" are the same matrix products on buffers that exist already, between the worker's feed and its optimizer step. A
+figure is the median over iterations of a block, in the best of the blocks. PYTHONPATH decides whose package runs: start two trees in
+turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from partrain.optim import AnyOptimizer, Sgd
+from partrain.optim.sections import Adam
+from partrain.rules.average import Average
+from partrain.system import malloc
+from partrain.tasks.task import Classification, Regression
+from partrain.training.batches import Batches, Samples
+from partrain.training.replica import Replica, row_layout
+from partrain.training.worker import LocalWorker
+
+ROUND = 10
+CASES: dict[str, tuple[AnyOptimizer, list[int], type[nn.Module]]] = {
+    "mnist": (Sgd(lr=1e-3, momentum=0.9, schedule="linear", warmup=0.1), [784, 128, 10], nn.ReLU),
+    "adam": (Adam(name="adam", lr=1e-4), [784, 128, 10], nn.ReLU),
+    "wide": (Sgd(lr=1e-3, momentum=0.9), [784, 1024, 10], nn.ReLU),
+    "seeds": (Sgd(lr=5e-5, momentum=0.5, batch_size=1), [1, 50, 50, 1], nn.Tanh),
+}
+
+
+def worker(name: str) -> LocalWorker:
+    """Make the worker of a case."""
+    optimizer, widths, activation = CASES[name]
+    torch.manual_seed(0)
+    images = widths[0] == 784
+    layers: list[nn.Module] = [nn.Flatten()] if images else []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), activation()]
+    module = nn.Sequential(*layers[: -1 if images else None])
+    layout = row_layout(module, optimizer)
+    replica = Replica(module, layout, torch.zeros(layout.numbers), optimizer)
+    if images:
+        samples = Samples(torch.randint(0, 256, (55_000, 28, 28), dtype=torch.uint8), torch.randint(0, 10, (55_000,)), 1 / 255)
+    else:
+        samples = Samples(torch.randn(5000, widths[0]), torch.rand(5000, 1), 1.0)
+    batches = Batches(np.arange(len(samples.targets)), optimizer.batch_size, ROUND, whole_passes=False, seed=0, rank=0)
+    task = Classification() if images else Regression()
+    made = LocalWorker(0, replica, samples, batches, task, Average(), 0, [ROUND * optimizer.batch_size], horizon=1 << 40)
+    beats = np.zeros(2, np.int64)
+
+    def heartbeat() -> None:
+        beats[0] += 1
+
+    def on_iteration() -> None:
+        beats[1] = made.total_items + made.items
+
+    made.heartbeat, made.on_iteration = heartbeat, on_iteration
+    return made
+
+
+def whole(made: LocalWorker, iterations: int) -> float:
+    """Time iterations without clocks inside: seconds each."""
+    spans = []
+    for number in range(1, iterations // ROUND + 1):
+        made.begin(number, number * ROUND)
+        began = time.perf_counter()
+        made.train()
+        spans.append((time.perf_counter() - began) / ROUND)
+    return statistics.median(spans)
+
+
+def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
+    """Time the phases of iterations: seconds each, their sum without what the loop itself takes."""
+    spans: dict[str, list[float]] = defaultdict(list)
+    clocks: list[tuple[Any, str, Callable[..., Any]]] = []
+
+    def timed(owner: Any, method: str, phase: str) -> None:
+        call: Callable[..., Any] = getattr(owner, method)
+
+        def clocked(*given: Any) -> Any:
+            began = time.perf_counter()
+            result = call(*given)
+            spans[phase].append(time.perf_counter() - began)
+            return result
+
+        setattr(owner, method, clocked)
+        clocks.append((owner, method, call))
+
+    def take(count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(count):
+            began = time.perf_counter()
+            batch = next(batches)
+            spans["feed (mean)"].append(time.perf_counter() - began)
+            yield batch
+
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(())
+    given, made._feed.take = made._feed.take, take  # type: ignore[method-assign]
+    timed(made._engine, "differentiate", "engine")
+    bound = getattr(made, "_bound_step", None)  # a tree before 2026-11-25 has none
+    timed(made if bound else made.optimizer, "_bound_step" if bound else "step", "optimizer step")
+    timed(made._learning_rate, "at", "learning rate")
+    for number in range(1, iterations // ROUND + 1):
+        made.begin(number, number * ROUND)
+        batches = given(ROUND)
+        made.train()
+    made._feed.take = given  # type: ignore[method-assign]
+    for owner, method, call in clocks:
+        setattr(owner, method, call)
+    return {phase: (statistics.fmean if "mean" in phase else statistics.median)(values) for phase, values in spans.items()}
+
+
+def products(made: LocalWorker, iterations: int) -> float:
+    """Time the matrix products alone, between the feed and the step of the worker."""
+    layers = [layer for layer in made.module.children() if isinstance(layer, nn.Linear)]
+    count, spans, views = made.batches.batch_size, [], made.replica.gradient_views
+    outs = [torch.empty(count, layer.out_features) for layer in layers]
+    backs = [torch.rand(count, layer.out_features).mul_(1e-6) for layer in layers]
+    with torch.no_grad():
+        for number in range(1, iterations // ROUND + 1):
+            made.begin(number, number * ROUND)
+            for inputs, _ in made._feed.take(ROUND):
+                began, flat = time.perf_counter(), inputs.flatten(1)
+                kept = [flat, *outs]
+                for layer, x, out in zip(layers, kept, outs, strict=False):
+                    torch.addmm(layer.bias, x, layer.weight.t(), out=out)
+                for index in reversed(range(len(layers))):
+                    torch.mm(backs[index].t(), kept[index], out=views[2 * index])
+                    if index:
+                        torch.mm(backs[index], layers[index].weight, out=backs[index - 1])
+                spans.append(time.perf_counter() - began)
+                made.optimizer.step(views, 1e-9)
+    return statistics.median(spans)
+
+
+def main() -> None:
+    """Measure one case."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES, nargs="?", default="mnist")
+    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--blocks", type=int, default=20)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    malloc.keep_freed_memory()
+    made, best = worker(options.case), defaultdict[str, float](lambda: float("inf"))
+    whole(made, 10 * ROUND)
+    for _ in range(options.blocks):
+        figures = {"whole": whole(made, options.iterations), "products": products(made, options.iterations)}
+        for phase, seconds in {**figures, **phases(made, options.iterations)}.items():
+            best[phase] = min(best[phase], seconds)
+    best["engine beside products"] = best["engine"] - best["products"]
+    best["all beside products"] = best["whole"] - best["products"]
+    print(f"{options.case}: {made.batches.batch_size / best['whole']:,.0f} items/s")
+    for phase, seconds in best.items():
+        print(f"    {phase:24} {seconds * 1e6:7.1f} us")
+
+
+if __name__ == "__main__":
+    main()
