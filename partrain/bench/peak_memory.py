@@ -1,0 +1,50 @@
+"""The most memory that this process and its descendants take for a while."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+from partrain.system.parent_death import descendants
+
+INTERVAL_S = 0.2
+"""Seconds between two readings: one takes about 10 ms of another core."""
+
+
+def held(pid: int) -> int:
+    """Return the bytes of memory that a process and its descendants hold; what several hold counts once."""
+    total = 0
+    for process in (pid, *descendants(pid)):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            pss = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii"), re.M)
+            total += int(pss[1]) << 10 if pss else 0
+    return total
+
+
+class PeakMemory:
+    """Readings of the memory of a process (default: this one) and its descendants, in a thread, from `with` to its end."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._most, self._pid, self._ended = 0, pid or os.getpid(), Event()
+        self._thread = Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def take(self) -> int:
+        """Return the most bytes since the last call; 0 if the kernel tells none."""
+        most, self._most = self._most, 0
+        return most
+
+    def _read(self) -> None:
+        while not self._ended.wait(INTERVAL_S):
+            self._most = max(self._most, held(self._pid))
