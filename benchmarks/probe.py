@@ -5,7 +5,7 @@
     python benchmarks/probe.py --output benchmarks/results/probe.json
 
 A first run of each job finds the number of rounds that take four seconds. `plan --probe` predicts that job, which then runs twice, in turn
-with the same job of one more worker. Memory is the sum of the processes' proportional sets (Pss), at its highest.
+with the same job of one more worker. Memory is that of all processes at its highest, without pages of files.
 
 "Pays" is right if one more worker gave more item-iterations per second; "does not pay" is right unless it gave 5 % more, the margin of `plan`.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -16,20 +15,23 @@ INTERVAL_S = 0.2
 
 
 def held(pid: int) -> int:
-    """Return the bytes of memory that a process and its descendants hold; what several hold counts once."""
+    """Return the bytes of memory that a process and its descendants hold; what several hold counts once.
+
+    Files, such as libraries, do not count: the kernel can drop their pages, and shares them with other programs.
+    """
     total = 0
     for process in (pid, *descendants(pid)):
         with suppress(OSError):  # it has ended, or belongs to another user
-            pss = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii"), re.M)
-            total += int(pss[1]) << 10 if pss else 0
+            rollup = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii")
+            total += sum(int(size) << 10 for size in re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", rollup, re.MULTILINE))
     return total
 
 
 class PeakMemory:
-    """Readings of the memory of a process (default: this one) and its descendants, in a thread, from `with` to its end."""
+    """Readings of the memory of a process and its descendants, less `extra` bytes, in a thread, from `with` to its end."""
 
-    def __init__(self, pid: int | None = None) -> None:
-        self._most, self._pid, self._ended = 0, pid or os.getpid(), Event()
+    def __init__(self, pid: int, extra: int = 0) -> None:
+        self._most, self._pid, self._extra, self._ended = 0, pid, extra, Event()
         self._thread = Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Self:
@@ -47,4 +49,4 @@ class PeakMemory:
 
     def _read(self) -> None:
         while not self._ended.wait(INTERVAL_S):
-            self._most = max(self._most, held(self._pid))
+            self._most = max(self._most, held(self._pid) - self._extra)

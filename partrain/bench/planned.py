@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from partrain.bench import Case, outcomes
 from partrain.bench.compare import facts
-from partrain.bench.peak_memory import PeakMemory
+from partrain.bench.peak_memory import PeakMemory, held
 from partrain.config.overrides import as_toml
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
@@ -23,6 +24,7 @@ from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, 
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, plan_for
 from partrain.number_format import clock, count, plural, size
 from partrain.record.events import JudgementEvent, RoundEvent
+from partrain.record.round_record import RoundRecord
 from partrain.record.run_folder import RunFolder
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
@@ -113,8 +115,11 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
     }
 
 
-def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Callable[[str], None]) -> dict[str, Any]:
-    """Train for some seconds with the job's workers, and with one more in its last group if a core is free for it; each twice."""
+def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, note: Callable[[str], None]) -> dict[str, Any]:
+    """Train for some seconds with the job's workers, and with one more in its last group if a core is free for it; each twice.
+
+    `own`: bytes that this process held before it planned, as the process of a run holds, which imports no torch.
+    """
     if loaded.job.transport.kind == "simulated":
         raise BadJob("`--probe` measures real workers, and this job simulates them; leave it out")
     cores, threads, size = usable_cores(), sum(worker["threads"] for worker in planned["workers"]), len(planned["workers"])
@@ -130,7 +135,8 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
     measured = [_measured(job, plan.horizon, seconds) for job, plan in zip(jobs, plans, strict=False)]
     cases = [Case(label, lambda _, job=job: job) for label, job in zip(labels, measured, strict=False)]  # type: ignore[misc]
     speeds: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
-    with PeakMemory() as memory, closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:
+    pid = os.getpid()
+    with PeakMemory(pid, held(pid) - own) as memory, closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:
         for case, outcome in runs:  # in turn: other load falls on both alike
             if outcome.failure:  # it diverged: its speed says nothing
                 raise outcome.failure
@@ -139,6 +145,7 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
             speeds[case.label].append(speed | {"memory": memory.take() or None})
     for key, both in zip(("now", "more"), speeds.values(), strict=False):
         result[key] = {name: None if value is None else mean(run[name] for run in both) for name, value in both[0].items()}
+        result[key]["items_per_second"] = result[key].pop("items_per_round") / result[key]["seconds_per_round"]
     result["seconds_to_end"] = result["now"].pop("seconds_to_end")
     if result["more"]:
         result["more"].pop("seconds_to_end")
@@ -170,34 +177,38 @@ def _measured(loaded: LoadedJob, horizon: int | None, seconds: float) -> LoadedJ
 
 
 def _speed(job: Job, plan: Plan, folder: Path) -> dict[str, Any]:
-    """Predict the speed of the whole run from a short one: parts that the first round and the last judgement hold are not scaled up.
-
-    Seconds are those of worker 0, which waits for the others. An iteration takes as long in every round, and so do a meeting and a judgement.
-    """
     run, events = facts(folder), list(RunFolder(folder).events())
-    judged = {event.round for event in events if isinstance(event, JudgementEvent)}
     records = [event.record for event in events if isinstance(event, RoundEvent) and event.rank == 0]
+    rounds, seconds = forecast(job, plan, records, {event.round for event in events if isinstance(event, JudgementEvent)})
+    ends = [end for end in (last_round(job, plan.shares) and seconds, job.stop.seconds) if end]
+    return {
+        "rounds": len(records),
+        "seconds_per_round": seconds / rounds,
+        "items_per_round": item_iterations(job, plan.shares, rounds) / rounds,
+        "bytes_per_round": run["bytes"],
+        "waiting": run["waiting"],
+        "seconds_to_end": min(ends, default=None),
+    }
+
+
+def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Container[int]) -> tuple[int, float]:
+    """Predict the seconds of the whole run from the first `records` of worker 0, which waits for the others.
+
+    Returns the rounds, too: without a last one, they are those of the records. Iterations, meetings and judgements recur; the first
+    round's further seconds do not, and a short run judges more often, for it judges at its end.
+    """
     spans = [end - begin for begin, end in pairwise([0.0, *(record.seconds for record in records)])]
     steady = list(zip(spans, records, strict=True))[1:] or [(spans[0], records[0])]
     compute = sum(record.compute for _, record in steady) / max(1, sum(record.items for _, record in steady))
     plain = [span - record.compute for span, record in steady if record.round not in judged]
     meeting = mean(plain or [record.wait + record.mix for _, record in steady])
     judging = mean([max(0.0, span - record.compute - meeting) for span, record in steady if record.round in judged] or [0.0])
-    extra = max(0.0, spans[0] - compute * records[0].items - meeting - judging * (1 in judged))
+    further = spans[0] - compute * records[0].items - meeting - judging * (records[0].round in judged)
 
-    last = last_round(job, plan.shares)
-    rounds = last or plan.judge_every * math.ceil(len(records) / plan.judge_every)
-    own, items = item_iterations(job, plan.shares[:1], rounds), item_iterations(job, plan.shares, rounds)
-    seconds = extra + compute * own + meeting * rounds + judging * (math.ceil(rounds / plan.judge_every) if plan.held_out else 0)
-    ends = [end for end in (last and seconds, job.stop.seconds) if end]
-    return {
-        "rounds": len(records),
-        "seconds_per_round": seconds / rounds,
-        "items_per_second": items / seconds,
-        "bytes_per_round": run["bytes"],
-        "waiting": run["waiting"],
-        "seconds_to_end": min(ends, default=None),
-    }
+    rounds = last_round(job, plan.shares) or plan.judge_every * math.ceil(len(records) / plan.judge_every)
+    judgements = math.ceil(rounds / plan.judge_every) if plan.held_out else 0
+    own = item_iterations(job, plan.shares[:1], rounds)
+    return rounds, max(0.0, further) + compute * own + meeting * rounds + judging * judgements
 
 
 def render(result: dict[str, Any]) -> list[str]:
@@ -274,7 +285,7 @@ def _speeds(result: dict[str, Any]) -> Iterator[str]:
     if measured["seconds_to_end"]:
         yield f"predicted: {clock(measured['seconds_to_end'])} (h:mm:ss) to the end"
     if now["memory"]:
-        yield f"memory of all processes: {size(now['memory'])} at most"
+        yield f"memory of all processes: {size(now['memory'])} at most, libraries not counted"
     more = _workers(workers + 1)
     if measured["more"]:
         verdict = "one more worker pays" if measured["pays"] else "one more worker does not pay"
