@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import os
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from partrain.bench import Case, outcomes
 from partrain.bench.compare import facts
+from partrain.bench.peak_memory import PeakMemory, held
 from partrain.config.overrides import as_toml
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
 from partrain.display.text_table import table
 from partrain.errors import BadJob
-from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
-from partrain.job.plan import Plan, is_estimate, item_iterations, last_round, plan_for
+from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating, parse
+from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, plan_for
 from partrain.number_format import clock, count, plural, size
+from partrain.record.events import JudgementEvent, RoundEvent
+from partrain.record.round_record import RoundRecord
+from partrain.record.run_folder import RunFolder
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
-
-PAYS = 1.05
-"""Gain in item-iterations per second from which one more worker pays: below it noise decides."""
 
 
 def plan(loaded: LoadedJob) -> dict[str, Any]:
     """Plan a job: its data are read, its network is built. Nothing is trained or written."""
     job = loaded.job
+    dataset, planned = _plan(loaded)
     with locating(loaded):
-        dataset = load_dataset(loaded)
-        check_against_data(loaded, dataset.spec)
-        planned = plan_for(loaded, dataset)
         built = _network(loaded, dataset, planned)
     last = last_round(job, planned.shares)
     return {
@@ -112,59 +115,100 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
     }
 
 
-def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Callable[[str], None]) -> dict[str, Any]:
-    """Train for some seconds with the job's workers, and with one more on the CPU if a core is free for it; each twice."""
+def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, note: Callable[[str], None]) -> dict[str, Any]:
+    """Train for some seconds with the job's workers, and with one more in its last group if a core is free for it; each twice.
+
+    `own`: bytes that this process held before it planned, as the process of a run holds, which imports no torch.
+    """
     if loaded.job.transport.kind == "simulated":
         raise BadJob("`--probe` measures real workers, and this job simulates them; leave it out")
-    cores, threads = usable_cores(), sum(worker["threads"] for worker in planned["workers"])
-    labels = [_workers(len(planned["workers"]))]
-    result: dict[str, Any] = {"seconds": seconds, "cores": cores, "threads": threads, "more": None}
-    more: LoadedJob | None = None
-    if threads < cores:
+    cores, threads, size = usable_cores(), sum(worker["threads"] for worker in planned["workers"]), len(planned["workers"])
+    result: dict[str, Any] = {"seconds": seconds, "cores": cores, "threads": threads, "more": None, "pays": False}
+    jobs, plans = [loaded], [_plan(loaded)[1]]
+    if threads + loaded.job.workers[-1].threads <= cores:
         try:
-            more = _measured(loaded, planned, seconds, 1)
-            labels.append(_workers(len(planned["workers"]) + 1))
+            jobs.append(_with_one_more(loaded))
+            plans.append(_plan(jobs[1])[1])
         except BadJob as refused:
-            result["refused"] = refused.message
-    jobs = [_measured(loaded, planned, seconds, 0), *([more] if more else [])]
-    cases = [Case(label, lambda _, job=job: job) for label, job in zip(labels, jobs, strict=True)]  # type: ignore[misc]
+            result |= {"refused": refused.message, "pays": None}
+    labels = [_workers(size), _workers(size + 1)][: len(plans)]
+    measured = [_measured(job, plan.horizon, seconds) for job, plan in zip(jobs, plans, strict=False)]
+    cases = [Case(label, lambda _, job=job: job) for label, job in zip(labels, measured, strict=False)]  # type: ignore[misc]
     speeds: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
-    with closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:  # in turn: other load falls on both alike
-        for case, outcome in runs:
+    pid = os.getpid()
+    with PeakMemory(pid, held(pid) - own) as memory, closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:
+        for case, outcome in runs:  # in turn: other load falls on both alike
             if outcome.failure:  # it diverged: its speed says nothing
                 raise outcome.failure
-            speeds[case.label].append(_speed(facts(outcome.folder), outcome.summary))
-    for key, measured in zip(("now", "more"), speeds.values(), strict=False):
-        result[key] = {
-            name: None if value is None else mean(round_times[name] for round_times in measured)
-            for name, value in measured[0].items()
-        }
-    end = planned["end"]["item_iterations"]
-    result["seconds_to_end"] = end / result["now"]["items_per_second"] if end else None
+            number = labels.index(case.label)
+            speed = _speed(jobs[number].job, plans[number], outcome.folder)
+            speeds[case.label].append(speed | {"memory": memory.take() or None})
+    for key, both in zip(("now", "more"), speeds.values(), strict=False):
+        result[key] = {name: None if value is None else mean(run[name] for run in both) for name, value in both[0].items()}
+        result[key]["items_per_second"] = result[key].pop("items_per_round") / result[key]["seconds_per_round"]
+    result["seconds_to_end"] = result["now"].pop("seconds_to_end")
     if result["more"]:
+        result["more"].pop("seconds_to_end")
         result["gain"] = result["more"]["items_per_second"] / result["now"]["items_per_second"]
+        result["pays"] = result["gain"] > PAYS
     return result
 
 
-def _measured(loaded: LoadedJob, planned: dict[str, Any], seconds: float, more: int) -> LoadedJob:
+def _plan(loaded: LoadedJob) -> tuple[Dataset, Plan]:
+    with locating(loaded):
+        dataset = load_dataset(loaded)
+        check_against_data(loaded, dataset.spec)
+        return dataset, plan_for(loaded, dataset)
+
+
+def _with_one_more(loaded: LoadedJob) -> LoadedJob:
+    tables = tomllib.loads(loaded.text)
+    tables["workers"][-1]["count"] = loaded.job.workers[-1].count + 1
+    return parse(as_toml(tables), loaded.folder, "the job with one more worker", local=True)
+
+
+def _measured(loaded: LoadedJob, horizon: int | None, seconds: float) -> LoadedJob:
     """Return the job as it is measured: stopped by time alone, with the rate and judgements of the whole run."""
     tables = tomllib.loads(loaded.text)
-    tables["stop"] = {"seconds": seconds, "judge_every": planned["round"]["judge_every"]}
+    tables["stop"] = {"seconds": seconds} | {key: tables["stop"][key] for key in ("judge_every",) if key in tables["stop"]}
     if loaded.job.optimizer.needs_horizon:
-        tables["optimizer"]["horizon"] = planned["horizon"]
-    tables["workers"] += [{"device": "cpu"}] * more
-    return parse(as_toml(tables), loaded.folder, f"the job with {len(planned['workers']) + more} workers", local=True)
+        tables["optimizer"]["horizon"] = horizon
+    return parse(as_toml(tables), loaded.folder, "the job that is measured", local=True)
 
 
-def _speed(run: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
-    seconds, rounds = summary["seconds"]["train"], summary["rounds"]
+def _speed(job: Job, plan: Plan, folder: Path) -> dict[str, Any]:
+    run, events = facts(folder), list(RunFolder(folder).events())
+    records = [event.record for event in events if isinstance(event, RoundEvent) and event.rank == 0]
+    rounds, seconds = forecast(job, plan, records, {event.round for event in events if isinstance(event, JudgementEvent)})
+    ends = [end for end in (last_round(job, plan.shares) and seconds, job.stop.seconds) if end]
     return {
-        "rounds": rounds,
+        "rounds": len(records),
         "seconds_per_round": seconds / rounds,
-        "items_per_second": summary["item_iterations"] / seconds,
+        "items_per_round": item_iterations(job, plan.shares, rounds) / rounds,
         "bytes_per_round": run["bytes"],
         "waiting": run["waiting"],
+        "seconds_to_end": min(ends, default=None),
     }
+
+
+def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Container[int]) -> tuple[int, float]:
+    """Predict the seconds of the whole run from the first `records` of worker 0, which waits for the others.
+
+    Returns the rounds, too: without a last one, they are those of the records. Iterations, meetings and judgements recur; the first
+    round's further seconds do not, and a short run judges more often, for it judges at its end.
+    """
+    spans = [end - begin for begin, end in pairwise([0.0, *(record.seconds for record in records)])]
+    steady = list(zip(spans, records, strict=True))[1:] or [(spans[0], records[0])]
+    compute = sum(record.compute for _, record in steady) / max(1, sum(record.items for _, record in steady))
+    plain = [span - record.compute for span, record in steady if record.round not in judged]
+    meeting = mean(plain or [record.wait + record.mix for _, record in steady])
+    judging = mean([max(0.0, span - record.compute - meeting) for span, record in steady if record.round in judged] or [0.0])
+    further = spans[0] - compute * records[0].items - meeting - judging * (records[0].round in judged)
+
+    rounds = last_round(job, plan.shares) or plan.judge_every * math.ceil(len(records) / plan.judge_every)
+    judgements = math.ceil(rounds / plan.judge_every) if plan.held_out else 0
+    own = item_iterations(job, plan.shares[:1], rounds)
+    return rounds, max(0.0, further) + compute * own + meeting * rounds + judging * judgements
 
 
 def render(result: dict[str, Any]) -> list[str]:
@@ -240,11 +284,12 @@ def _speeds(result: dict[str, Any]) -> Iterator[str]:
         yield f"each worker sends {size(now['bytes_per_round'] or 0)} a round{waiting}"
     if measured["seconds_to_end"]:
         yield f"predicted: {clock(measured['seconds_to_end'])} (h:mm:ss) to the end"
+    if now["memory"]:
+        yield f"memory of all processes: {size(now['memory'])} at most, libraries not counted"
     more = _workers(workers + 1)
     if measured["more"]:
-        gain = measured["gain"]
-        verdict = "one more worker pays" if gain >= PAYS else "one more worker does not pay"
-        yield f"{more}: {gain:.2f} times the item-iterations per second; {verdict}"
+        verdict = "one more worker pays" if measured["pays"] else "one more worker does not pay"
+        yield f"{more}: {measured['gain']:.2f} times the item-iterations per second; {verdict}"
     elif "refused" in measured:
         yield f"{more} cannot be tried: {measured['refused']}"
     else:

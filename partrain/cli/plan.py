@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ def plan(
     set_: Overrides = None,
     *,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Train for some seconds to measure speed, bytes per round and waiting.")
+        bool, typer.Option("--probe", help="Train for some seconds to measure speed, memory, bytes per round and waiting.")
     ] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="With --probe: seconds of each measurement.")] = 2.0,
     as_json: Json = False,
@@ -28,11 +29,13 @@ def plan(
 ) -> None:
     """Show partitions, memory and end of a job before it runs. --probe also measures its speed, and tells if one more worker pays."""
     from partrain.bench import planned
+    from partrain.bench.peak_memory import held
     from partrain.job.load import load
 
+    own = held(os.getpid())
     loaded = load(job, set_ or ())
     print_warnings(loaded)
     result = planned.plan(loaded)
     if probe:
-        result["probe"] = planned.probe(loaded, result, seconds, print_note)
+        result["probe"] = planned.probe(loaded, result, seconds, own, print_note)
     print(json.dumps(result) if as_json else "\n".join(planned.render(result)))

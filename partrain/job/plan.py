@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 JUDGING_SHARE = 0.05
 """Judged items stay under this share of the items trained between two judgements."""
+PAYS = 1.05
+"""Gain in speed from which more workers pay: below it noise decides."""
 
 
 @dataclass(frozen=True)

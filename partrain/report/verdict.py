@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from partrain.job.plan import PAYS
 from partrain.number_format import number
 from partrain.record.events import JudgementEvent
 from partrain.report.history import RunHistory
 from partrain.report.sources import SweepResult
 from partrain.report.sweep import settings_text, shares
 
-WORTH = 0.05
-"""Share of time by which more workers must be faster to pay: less is noise."""
 LIMITING = 0.15
 """Share of the workers' time from which the cause of waiting or mixing is named."""
 REASON = 160
@@ -65,7 +64,7 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
     clock = "simulated seconds" if best.run.simulated else "s"
     facts = f"{best.run.size} workers ({best.run.label}) took {best.seconds:.3g} {clock} to {best.goal}, one worker ({alone.label}) {best.alone:.3g} {clock}"  # fmt: skip
     ratio = f"{best.speedup:.2f} times as fast, {best.speedup / best.run.size:.0%} of the ideal"
-    if best.speedup > 1 + WORTH:
+    if best.speedup > PAYS:
         return f"More workers paid: {facts}, which is {ratio}."
     waited = best.run.shares.get("wait", 0.0)
     reason = f"; they waited {waited:.0%} of their time" if waited > LIMITING else ""

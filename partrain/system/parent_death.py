@@ -68,7 +68,7 @@ def orphans_ended(ancestor: int) -> Iterator[None]:
     """
     with ExitStack() as opened:
         handles, left = [], select.poll()
-        for pid in _descendants(ancestor):
+        for pid in descendants(ancestor):
             with suppress(OSError):  # it has ended
                 handles.append(os.pidfd_open(pid))
                 opened.callback(os.close, handles[-1])
@@ -82,12 +82,12 @@ def orphans_ended(ancestor: int) -> Iterator[None]:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """List the children of a process, their children, and so on; fewer if the kernel does not tell."""
     with suppress(OSError):
         tasks = Path(f"/proc/{pid}/task").iterdir()
         children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-        return [descendant for child in children for descendant in (child, *_descendants(child))]
+        return [descendant for child in children for descendant in (child, *descendants(child))]
     return []
 
 

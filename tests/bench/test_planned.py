@@ -11,6 +11,10 @@ import pytest
 from support.runs import events, partrain, summary, write_job
 
 from partrain import checkpoint
+from partrain.bench.planned import forecast
+from partrain.job.load import load
+from partrain.job.plan import make_plan
+from partrain.record.round_record import NAN, RoundRecord
 
 
 def planned(job: Path, *words: str) -> dict[str, Any]:
@@ -133,10 +137,54 @@ def test_a_short_measurement(tmp_path: Path) -> None:
     measured = planned(job, "--probe", "--seconds", "0.5")["probe"]
     assert measured["now"]["rounds"] >= 1
     assert measured["now"]["seconds_per_round"] > 0
-    assert measured["seconds_to_end"] == 4 * 24 / measured["now"]["items_per_second"]
+    assert measured["seconds_to_end"] == pytest.approx(4 * 24 / measured["now"]["items_per_second"])
+    assert measured["now"]["memory"] > 50e6
     if measured["cores"] > 1:
+        assert measured["pays"] == (measured["gain"] > 1.05)
         assert measured["more"]["bytes_per_round"] > 0
         assert measured["gain"] == measured["more"]["items_per_second"] / measured["now"]["items_per_second"]
+
+
+def _records(iterations: list[int], judged: set[int]) -> list[RoundRecord]:
+    """Rounds of 10 ms an iteration of 8 items, 20 ms a meeting and 300 ms a judgement; the first one takes 500 ms more."""
+    records, seconds = [], 0.5
+    for number, count in enumerate(iterations, 1):
+        seconds += 0.01 * count + 0.02 + 0.3 * (number in judged)
+        extra = 0.5 * (number == 1)
+        records.append(RoundRecord(number, count, 8 * count, 1.0, 0.1, 0.01 * count + extra, 0.015, 0.005, NAN, 0, NAN, seconds))
+    return records
+
+
+FORECASTS = {
+    "a judgement at the end of the short run": (["stop={rounds=20, judge_every=10}"], [3] * 4, {4}, 0.5 + 20 * 0.05 + 2 * 0.3),
+    "judged every round": (["stop={rounds=20, judge_every=1}"], [3] * 4, {1, 2, 3, 4}, 0.5 + 20 * 0.05 + 20 * 0.3),
+    "longer rounds later": (
+        ['sync.schedule="post-local"', "sync.switch_round=11", "stop={rounds=20, judge_every=20}"],
+        [1] * 4,
+        {4},
+        0.5 + 10 * (0.03 + 0.05) + 0.3,
+    ),
+    "a ramp": (["sync.ramp_workers=10", "stop={rounds=20, judge_every=20}"], [3] * 4, {4}, 0.5 + 20 * 0.05 + 0.3),
+}
+
+
+@pytest.mark.parametrize("what", FORECASTS)
+def test_a_whole_run_takes_what_its_parts_take(tmp_path: Path, what: str) -> None:
+    sets, iterations, judged, seconds = FORECASTS[what]
+    job = load(write_job(tmp_path, *sets)).job
+    assert forecast(job, make_plan(job, 230), _records(iterations, judged), judged) == (20, pytest.approx(seconds))
+
+
+def test_one_more_worker_is_one_of_the_last_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    said = partrain("plan", write_job(tmp_path, "workers=[{}, {threads=2}]"), "--probe", "--seconds", "0.5", "--json")
+    assert json.loads(said.out)["probe"]["more"] is None  # it would take two cores, and one is free
+    assert json.loads(said.out)["probe"]["pays"] is False
+
+
+def test_time_may_end_a_run_before_its_rounds(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "stop={rounds=1000000, seconds=3}")
+    assert planned(job, "--probe", "--seconds", "0.5")["probe"]["seconds_to_end"] == 3
 
 
 def test_where_no_core_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +197,7 @@ def test_where_no_core_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_more_worker_that_the_job_forbids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    job = write_job(tmp_path, "workers=[{count=2, partition_size=100}]", "partition={overlap=0}")
+    job = write_job(tmp_path, "optimizer.batch_size=100")
     said = partrain("plan", job, "--probe", "--seconds", "0.5")
     assert said.code == 0, said.err
     assert "3 workers cannot be tried: " in said.out
