@@ -52,7 +52,7 @@ class Mix(Protocol):
 
 
 class Closing(NamedTuple):
-    """What a worker shares in the mean of its parameters that ends the local iterations of a round."""
+    """All that a worker shares in the mean of its parameters that ends the local iterations of a round."""
 
     numbers: tuple[float, ...]
     state: Tensor | None
