@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ def record(name: str, title: str, rows: Sequence[Row], *, notes: Sequence[str] =
     """Record a result. `chart` names columns: "x", "y", and maybe "series" and "bound" (a dashed limit of y); "log": its logarithmic axes."""
     result = {
         "title": title,
-        "command": " ".join(["python", *sys.orig_argv[1:]]),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "date": date.today().isoformat(),
         "machine": machine(),
         "notes": notes,

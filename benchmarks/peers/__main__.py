@@ -6,7 +6,6 @@ FANN needs `apt-get install libfann-dev`, brain.js needs node; a peer whose soft
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import shutil
@@ -17,7 +16,8 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ FANN = Path(sys.executable).parent / "peer-fann"
 TARGET = 0.975
 LENGTHS = [round(600 * 1.05**step / 20) * 20 for step in range(63)]
 """Lengths of plans, in batches of all workers together: bisection tries six of them."""
-OURS = "partrain, 2 workers"
+OURS = "partrain (2 workers)"
 SCHEDULED, CONSTANT, AVERAGED = (0.1, 0.15, 0.2, 0.3), (0.02, 0.05, 0.1, 0.15), (0.14, 0.2, 0.28, 0.4)
 
 
@@ -54,8 +54,8 @@ class Peer:
             return "no cc or no libfann-dev when `make bench-peers` installed the peers"
         if self.program == "brain" and not (shutil.which("node") and (HERE / "node_modules/brain.js").is_dir()):
             return "no node, or no brain.js in benchmarks/peers/node_modules"
-        packages = [name for name in self.needs if importlib.util.find_spec(name) is None]
-        return f"no package {', '.join(packages)}" if packages else ""
+        absent = [package for package in self.needs if not any(distributions(name=package))]
+        return f"no package {', '.join(absent)}" if absent else ""
 
     def train(self, length: int, rate: float, seed: int) -> dict[str, float]:
         """One run: seconds of training and of the whole process, test accuracy, item-iterations."""
@@ -93,17 +93,17 @@ def partrain(workers: int, iterations: int, rate: float, seed: int) -> dict[str,
 
 def peers() -> Iterable[Peer]:
     for threads in 1, 2:
-        words, ending = (f"--threads={threads}",), f", {threads} thread{'s' * (threads > 1)}"
+        words, ending = (f"--threads={threads}",), f" ({threads} thread{'s' * (threads > 1)})"
         for method, rates, title in (
-            ("constant", CONSTANT, "torch, constant rate"),
+            ("constant", CONSTANT, "torch constant rate"),
             ("linear", SCHEDULED, "torch"),
             ("compile", SCHEDULED, "torch.compile"),
         ):
-            plan = "torch, constant rate" if method == "constant" else "torch"
+            plan = "torch constant rate" if method == "constant" else "torch"
             yield Peer(title + ending, plan, "torch_loop", rates, ("torch",), (f"--method={method}", *words))
         yield Peer("JAX and optax" + ending, "JAX", "jax_scan", SCHEDULED, ("jax", "optax"), words)
     yield Peer("Keras on JAX", "Keras", "keras_jax", SCHEDULED, ("keras", "jax"))
-    yield Peer("scikit-learn MLPClassifier, constant rate", "scikit-learn", "sklearn_mlp", CONSTANT, ("sklearn",))
+    yield Peer("scikit-learn MLPClassifier (constant rate)", "scikit-learn", "sklearn_mlp", CONSTANT, ("scikit-learn",))
     for title, method, package, rates in (
         ("torch hogwild", "hogwild", "torch", SCHEDULED),
         ("torch DDP", "ddp", "torch", AVERAGED),
@@ -112,10 +112,10 @@ def peers() -> Iterable[Peer]:
         ("torchft LocalSGD", "local_sgd", "torchft", AVERAGED),
         ("torchft DiLoCo", "diloco", "torchft", (0.05, 0.1, 0.2, 0.4)),
     ):
-        yield Peer(f"{title}, 2 processes", title, "torch_pair", rates, (package,), (f"--method={method}",), workers=2)
+        yield Peer(f"{title} (2 processes)", title, "torch_pair", rates, (package,), (f"--method={method}",), workers=2)
     yield Peer("brain.js", "brain.js", "brain", (0.01, 0.02, 0.05, 0.1), momentum=0.1)
     yield Peer("FANN", "FANN", "fann", (0.1, 0.2, 0.5, 1.0), momentum=0.0)
-    yield Peer("partrain, 1 worker", "partrain, 1 worker", "partrain", SCHEDULED)
+    yield Peer("partrain (1 worker)", "partrain (1 worker)", "partrain", SCHEDULED)
     yield Peer(OURS, OURS, "partrain", (0.1, 0.15, 0.2, 0.25), workers=2)
 
 
@@ -133,9 +133,7 @@ def tune(chosen: list[Peer], seeds: int, lengths: list[int], plans: dict[str, An
                 length = lengths[middle := (low + high) // 2]
                 medians = {}
                 for rate in peer.rates:
-                    found = pool.map(
-                        lambda seed, length=length, rate=rate: peer.train(length, rate, seed), range(1000, 1000 + seeds)
-                    )
+                    found = pool.map(partial(peer.train, length, rate), range(1000, 1000 + seeds))
                     medians[rate] = statistics.median(run["accuracy"] for run in found)
                 best = max(medians, key=lambda rate: medians[rate])
                 print(f"{name}, {length} batches: {medians}", flush=True)
@@ -180,12 +178,8 @@ def run(chosen: list[Peer], seeds: int, plans: dict[str, Any]) -> None:
         for column, key in ("training / partrain", "seconds"), ("whole / partrain", "whole"):
             row[column] = [done[key] / ours[key] for done, ours in zip(own, results[OURS], strict=True)]
         rows.append(row)
-    packages = sorted({package for peer in ready for package in peer.needs if package != "sklearn"} | {"jaxlib"})
-    versions = ", ".join(
-        f"{package} {version(package)}"
-        for package in [*packages, "scikit-learn"]
-        if importlib.util.find_spec(package) or package == "scikit-learn"
-    )
+    versions = {package: version(package) for peer in ready for package in peer.needs}
+    versions |= json.loads((HERE / "package.json").read_text())["dependencies"]
     record(
         "peers",
         f"Peers on MNIST, tuned to {TARGET:.1%} test accuracy",
@@ -195,7 +189,9 @@ def run(chosen: list[Peer], seeds: int, plans: dict[str, Any]) -> None:
             f"says constant rate. Ratios are peer / {OURS}, seed by seed. Judging is outside of the peers' training seconds, but "
             "partrain's include it; compiling belongs to the whole process, with torch.compile's cache on disk warm from tuning.",
             "FANN and brain.js train item by item, on squared error; FANN with sigmoids, brain.js with leaky ReLU also at its outputs.",
-            versions,
+            "Releases: FANN of Debian's libfann-dev, "
+            + ", ".join(f"{name} {release}" for name, release in versions.items())
+            + ".",
         ],
         chart={"x": "training seconds", "y": "peer", "log": ["x"]},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,11 @@ def layers(seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     random = np.random.default_rng([seed, 2])
     return [
         tuple(random.uniform(-1, 1, shape).astype(np.float32) / np.float32(wide**0.5) for shape in ((wide, thin), (thin,)))
-        for wide, thin in zip(SIZES, SIZES[1:], strict=False)
+        for wide, thin in pairwise(SIZES)
     ]
 
 
-def finish(plan: argparse.Namespace, seconds: float, answers: Any, right: np.ndarray, workers: int = 1) -> None:
+def finish(plan: argparse.Namespace, seconds: float, answers: Any, right: Any, workers: int = 1) -> None:
     """Print the result. `answers` are the classes given to the test items."""
-    accuracy = float((np.asarray(answers) == right).mean())
+    accuracy = float(np.mean(np.asarray(answers) == np.asarray(right)))
     print(json.dumps({"seconds": seconds, "accuracy": accuracy, "items": plan.iterations * plan.batch * workers}))

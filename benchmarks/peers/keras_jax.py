@@ -30,7 +30,7 @@ def main() -> None:
     model.fit(inputs[:whole], targets[:whole], plan.batch, verbose=0)  # compiles; all numbers are set back after it
     model.set_weights([array for layer in layers(plan.seed) for array in layer])
     for variable in optimizer.variables:
-        variable.assign(keras.ops.zeros_like(variable))
+        variable.assign(np.zeros(variable.shape))
     began = time.perf_counter()
     passes, rest = divmod(plan.iterations, whole // plan.batch)
     if passes:
