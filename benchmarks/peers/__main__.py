@@ -102,8 +102,10 @@ def peers() -> Iterable[Peer]:
             plan = "torch constant rate" if method == "constant" else "torch"
             yield Peer(title + ending, plan, "torch_loop", rates, ("torch",), (f"--method={method}", *words))
         yield Peer("JAX and optax" + ending, "JAX", "jax_scan", SCHEDULED, ("jax", "optax"), words)
+        yield Peer(
+            "scikit-learn MLPClassifier constant rate" + ending, "scikit-learn", "sklearn_mlp", CONSTANT, ("scikit-learn",), words
+        )
     yield Peer("Keras on JAX", "Keras", "keras_jax", SCHEDULED, ("keras", "jax"))
-    yield Peer("scikit-learn MLPClassifier (constant rate)", "scikit-learn", "sklearn_mlp", CONSTANT, ("scikit-learn",))
     for title, method, package, rates in (
         ("torch hogwild", "hogwild", "torch", SCHEDULED),
         ("torch DDP", "ddp", "torch", AVERAGED),

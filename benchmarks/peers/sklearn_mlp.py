@@ -6,12 +6,14 @@ import time
 
 import numpy as np
 from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_limits
 
 from benchmarks.peers.common import SIZES, arguments, batches, finish, mnist
 
 
 def main() -> None:
     plan = arguments()
+    threadpool_limits(plan.threads)
     inputs, targets, tests, right = mnist()
     model = MLPClassifier((SIZES[1],), solver="sgd", alpha=0, batch_size=plan.batch, learning_rate_init=plan.rate,
                           momentum=plan.momentum, nesterovs_momentum=False, random_state=plan.seed)  # fmt: skip
