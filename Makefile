@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 INTEGRATIONS := $(VENV)/.integrations
 DOCS := $(VENV)/.docs
 AUDIT := .venv-audit
+PEERS := .venv-peers
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
@@ -16,7 +17,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers clean
 
 check: lint types test
 
@@ -139,5 +140,20 @@ bench: $(STAMP)
 bench-tables: $(STAMP)
 	$(PY) benchmarks/tables.py
 
+# Other people's software on the main task, in an environment of its own. Hours on two idle cores; benchmarks/peers/plans.json keeps tuned plans.
+bench-peers: $(PEERS)/.installed benchmarks/peers/plans.json
+	$(PEERS)/bin/python -m benchmarks.peers run
+
+benchmarks/peers/plans.json: | $(PEERS)/.installed
+	$(PEERS)/bin/python -m benchmarks.peers tune
+
+# Without npm, cc or libfann-dev the run lists brain.js or FANN as not installed.
+$(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/package.json benchmarks/peers/fann.c
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	-npm install --prefix benchmarks/peers --ignore-scripts --no-package-lock --silent
+	-$(CC) -O3 -march=native benchmarks/peers/fann.c -lfloatfann -lm -o $(PEERS)/bin/peer-fann
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(AUDIT) .mypy_cache .pytest_cache .ruff_cache *.egg-info site
+	rm -rf $(VENV) $(AUDIT) $(PEERS) benchmarks/peers/node_modules .mypy_cache .pytest_cache .ruff_cache *.egg-info site
