@@ -179,18 +179,20 @@ class ArenaGroup:
         before = x.clone() if self.measure and of_params else None
         closing = self._closing() if self._closing and of_params and not self.measure else None
         vectors = [x] if closing is None or closing.state is None else [x, closing.state]
+        for vector in vectors[1:]:
+            self._check(vector)
         spans = [self._publish(vector) for vector in vectors]
         self.arena.weights[self.rank] = (weight, closing.weight if closing else 0.0)
         board = self._post(closing.numbers) if closing else None
         mix = self._mean_of_all if self._exact else self._mean_of_machines
-        mix(vectors, spans, [self._weights] if board is None else [self._weights, bytes_by_rank(board)])
+        mix(vectors, spans, lambda: [self._weights] if board is None else [self._weights, bytes_by_rank(board)])
         self.bytes += sum(vector.nbytes for vector in vectors)
         if closing and board is not None:
             self.closed = board[:, : len(closing.numbers)].tolist()
         if before is not None:
             self.distance, self.measure = _norm(before.sub_(x)), False
 
-    def _mean_of_all(self, vectors: list[Tensor], spans: list[slice], numbers: list[list[Tensor]]) -> None:
+    def _mean_of_all(self, vectors: list[Tensor], spans: list[slice], numbers: Parts) -> None:
         """Sum the vectors of all workers on each machine: the bits do not depend on the number of machines."""
         mixing = 0.0
 
@@ -204,14 +206,14 @@ class ArenaGroup:
 
         began = self.transport.clock()
         size = sum(vector.nbytes for vector in vectors)
-        self.transport.meet(lambda: [*map(self._at, spans), *numbers], mix, size)
+        self.transport.meet(lambda: [*map(self._at, spans), *numbers()], mix, size)
         self.waited += self.transport.clock() - began - mixing
         for vector, span in zip(vectors, spans, strict=True):
             self._read_back(vector, span, self.rank)
 
-    def _mean_of_machines(self, vectors: list[Tensor], spans: list[slice], numbers: list[list[Tensor]]) -> None:
+    def _mean_of_machines(self, vectors: list[Tensor], spans: list[slice], numbers: Parts) -> None:
         """Sum the workers of each machine into its first row, in the type of the vectors, then send only these sums."""
-        self.barrier(lambda: numbers)
+        self.barrier(numbers)
         first, own = self.members.start, slice(self.members.start, self.members.stop)
         for column, (vector, span) in enumerate(zip(vectors, spans, strict=True)):
             part, weights = self._own_part(span), self._all_weights(column)

@@ -21,7 +21,7 @@ NAP_S = 0.05
 """Longest sleep before the next check."""
 LOOK_S = 0.05
 """Time between two looks at how long workers had to wait for cores."""
-SHORT = 0.02
+SHORT = 0.1
 """Cores are short if workers waited for them for this share of the time since the look before."""
 ALONE_BYTES = 1 << 22
 """Longest vector that one worker mixes for all if cores are short."""

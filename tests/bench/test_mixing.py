@@ -19,4 +19,9 @@ def test_each_rule_and_size_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     title, _, head, _, *rows = mixing.render(result)
     assert title == "Microseconds of a meeting of two workers, medians over rounds, 1 seed."
     assert head.split()[-3:] == ["meeting", "/", "copy"]
-    assert [row.split()[:2] for row in rows] == [["average", "1,600"], ["gossip", "1,600"], ["average", "2,395"], ["gossip", "2,395"]]
+    assert [row.split()[:2] for row in rows] == [
+        ["average", "1,600"],
+        ["gossip", "1,600"],
+        ["average", "2,395"],
+        ["gossip", "2,395"],
+    ]
