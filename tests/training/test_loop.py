@@ -8,13 +8,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.lab import OneWeight, Trial, blobs, line, restless, same
+from support.lab import OneWeight, Trial, blobs, line, restless, same, simulate
 from torch import Tensor
 
-from partrain.comm.group import NonFinite
+from partrain.comm.group import ArenaGroup, Closing, NonFinite
 from partrain.comm.simulated import Pace
-from partrain.optim import Sgd
+from partrain.optim import AnyOptimizer, Sgd
+from partrain.optim.sections import Adam
+from partrain.protocols import Rule
 from partrain.rules.average import Average
+from partrain.rules.diloco import Diloco
+from partrain.rules.fednova import Fednova
+from partrain.rules.slowmo import Slowmo
 from partrain.rules.swap import Swap
 from partrain.training.loop import Signal, fractions
 from partrain.training.stop import Stop
@@ -110,6 +115,43 @@ def test_who_meets_others_only_after_the_round_has_waited_too() -> None:
     workers, _ = trial.run(2)
     times = [[(record["compute"], record["wait"], record["mix"]) for record in one.records] for one in workers]
     assert times == [[pytest.approx((0.01, 0.03, 0.0))] * 2, [pytest.approx((0.04, 0.0, 0.0))] * 2]
+
+
+MIXED_ONCE = [Average(iterations=3, weights="equal"), Slowmo(rule="slowmo", iterations=3), Fednova(rule="fednova", iterations=3), Diloco(rule="diloco", iterations=3)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "optimizer", [Sgd(lr=0.1, momentum=0.9, batch_size=4), Adam(name="adam", lr=0.01, batch_size=4)], ids=["sgd", "adam"]
+)
+@pytest.mark.parametrize("rule", MIXED_ONCE, ids=[rule.rule for rule in MIXED_ONCE])
+def test_one_meeting_gives_the_bits_of_several(rule: Rule, optimizer: AnyOptimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judged round measures the distance in its mean, and exchanges numbers afterwards as if the rule mixed more than once."""
+    trial = Trial(rule, optimizer, caps=(3, 2), held_out=blobs(20), stop=Stop(judge_every=3), paces=[Pace(delay_s=1.0)] * 2)
+    together, snapshot = trial.run(7)
+    monkeypatch.setattr(type(rule), "mixes_once", False)
+    apart, expected = trial.run(7)
+    assert same(snapshot, expected)
+    assert together[0].progress == apart[0].progress
+    assert (
+        together[0].records[6]["seconds"] < apart[0].records[6]["seconds"] - 4
+    )  # one second for each of the four others' meetings
+
+
+def test_optimizer_state_that_is_not_finite_is_caught_before_the_parameters_are_mixed() -> None:
+    def train(group: ArenaGroup, row: Tensor) -> None:
+        worker = trial.worker(group.rank, row)
+        worker.optimizer.moments[0, 3] = math.nan if group.rank else 0.0
+        mixed.append(worker.params.clone())
+        group.begin(lambda: Closing((1.0,), worker.optimizer.moments.view(-1), 1.0), measure=False)
+        try:
+            group.all_reduce_mean(worker.params)
+        finally:
+            mixed.append(worker.params.clone())
+
+    trial, mixed = Trial(optimizer=Sgd(lr=0.1, momentum=0.9, batch_size=4)), list[Tensor]()
+    with pytest.raises(NonFinite, match="non-finite number at 3"):
+        simulate(2, train, trial.layout.numbers, trial.layout.scratch)
+    assert all(params.equal(mixed[0]) for params in mixed)
 
 
 def test_the_distance_is_recorded_only_of_rounds_in_which_it_was_measured() -> None:
