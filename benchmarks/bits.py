@@ -25,7 +25,7 @@ from typing import Any
 import h5py
 
 ROOT = Path(__file__).parents[1]
-TIMED = {"seconds", "items_per_second", "seconds_per_round", "folder", "checkpoint", "started", "verdict"}
+TIMED = {"seconds", "core_wait", "items_per_second", "seconds_per_round", "folder", "checkpoint", "started", "verdict"}
 """Keys of a summary that differ from run to run."""
 
 CLOUDS = """

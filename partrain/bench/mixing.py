@@ -45,7 +45,7 @@ def bench(seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     sides = list(product(HIDDEN, RULES))
     cases = [Case(f"{rule}, {_parameters(hidden):,} parameters", partial(_job, hidden, rule)) for hidden, rule in sides]
     rows, progress = measure(cases, seeds, note, _meetings)
-    copies = {hidden: _copy_us(_parameters(hidden)) for hidden in HIDDEN}
+    copies = {hidden: copy_us(_parameters(hidden)) for hidden in HIDDEN}
     meetings = [
         {
             "rule": rule,
@@ -89,7 +89,7 @@ def _meetings(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _copy_us(numbers: int) -> float:
+def copy_us(numbers: int) -> float:
     """Measure the microseconds of one copy of a vector, the least of some."""
     import torch
 
