@@ -113,7 +113,8 @@ def test_the_summary(tmp_path: Path) -> None:
     assert told["seconds"].keys() == {"startup", "train", "total"}
     assert 0 < told["seconds"]["train"] < told["seconds"]["total"]
     for rank, worker in enumerate(told["workers"]):
-        assert worker.keys() == {"rank", "device", "iterations", "item_iterations", "items_per_second", "seconds"}
+        always = {"rank", "device", "iterations", "item_iterations", "items_per_second", "seconds"}
+        assert worker.keys() - {"core_wait"} == always  # the machine may have been busy
         assert (worker["rank"], worker["device"], worker["seconds"].keys()) == (rank, "cpu", {"compute", "wait", "sync"})
 
 
