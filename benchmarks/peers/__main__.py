@@ -189,7 +189,7 @@ def run(chosen: list[Peer], seeds: int, plans: dict[str, Any]) -> None:
         notes=[
             f"MLP 784-128-10, SGD with batches of 64; linear warm-up over a tenth, then linear decay to zero, unless the peer's name "
             f"says constant rate. Ratios are peer / {OURS}, seed by seed. Judging is outside of the peers' training seconds, but "
-            "partrain's include it; compiling belongs to the whole process, with torch.compile's cache on disk warm from tuning.",
+            "partrain's include it; compiling belongs to the whole process, with torch.compile's cache on disk warm from the second seed on.",
             "FANN and brain.js train item by item, on squared error; FANN with sigmoids, brain.js with leaky ReLU also at its outputs.",
             "Releases: FANN of Debian's libfann-dev, "
             + ", ".join(f"{name} {release}" for name, release in versions.items())

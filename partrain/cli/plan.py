@@ -32,7 +32,7 @@ def plan(
     from partrain.bench.peak_memory import held
     from partrain.job.load import load
 
-    own = held(os.getpid())
+    own = held(os.getpid()) if probe else 0
     loaded = load(job, set_ or ())
     print_warnings(loaded)
     result = planned.plan(loaded)

@@ -14,7 +14,7 @@ from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
-"""Share of the workers' time from which a slow worker is worth a remedy, and other processes are worth a line."""
+"""Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
 
 
 def closing_lines(
@@ -93,11 +93,13 @@ def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _without_core(workers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line with the share of the workers' time that other processes took; none if it is small."""
+    """Return a line with the share of their time in which workers found no free core; none if it is small."""
     seconds = sum(sum(worker["seconds"].values()) for worker in workers)
     share = sum(worker.get("core_wait", 0.0) for worker in workers) / (seconds or 1.0)
     return (
-        [f"cores: other processes took {share:.0%} of the workers' time; fewer workers may be as fast"] if share >= COSTLY else []
+        [f"cores: workers waited {share:.0%} of their time for a free core; fewer workers may be as fast"]
+        if share >= COSTLY
+        else []
     )
 
 

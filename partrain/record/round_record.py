@@ -52,7 +52,7 @@ class RoundRecord:
     cap: float = NAN
     """Largest number of local iterations in the round, if `[faults] round_seconds` sets one."""
     core_wait: float = NAN
-    """Seconds in which the worker was ready to run and other processes had the cores, if there were any."""
+    """Seconds in which the worker was ready to run and no core was free, if there were any."""
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""

@@ -83,7 +83,7 @@ class WorkerOptions(TypedDict, total=False):
     slow: SlowWorker
     """The newest report on the worker, if it is slow at the end."""
     core_wait: float
-    """Seconds in which the worker was ready to run and other processes had the cores."""
+    """Seconds in which the worker was ready to run and no core was free."""
 
     unevenness: float
     """Label skew of the partition: total variation distance to all items, 0 to 1."""

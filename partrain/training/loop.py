@@ -255,7 +255,7 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
 
 
 def _closing(worker: LocalWorker, rule: Rule, numbers: Callable[[], tuple[float, ...]]) -> Closing:
-    """Give the mean of the parameters all that workers would share next."""
+    """Return all that the mean of the parameters takes along: the numbers of the round's end, and the optimizer's state."""
     moments = worker.optimizer.moments.view(-1)
     state = moments if rule.optimizer_state == "average" and moments.numel() else None
     return Closing(numbers(), state, rule.weight(worker.items))

@@ -1,4 +1,4 @@
-"""Meetings of processes: none ends before all have arrived, and whoever mixes gives the same means."""
+"""Meetings of processes: no meeting ends before all workers have arrived, and each worker mixes to the same means."""
 
 import random
 import time

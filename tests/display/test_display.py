@@ -588,14 +588,14 @@ CONTENT = {
 
 
 @pytest.mark.parametrize(("waits", "line"), [([1.0, 0.5], "15%"), ([0.2, 0.0], None), ([], None)])
-def test_the_last_lines_name_cores_that_other_processes_took(waits, line):
+def test_the_last_lines_name_the_time_without_a_core(waits, line):
     """The workers of this run had ten seconds together."""
     seconds = [{"compute": 4.0, "wait": 0.5, "sync": 0.5}] * 2
     workers = [{"rank": rank, "seconds": spent} for rank, spent in enumerate(seconds)]
     for worker, wait in zip(workers, waits, strict=False):
         worker["core_wait"] = wait
     told = [line for line in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if line.startswith("cores: ")]
-    assert told == ([f"cores: other processes took {line} of the workers' time; fewer workers may be as fast"] if line else [])
+    assert told == ([f"cores: workers waited {line} of their time for a free core; fewer workers may be as fast"] if line else [])
 
 
 def test_epilogue():

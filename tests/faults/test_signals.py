@@ -25,7 +25,7 @@ def committed(run: Path, count: int = 3) -> None:
 
 
 def check_stopped(said: Said, run: Path, code: int, name: str, planned: int = 100) -> None:
-    """The last round that ran is on disk, before the `planned` ones, and what is said is what a user needs."""
+    """Check that the last round is on disk, that the run ended before its `planned` rounds, and what the command prints."""
     assert said.code == code, said
     assert said.errors == []
     assert "Traceback" not in said.err + said.out

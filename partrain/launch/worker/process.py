@@ -136,8 +136,9 @@ class WorkerProcess:
         self._previous_poll_s = 0.0
         """Seconds of training when the round before ended."""
         self._copied_s = self._recorded_s = time.perf_counter()
-        self._delay = int(self.arena.delays[self.rank])
         """Moments of the newest copy of the state and of the newest record."""
+        self._delay = int(self.arena.delays[self.rank])
+        """Nanoseconds without a core that records have told."""
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
         setup = WorkerSetup(rank, spec, self._heartbeat)
