@@ -2,7 +2,8 @@
 
 A small network spends more time on autograd's bookkeeping than on some of its matrix products. Nearly all first jobs train linear
 layers with an activation between them, on labels or numbers. For these the chain rule is a dozen calls over buffers allocated once.
-They are autograd's calls in autograd's order, so the gradient has its bits. All other networks are left to autograd.
+They are autograd's calls in autograd's order, so the gradient has its bits; in bfloat16 those of autocast, which computes the loss in
+float32 and all else in bfloat16. All other networks are left to autograd.
 
 Symbols: b items of a batch; layer l maps z_(l-1) (b, n_(l-1)) to a_l = z_(l-1) W_l^T + c_l (b, n_l) and z_l = f(a_l).
 """
@@ -62,13 +63,20 @@ class _Buffers(NamedTuple):
 class MlpGradient:
     """Loss and gradient of one network. `gradients` receive the gradient of each parameter, in the order of parameters."""
 
-    def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], *, flattens: bool) -> None:
-        self._layers, self._gradients, self._flattens = layers, gradients, flattens
+    def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], dtype: torch.dtype, *, flattens: bool) -> None:
+        """Make the buffers of the parameters. `dtype`: type of all but the loss, the parameters and their gradients."""
+        self._layers, self._flattens = layers, flattens
         self._one = torch.ones((), dtype=gradients[0].dtype)
+        parameters = [tensor.detach() for layer in layers for tensor in (layer.linear.weight, layer.linear.bias)]
+        converts = dtype != gradients[0].dtype
+        self._parameters = [parameter.to(dtype) for parameter in parameters]
+        self._gradients = [gradient.to(dtype) for gradient in gradients]
+        self._converted = list(zip(self._parameters, parameters, strict=True)) if converts else []
+        self._returned = list(zip(gradients, self._gradients, strict=True)) if converts else []
         self._buffers: dict[int, list[_Buffers]] = {}
 
     @classmethod
-    def of(cls, module: nn.Module, gradients: Sequence[Tensor]) -> MlpGradient | None:
+    def of(cls, module: nn.Module, gradients: Sequence[Tensor], dtype: torch.dtype) -> MlpGradient | None:
         """Recognise a plain stack of layers on the CPU; None for other networks. Exact types only: a subclass may do anything."""
         if type(module) is not nn.Sequential or _hooked(module) or gradients[0].is_cuda:
             return None
@@ -89,7 +97,7 @@ class MlpGradient:
         whole = len(owned) == len(gradients) == len({id(tensor) for tensor in owned}) and all(
             gradient.requires_grad for gradient in owned
         )
-        return cls(layers, gradients, flattens=flattens) if whole else None
+        return cls(layers, gradients, dtype, flattens=flattens) if whole else None
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean loss () over a batch (b, ...), and write its gradient to `gradients`."""
@@ -98,6 +106,10 @@ class MlpGradient:
         elif inputs.dim() != 2:
             raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
         layers = self._buffers.get(inputs.shape[0]) or self._make_buffers(inputs.shape[0])
+        if self._converted:
+            inputs = inputs.to(layers[0].out.dtype)
+            for own, parameter in self._converted:
+                own.copy_(parameter)
         z = inputs
         for layer in layers:
             torch.addmm(layer.bias, z, layer.transposed, out=layer.out)
@@ -113,13 +125,19 @@ class MlpGradient:
             torch.mm(layer.delta_transposed, layers[index - 1].out if index else inputs, out=layer.weight_gradient)
             if index:
                 torch.mm(layer.delta, layer.weight, out=layers[index - 1].delta)
+        for gradient, own in self._returned:
+            gradient.copy_(own)
         return loss
 
     def _loss(self, answers: Tensor, targets: Tensor, delta: Tensor) -> Tensor:
         """Compute the mean loss, and write its gradient with respect to the answers (b, n) to `delta`."""
-        if targets.dtype == torch.int64:
+        loss: Tensor
+        if delta.dtype != self._one.dtype:
+            exact = delta.to(self._one.dtype)
+            loss = self._loss(answers.to(exact.dtype), targets, exact)
+            delta.copy_(exact)
+        elif targets.dtype == torch.int64:
             logs = torch.log_softmax(answers, 1)
-            loss: Tensor
             loss, total = _nll(logs, targets, None, 1, -100)
             _log_softmax_back(_nll_back(self._one, logs, targets, None, 1, -100, total), logs, 1, logs.dtype, out=delta)
         elif answers.shape == targets.shape:
@@ -134,8 +152,9 @@ class MlpGradient:
         if len(self._buffers) > 8:
             self._buffers.clear()
         made = []
-        for layer, bias_gradient, weight_gradient in zip(self._layers, self._gradients[1::2], self._gradients[::2], strict=True):
-            weight, bias = layer.linear.weight.detach(), layer.linear.bias.detach()  # so that autograd records nothing
+        for layer, weight, bias, weight_gradient, bias_gradient in zip(
+            self._layers, self._parameters[::2], self._parameters[1::2], self._gradients[::2], self._gradients[1::2], strict=True
+        ):
             out, delta = (weight.new_empty(count, len(bias)) for _ in range(2))  # on cache lines: products round by alignment
             made.append(
                 _Buffers(bias, weight, weight.t(), out, layer.activation, delta, delta.t(), bias_gradient, weight_gradient)
