@@ -8,7 +8,7 @@ the leaders add up these sums by an all-reduce of gloo or nccl.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -57,11 +57,20 @@ class DistributedTransport(SharedTransport):
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker of all machines has called this and all arenas hold the `parts` of all workers."""
+        nothing = [torch.zeros(1, dtype=torch.uint8)] * (len(self._members) * self._machine.count)
+        self.start(parts or (lambda: [nothing]))()
+
+    def start(self, parts: Parts) -> Callable[[], None]:
+        """Let gloo's threads send `parts` while the workers go on."""
         self.local_barrier()
-        if self._leads:
-            nothing = [torch.zeros(1, dtype=torch.uint8)] * (len(self._members) * self._machine.count)
-            self._exchange(parts() if parts else [nothing])
-        self.local_barrier()
+        store = self._send(parts()) if self._leads else None
+
+        def finish() -> None:
+            if store:
+                store()
+            self.local_barrier()
+
+        return finish
 
     meet = BaseTransport.meet  # each worker mixes its share after the exchange between machines
 
@@ -88,19 +97,25 @@ class DistributedTransport(SharedTransport):
                 x.copy_(sums)
         self.local_barrier()
 
-    def _exchange(self, parts: Sequence[Sequence[Tensor]]) -> None:
-        """Send the parts of this machine's workers and store the parts of all others in this arena."""
+    def _send(self, parts: Sequence[Sequence[Tensor]]) -> Callable[[], None]:
+        """Begin to send the parts of this machine's workers. The function returned stores the parts of all others in this arena."""
         count = len(self._members)
         ours = torch.cat([part[rank] for part in parts for rank in self._members])
         theirs = [torch.empty_like(ours) for _ in range(self._machine.count)]
         with translate_connection_errors():
-            dist.all_gather(theirs, ours)
-        for number, message in enumerate(theirs):
-            if number == self._machine.number:
-                continue
-            targets = [part[rank] for part in parts for rank in range(number * count, (number + 1) * count)]
-            for target, piece in zip(targets, torch.split(message, [len(target) for target in targets]), strict=True):
-                target.copy_(piece)
+            sending = dist.all_gather(theirs, ours, async_op=True)
+
+        def store() -> None:
+            with translate_connection_errors():
+                sending.wait()
+            for number, message in enumerate(theirs):
+                if number == self._machine.number:
+                    continue
+                targets = [part[rank] for part in parts for rank in range(number * count, (number + 1) * count)]
+                for target, piece in zip(targets, torch.split(message, [len(target) for target in targets]), strict=True):
+                    target.copy_(piece)
+
+        return store
 
 
 @contextmanager

@@ -76,6 +76,9 @@ class Transport(Locks, Protocol):
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has called this and can read the `parts` of all."""
 
+    def start(self, parts: Parts) -> Callable[[], None]:
+        """Begin to send `parts`. The function returned does what `barrier` does; until then they must not change."""
+
     def local_barrier(self) -> None:
         """Return when every worker of this machine has called this. It protects this machine's memory only."""
 
@@ -124,7 +127,6 @@ class ArenaGroup:
         """
         self.members = members or range(len(rows))
         self._exact = exact
-        self._weights = bytes_by_rank(arena.weights)
         self.arena = arena
         self.rank = rank
         self.size = len(rows)
@@ -185,7 +187,8 @@ class ArenaGroup:
         self.arena.weights[self.rank] = (weight, closing.weight if closing else 0.0)
         board = self._post(closing.numbers) if closing else None
         mix = self._mean_of_all if self._exact else self._mean_of_machines
-        mix(vectors, spans, lambda: [self._weights] if board is None else [self._weights, bytes_by_rank(board)])
+        boards = [self.arena.weights] if board is None else [self.arena.weights, board]
+        mix(vectors, spans, lambda: [bytes_by_rank(words) for words in boards])
         self.bytes += sum(vector.nbytes for vector in vectors)
         if closing and board is not None:
             self.closed = board[:, : len(closing.numbers)].tolist()
@@ -247,6 +250,23 @@ class ArenaGroup:
     def exchange(self, x: Tensor, peers: Sequence[int]) -> list[Tensor]:
         self.bytes += x.nbytes * sum(peer != self.rank for peer in peers)
         return self._read(x, peers)
+
+    def start_exchange(self, x: Tensor, peers: Sequence[int]) -> Callable[[], list[Tensor]]:
+        self._check(x)
+        self.bytes += x.nbytes * sum(peer != self.rank for peer in peers)
+        if self.size == 1:
+            copies = [x.clone() for _ in peers]
+            return lambda: copies
+        span = self._publish(x, apart=True)
+        finish = self.transport.start(lambda: [self._at(span)])
+
+        def arrived() -> list[Tensor]:
+            began = self.transport.clock()
+            finish()
+            self.waited += self.transport.clock() - began
+            return self._copies(x, span, peers)
+
+        return arrived
 
     def gather(self, message: Tensor) -> list[Tensor]:
         return self._messages(message, range(self.size))[0]
@@ -356,6 +376,10 @@ class ArenaGroup:
             return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
         span = self._publish(x)
         self.barrier(lambda: [self._at(span)])
+        return self._copies(x, span, peers, exclusive=exclusive)
+
+    def _copies(self, x: Tensor, span: slice, peers: Sequence[int], *, exclusive: bool = False) -> list[Tensor]:
+        """Copy what some workers have published of x."""
         gathered = [self._bytes[peer][span].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
         if not exclusive:
             self._local_barrier()
@@ -371,9 +395,9 @@ class ArenaGroup:
         inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._scratch
         return offset if inside else self._scratch
 
-    def _span(self, x: Tensor) -> slice:
+    def _span(self, x: Tensor, *, apart: bool = False) -> slice:
         """Return the span of x, or of its copy in the scratch part, in bytes: the same in the rows of all workers."""
-        start = self._offset(x) * self._row.itemsize
+        start = (self._scratch if apart else self._offset(x)) * self._row.itemsize
         if start + x.nbytes > self._row.nbytes:
             raise ValueError(
                 f"a vector of {x.numel()} numbers does not fit the scratch part of {self._row.numel() - self._scratch}"
@@ -384,9 +408,9 @@ class ArenaGroup:
         """Return whether the span holds a copy of x, as the other workers cannot read x itself."""
         return x.is_cuda or span.start == self._scratch * self._row.itemsize
 
-    def _publish(self, x: Tensor) -> slice:
-        """Make x readable for the other workers and return its span."""
-        span = self._span(x)
+    def _publish(self, x: Tensor, *, apart: bool = False) -> slice:
+        """Make x readable for the other workers and return its span. `apart`: copy it, as x itself is about to change."""
+        span = self._span(x, apart=apart)
         if self._needs_copy(x, span):
             flat = x.detach().contiguous().view(-1).view(torch.uint8)
             if self._pinned is not None:

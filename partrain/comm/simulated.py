@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from partrain.comm.shared import SharedTransport
@@ -18,15 +20,11 @@ from partrain.comm.transport import Abandoned, BaseTransport, Deadlock, Placemen
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
-    from partrain.comm.group import Parts
+    from partrain.comm.group import Mix, Parts
     from partrain.comm.transport import RunWorker
 
 ITERATION_NS = 1_000_000
 """A local iteration of a worker of speed 1, in simulated nanoseconds. Integers: rounding cannot break a tie."""
-
-
-TURN = "a turn"
-"""Reason to wait of a worker that could run, while others have earlier clocks."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +48,32 @@ class TurnScheduler:
         self._gates = [threading.Lock() for _ in range(size)]
         for gate in self._gates:
             gate.acquire()
-        self._waits: list[tuple[Callable[[], bool], str] | None] = [(lambda: True, TURN)] * size
         self._turn: int | None = None
         self._failure: BaseException | None = None
-        self._arrived, self._whole = [0] * size, 0
-        """Barriers each worker has reached; the newest barrier that all have reached."""
-        self._barriers, self._met = 0, [0, 0]
-        """Number of the newest barrier; the latest arrival time at it and at the one before."""
         self.clocks = [0] * size
         """Simulated nanoseconds of each worker."""
+        self._able = [(0, rank) for rank in range(size)]
+        """Heap of the workers that could run, by clock and rank."""
+        self._waits: dict[int, tuple[Callable[[], bool], str]] = {}
+        """Condition that each other worker waits for, and what it is."""
+        self._at_barrier: list[int] = []
+        """Workers that wait at the next barrier, which all have to reach."""
+        self._barriers, self._met = 0, [0, 0]
+        """Number of the newest barrier that all have reached; the latest arrival time at it and at the next one, in turn."""
+        self._mixed = 0
+        """Number of the newest barrier at which one worker mixed for all."""
 
     def start(self) -> None:
         """Hand the baton to the first worker, once all threads exist."""
         with self._lock:
             self._pass_on()
+
+    def enter(self, rank: int) -> None:
+        """Return when it is this worker's first turn."""
+        self._gates[rank].acquire()
+        if self._failure is not None:
+            raise Abandoned from self._failure
+        self._on_turn(rank)
 
     def wait(self, rank: int, ready: Callable[[], bool], what: str) -> None:
         """Pass the baton on until `ready()` holds and it is this worker's turn.
@@ -71,61 +81,62 @@ class TurnScheduler:
         A worker that had to wait continues no earlier than the simulated time at which another worker ended its wait.
         """
         with self._lock:
-            self._waits[rank] = (ready, TURN if ready() else what)
-            if self._turn == rank:
-                self._pass_on()
-            failed = self._failure is not None
-        if not failed:
-            self._gates[rank].acquire()
-        if self._failure is not None:
-            raise Abandoned from self._failure
-        self._on_turn(rank)
+            if ready():
+                heappush(self._able, (self.clocks[rank], rank))
+            else:
+                self._waits[rank] = (ready, what)
+            self._pass_on()
+        self.enter(rank)
+
+    def arrive(self, rank: int, mix: Callable[[], None] | None = None) -> bool:
+        """Wait at a barrier. It ends for all at the simulated time of the last arrival. Return whether its `mix` has run.
+
+        The worker that arrives last runs it, before any other goes on. If `mix` raises, each meets the exception in its own share.
+        """
+        with self._lock:
+            goal = self._barriers + 1
+            self._met[goal % 2] = max(self._met[goal % 2], self.clocks[rank]) if self._at_barrier else self.clocks[rank]
+            self._at_barrier.append(rank)
+            if len(self._at_barrier) == len(self.clocks):
+                with suppress(Exception):
+                    if mix is not None:
+                        mix()
+                        self._mixed = goal
+                for arrived in self._at_barrier:
+                    self.clocks[arrived] = self._met[goal % 2]
+                    heappush(self._able, (self.clocks[arrived], arrived))
+                self._barriers, self._at_barrier = goal, []
+            self._pass_on()
+        self.enter(rank)
+        return self._mixed == goal
 
     def leave(self, rank: int, failure: BaseException | None = None) -> None:
         """Remove this worker. If it has failed, all others stop with `Abandoned`."""
         with self._lock:
-            self._waits[rank] = None
             self._failure = self._failure or failure
-            if self._turn == rank:
+            if self._turn == rank or self._failure is not None:
                 self._pass_on()
-            elif self._failure is not None:
-                self._open(self._gates)
-
-    def arrive(self, rank: int) -> None:
-        """Wait at a barrier. It ends for all at the simulated time of the last arrival."""
-        self._arrived[rank] += 1
-        goal = self._arrived[rank]
-        first = goal > self._barriers
-        self._met[goal % 2] = self.clocks[rank] if first else max(self._met[goal % 2], self.clocks[rank])
-        self._barriers, self._whole = max(self._barriers, goal), min(self._arrived)
-        self.wait(rank, lambda: self._whole >= goal, f"barrier {goal}")
-        self.clocks[rank] = max(self.clocks[rank], self._met[goal % 2])
 
     def _pass_on(self) -> None:
-        held = self._turn
-        able = [rank for rank, entry in enumerate(self._waits) if entry is not None and entry[0]()]
-        for rank in able:
-            entry = self._waits[rank]
-            assert entry is not None
-            if held is not None and rank != held and entry[1] != TURN:
-                # The worker that held the baton ended this wait, at the time of its own clock.
-                self.clocks[rank] = max(self.clocks[rank], self.clocks[held])
-                self._waits[rank] = (entry[0], TURN)
-        self._turn = min(able, key=lambda rank: (self.clocks[rank], rank)) if able else None
-        if not able:
-            stuck = [f"worker {rank} waits for {entry[1]}" for rank, entry in enumerate(self._waits) if entry is not None]
-            if stuck and self._failure is None:
-                self._failure = Deadlock("deadlock: " + "; ".join(stuck))
+        """Give the turn to the worker with the earliest clock."""
+        for rank in [rank for rank, (ready, _) in self._waits.items() if ready()]:
+            if self._turn is not None:  # the worker that held the baton ended this wait, at the time of its own clock
+                self.clocks[rank] = max(self.clocks[rank], self.clocks[self._turn])
+            del self._waits[rank]
+            heappush(self._able, (self.clocks[rank], rank))
+        if self._able and self._failure is None:
+            self._turn = heappop(self._able)[1]
+            self._gates[self._turn].release()
+            return
+        waits = {rank: what for rank, (_, what) in self._waits.items()}
+        waits |= {rank: f"barrier {self._barriers + 1}" for rank in self._at_barrier}
+        if waits and self._failure is None:
+            self._failure = Deadlock("deadlock: " + "; ".join(f"worker {rank} waits for {waits[rank]}" for rank in sorted(waits)))
+        self._turn = None
         if self._failure is not None:
-            self._open(self._gates)
-        elif self._turn is not None:
-            self._open([self._gates[self._turn]])
-
-    def _open(self, gates: Sequence[threading.Lock]) -> None:
-        """Wake the threads that sleep at these gates or are about to."""
-        for gate in gates:
-            if gate.locked():
-                gate.release()
+            for gate in self._gates:  # of threads that sleep or are about to
+                if gate.locked():
+                    gate.release()
 
 
 class SimulatedTransport(BaseTransport):
@@ -154,7 +165,7 @@ class SimulatedTransport(BaseTransport):
         def run_by_turns(rank: int) -> None:
             failure: BaseException | None = None
             try:
-                scheduler.wait(rank, lambda: True, "the start")
+                scheduler.enter(rank)
                 failure = run(rank, lambda: join(rank))
             except Abandoned:
                 pass
@@ -182,12 +193,29 @@ class SimulatedTransport(BaseTransport):
     def message(self) -> None:
         """Advance the clock by one message, then let workers with earlier clocks run first."""
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
-        self._baton.wait(self._rank, lambda: True, TURN)
+        self._baton.wait(self._rank, lambda: True, "a turn")
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has called this. All workers see all parts: they share one process."""
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
         self._baton.arrive(self._rank)
+
+    def meet(self, parts: Parts, mix: Mix, size: int) -> None:
+        """Let the worker that arrives last mix for all: only one runs at a time."""
+        self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
+        if not self._baton.arrive(self._rank, partial(mix, whole=True)):
+            mix(whole=False)
+            self.local_barrier()
+
+    def start(self, parts: Parts) -> Callable[[], None]:
+        """Let the parts travel: at the end only what is left of their delay passes."""
+        arrival = self._baton.clocks[self._rank] + (0 if self._free else self._delay_ns)
+
+        def finish() -> None:
+            self._baton.clocks[self._rank] = max(self._baton.clocks[self._rank], arrival)
+            self._baton.arrive(self._rank)
+
+        return finish
 
     def local_barrier(self) -> None:
         """Return when every worker has called this. It takes no simulated time."""

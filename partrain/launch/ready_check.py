@@ -21,6 +21,7 @@ class ReadyWorkers:
         self.parameters = self.slots_at = 0
         """Numbers in the network; byte of the arena where the slots begin."""
         self._first, self._fixed = -1, dict[str, str]()
+        self._entries: list[dict[str, Any]] = []
 
     def forget_processes(self) -> None:
         """Wait for new processes. The layout stays: copies of the state in the slots have it."""
@@ -28,13 +29,12 @@ class ReadyWorkers:
 
     def enter(self, message: Ready) -> None:
         """Add a worker. Raises UserCodeFailed if its network is not that of the others."""
-        layout = SlotMap.from_json(message.map)
         if not self.processes:
-            self.map, self.parameters, self.slots_at = layout, message.parameters, message.slots_at
-            self._first, self._fixed = message.rank, message.fixed
+            self.map, self.parameters, self.slots_at = SlotMap.from_json(message.map), message.parameters, message.slots_at
+            self._first, self._fixed, self._entries = message.rank, message.fixed, message.map
         different = f"workers {self._first} and {message.rank} built different networks"
-        if layout != self.map:
-            raise UserCodeFailed(f"{different}: {self._difference(layout)}")
+        if message.map != self._entries:
+            raise UserCodeFailed(f"{different}: {self._difference(SlotMap.from_json(message.map))}")
         if names := [name for name in message.fixed if message.fixed[name] != self._fixed[name]]:
             advice = "draw them from torch's default generator, which is seeded"
             raise UserCodeFailed(f"{different}: `{names[0]}` begins with other numbers; {advice}")

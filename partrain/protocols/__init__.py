@@ -95,6 +95,10 @@ class Group(Protocol):
     def exchange(self, x: Tensor, peers: Sequence[int]) -> list[Tensor]:
         """Return the x of some workers, in the order of `peers`. Being a peer is mutual: each sends its own x."""
 
+    def start_exchange(self, x: Tensor, peers: Sequence[int]) -> Callable[[], list[Tensor]]:
+        """Begin an `exchange` of x as it is now, which may change at once. The function returned gives the result; workers may train,
+        but call no other verb, until they have called it."""
+
     def gather(self, message: Tensor) -> list[Tensor]:
         """Return the message of every worker, bytes (n_i,), by rank. Lengths may differ."""
 

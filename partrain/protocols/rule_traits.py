@@ -73,8 +73,8 @@ class RuleTraits(Section):
     averages_gradients: ClassVar[bool] = False
     """True: workers average gradients, and their optimizers take equal steps."""
     mixes_once: ClassVar[bool] = False
-    """True: the round has one mean of the parameters, after all local iterations. It averages the optimizers' state too, and workers
-    exchange there what they would exchange at the round's end."""
+    """True: if replicas end a round equal, it has one mean of the parameters, after all local iterations. That averages the optimizers'
+    state too, and workers exchange there what they would exchange at the round's end."""
 
     @property
     def keeps_replicas_equal(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from partrain.flat import mean_into
 from partrain.protocols import Group, Rule, Worker, replicated
 from partrain.rules.findings import warning
 
@@ -31,6 +32,14 @@ class DilocoState:
     """m (d,)"""
 
 
+@dataclass
+class StreamingState(DilocoState):
+    """The state if replicas differ at a round's end."""
+
+    anchor: Tensor = replicated()
+    """a (d,), which is the network that counts."""
+
+
 class Diloco(Rule):
     """An outer optimizer takes the mean's movement in a round, the delta, as its gradient.
 
@@ -42,11 +51,19 @@ class Diloco(Rule):
     a: the params at the round's start; eta: `outer_lr`; mu: `outer_momentum`. With eta = 1 and mu = 0 this is averaging. With one
     worker it is a Lookahead optimizer. The paper's local optimizer is AdamW, whose moments stay with each worker.
 
+    Streaming DiLoCo has P `fragments`: round r mixes fragment r mod P of the vectors only, and a of the others stays as it is. Under
+    `order = "before"` the mean is that of the x_i before the local steps, which messages carry meanwhile; then, with the new a,
+
+        x_i   <- (K_i local steps from x_i) + a - x_i
+
     Source: Douillard et al. DiLoCo: Distributed Low-Communication Training of Language Models. 2023. arXiv:2311.08105
+    Source: Douillard et al. Streaming DiLoCo with overlapping communication. 2025. arXiv:2501.18512. There a fragment is a set of
+        layers, and x_i a weighted mean of both.
     """
 
     round_vectors: ClassVar[int] = 5
     mixes_once: ClassVar[bool] = True
+    counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "fragments")
 
     rule: Literal["diloco"]
     outer_lr: float = Field(0.7, gt=0)
@@ -55,6 +72,11 @@ class Diloco(Rule):
     """Momentum of the outer optimizer."""
     nesterov: bool = True
     """Use Nesterov's momentum in the outer optimizer."""
+    fragments: int = Field(1, ge=1)
+    """Equal parts of the network, of which each round mixes the next one: a round sends so many times less."""
+    order: Literal["after", "before"] = "after"
+    """`after`: mix the replicas after the local iterations of the round. `before`: mix them as they were before these, all alike
+    whatever their `weights`, so that messages between machines travel meanwhile."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
     """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
     it. Default: it stays with the worker, as in the paper."""
@@ -71,14 +93,47 @@ class Diloco(Rule):
     def still_moves(self) -> str:
         return "the outer momentum" if self.outer_momentum else ""
 
+    @property
+    def keeps_replicas_equal(self) -> bool:
+        return self.fragments == 1 and self.order == "after"
+
+    @property
+    def uses_weights(self) -> bool:
+        return self.order == "after"
+
+    @property
+    def no_exclusion_reason(self) -> str:
+        return "" if self.keeps_replicas_equal else "with `fragments`, or before its local iterations, it mixes only parts of a replica"
+
     def init(self, worker: Worker, group: Group) -> DilocoState:
-        return DilocoState(worker.params.new_zeros(worker.params.shape))
+        momentum = worker.params.new_zeros(worker.params.shape)
+        return DilocoState(momentum) if self.keeps_replicas_equal else StreamingState(momentum, worker.params.clone())
 
     def round(self, worker: Worker, group: Group, state: DilocoState) -> None:
-        anchor = worker.params.clone()
-        worker.train()
-        group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
-        delta = anchor - worker.params
-        state.momentum.mul_(self.outer_momentum).add_(delta)
-        step = delta + self.outer_momentum * state.momentum if self.nesterov else state.momentum
-        worker.params.copy_(anchor - self.outer_lr * step)
+        anchor = state.anchor if isinstance(state, StreamingState) else worker.params.clone()
+        x, anchor, momentum = (self.fragment(vector, worker.round) for vector in (worker.params, anchor, state.momentum))
+        if self.order == "after":
+            worker.train()
+            group.all_reduce_mean(x, weight=self.weight(worker.items))
+            self.step(anchor, momentum, x)
+            x.copy_(anchor)
+        else:
+            before, arrived = x.clone(), group.start_exchange(x, range(worker.size))
+            worker.train()
+            replicas = arrived()
+            mean_into(replicas, [1.0] * worker.size)
+            self.step(anchor, momentum, replicas[0])
+            x.add_(anchor - before)
+
+    def step(self, anchor: Tensor, momentum: Tensor, mean: Tensor) -> None:
+        """Move the anchor (d,) by a step of the outer optimizer."""
+        delta = anchor - mean
+        momentum.mul_(self.outer_momentum).add_(delta)
+        anchor.sub_(self.outer_lr * (delta + self.outer_momentum * momentum if self.nesterov else momentum))
+
+    def fragment(self, vector: Tensor, round_number: int) -> Tensor:
+        """Return the fragment of a vector (d,) that a round mixes."""
+        return vector.tensor_split(self.fragments)[round_number % self.fragments]
+
+    def result(self, worker: Worker, group: Group, state: DilocoState) -> Tensor:
+        return state.anchor.clone() if isinstance(state, StreamingState) else worker.params

@@ -28,7 +28,8 @@ class Gossip(DivergentReplicas, AsyncRule):
         x_i <- sum_j W_ij x_j + (K_i local steps from x_i) - x_i                              (`order = "before"`)
 
     W is the mixing matrix of the topology (`style = "neighbours"`), or 1/2 for a worker and its partner of the round (`"pairs"`).
-    "before" is D-PSGD, where K_i = 1: gradients are taken at the unmixed x_i, so messages could travel meanwhile.
+    "before" is D-PSGD, where K_i = 1: gradients are taken at the unmixed x_i, so messages between machines travel meanwhile. With
+    `topology = "complete"` it is averaging with a mean that is one round late: delayed averaging, Overlap-Local-SGD.
     `"push-sum"` is GoSGD, whose messages are one-way and never make a worker wait. A visit is
 
         x_i <- (a_i x_i + sum_m a_m x_m) / (a_i + sum_m a_m),  a_i <- a_i + sum_m a_m         (m: messages that have come)
@@ -39,6 +40,8 @@ class Gossip(DivergentReplicas, AsyncRule):
     workers receive all messages. The judged network is the mean of all replicas; under push-sum it is sum_i a_i x_i.
 
     Source: Lian et al. Can Decentralized Algorithms Outperform Centralized Algorithms? 2017. arXiv:1705.09056
+    Source: Wang, Liang, Joshi. Overlap Local-SGD: An Algorithmic Approach to Hide Communication Delays in Distributed SGD. 2020.
+        arXiv:2002.09539
     Source: Blot, Picard, Cord, Thome. Gossip Training for Deep Learning. 2016. arXiv:1611.09726
     """
 
@@ -51,7 +54,8 @@ class Gossip(DivergentReplicas, AsyncRule):
     topology: Topology = "ring"
     """Graph of the workers: each mixes with its neighbours in it. Not for `push-sum`, in which a worker may send to any other."""
     order: Literal["after", "before"] = "after"
-    """`after`: mix the replicas after the local iterations of the round. `before`: mix them as they were before these."""
+    """`after`: mix the replicas after the local iterations of the round. `before`: mix them as they were before these, so that
+    messages between machines travel meanwhile."""
     visits: int = Field(32, ge=1)
     """`push-sum`: number of visits of each worker in a round, on average. `iterations` are those of one visit."""
     probability: float = Field(0.02, ge=0, le=1)
@@ -91,22 +95,27 @@ class Gossip(DivergentReplicas, AsyncRule):
     def round(self, worker: Worker, group: AsyncGroup, state: PushSumState | None) -> None:
         if state is not None:
             state.round(worker, group, self.open_visits(worker), self.probability)
-        elif self.order == "after":
-            worker.train()
-            worker.params.add_(self.pull(worker, group))
-        else:
-            pull = self.pull(worker, group)
-            worker.train()
-            worker.params.add_(pull)
-
-    def pull(self, worker: Worker, group: Group) -> Tensor:
-        """Compute sum_j W_ij (x_j - x_i) (d,)."""
+            return
         others = [(peer, weight) for peer, weight in self.mixing_row(worker) if peer != worker.rank]
-        replicas = group.exchange(worker.params, [peer for peer, _ in others])
-        pull = worker.params.new_zeros(worker.params.shape)
-        for (_, weight), x in zip(others, replicas, strict=True):
-            pull.add_(x.sub_(worker.params), alpha=weight)
-        return pull
+        peers, weights = [peer for peer, _ in others], [weight for _, weight in others]
+        if self.order == "after":
+            worker.train()
+            pull = self.pull(worker.params, group.exchange(worker.params, peers), weights)
+        else:
+            before, arrived = worker.params.clone(), group.start_exchange(worker.params, peers)
+            worker.train()
+            pull = self.pull(before, arrived(), weights)
+        worker.params.add_(pull)
+
+    def pull(self, own: Tensor, replicas: list[Tensor], weights: list[float]) -> Tensor:
+        """Compute sum_j W_ij (x_j - x_i) (d,), in the memory of the x_j."""
+        if not replicas:
+            return own.new_zeros(own.shape)
+        first, *others = (x.sub_(own) for x in replicas)
+        first.mul_(weights[0])
+        for x, weight in zip(others, weights[1:], strict=True):
+            first.add_(x, alpha=weight)
+        return first
 
     def mixing_row(self, worker: Worker) -> list[tuple[int, float]]:
         """Return the peers that a worker mixes with in this round, with their W_ij."""

@@ -204,7 +204,8 @@ def _train_and_mix(
     `numbers`: what workers exchange at the end of a round, as soon as that is known.
     """
     began, waited = worker.clock(), group.waited
-    group.begin(partial(_closing, worker, rule, numbers) if rule.mixes_once else None, measure=measure)
+    closes = rule.mixes_once and rule.keeps_replicas_equal
+    group.begin(partial(_closing, worker, rule, numbers) if closes else None, measure=measure)
     worker.begin(progress.round, progress.item_iterations, progress.caps)
     try:
         rule.round(worker, group, state)

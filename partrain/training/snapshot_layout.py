@@ -8,7 +8,7 @@ networks.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from partrain.byte_layout import offsets, view
@@ -70,7 +70,7 @@ class SlotMap:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Convert to JSON: a worker sends it to the coordinator, which does not build the network."""
-        return [asdict(entry) for entry in self.entries]
+        return [vars(entry) for entry in self.entries]
 
     @classmethod
     def from_json(cls, entries: list[dict[str, Any]]) -> SlotMap:

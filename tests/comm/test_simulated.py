@@ -92,7 +92,7 @@ def test_the_baton_waits_for_workers_that_start_late() -> None:
     baton, log = TurnScheduler(2), []
 
     def member(rank: int) -> None:
-        baton.wait(rank, lambda: True, "the start")
+        baton.enter(rank)
         log.append(rank)
         baton.arrive(rank)
         baton.leave(rank)
@@ -133,6 +133,18 @@ def clocks(size: int, steps: Callable[[ArenaGroup], None], paces: Sequence[Pace]
 def work(group: ArenaGroup, iterations: int = 4) -> None:
     for _ in range(iterations):
         group.transport.advance_clock(0)
+
+
+@pytest.mark.parametrize(("iterations", "milliseconds"), [(4, 7.0), (12, 12.0)])
+def test_a_message_travels_while_the_worker_trains(iterations: int, milliseconds: float) -> None:
+    """An exchange that begins before the training takes 7 ms beside it, not after it."""
+
+    def steps(group: ArenaGroup) -> None:
+        arrived = group.start_exchange(torch.full((2,), float(group.rank)), [1 - group.rank])
+        work(group, iterations)
+        assert arrived()[0].tolist() == [1.0 - group.rank] * 2
+
+    assert clocks(2, steps, [Pace(delay_s=0.007)] * 2) == [milliseconds] * 2
 
 
 def test_an_iteration_takes_a_millisecond_divided_by_the_speed() -> None:

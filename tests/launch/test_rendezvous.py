@@ -80,6 +80,17 @@ def test_two_machines_give_the_bits_of_one(two_machines: Path, one_machine: Path
     assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ['rule="gossip", topology="complete"', 'rule="diloco", fragments=2'])
+def test_messages_that_travel_while_workers_train_give_the_bits_of_one_machine(site: Site, rule: str) -> None:
+    text = f'sync={{{rule}, order="before", iterations=3}}'
+    job, run = write_job(site.folder / "job", text, text=MANY), site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    train(site.folder / "alone", "workers.0.count=4", text, text=MANY)
+    assert arrays(run / "checkpoint.h5") == arrays(site.folder / "alone/run/checkpoint.h5")
+
+
 @pytest.mark.soak
 def test_four_machines_give_the_bits_of_one(tmp_path: Path, one_machine: Path) -> None:
     """Of one worker each: none has a neighbour whose memory it could read."""

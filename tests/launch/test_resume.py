@@ -100,6 +100,7 @@ JOBS = {
     "ema async": ["sync={rule='async', iterations=2, visits=2, ema=0.9}", 'transport.kind="simulated"', *RESTLESS],
     "swa": ["sync.swa=0.3", *RESTLESS],
     "swa diloco": ["sync={rule='diloco', iterations=3, swa=0.0}"],
+    "streaming diloco": ["sync={rule='diloco', iterations=3, fragments=3, order='before'}", *RESTLESS],
     "swa later": ["sync.swa=0.9", "sync.buffers='recalibrate'", *RESTLESS],
     "judged seldom": ["stop.judge_every=3"],
     "not judged": ["dataset.validation=0"],

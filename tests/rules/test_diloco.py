@@ -12,6 +12,7 @@ from partrain.optim.sections import AdamW
 from partrain.protocols.rule_traits import JobContext
 from partrain.rules.average import Average
 from partrain.rules.diloco import Diloco
+from partrain.rules.gossip import Gossip
 
 
 def diloco(**settings: Any) -> Diloco:
@@ -37,6 +38,35 @@ def test_golden() -> None:
 def test_golden_without_nesterov() -> None:
     """8 - 3 / 2 = 6.5; then 3.25 and 5.25, mean 4.25, delta 2.25, m = 1.5 + 2.25, 6.5 - 3.75 / 2 = 4.625."""
     assert course(diloco(outer_lr=0.5, outer_momentum=0.5, nesterov=False)) == [6.5, 4.625]
+
+
+def test_golden_fragments() -> None:
+    """Two numbers are two fragments. Outer rate 1/2, no momentum; round 1 mixes the second one, round 2 the first:
+
+    (8, 8) -> (4, 4), (6, 6)          mean of the second 5   8 - 3 / 2 = 6.5      (4, 6.5), (6, 6.5)
+           -> (2, 3.25), (5, 5.25)    mean of the first 3.5  8 - 4.5 / 2 = 5.75   (5.75, 3.25), (5.75, 5.25)
+    """
+    rule = diloco(outer_lr=0.5, outer_momentum=0.0, fragments=2)
+    course = descend(rule, start=[8.0, 8.0], targets=[[0.0, 0.0], [4.0, 4.0]], rounds=2)
+    assert course == [[[4.0, 6.5], [6.0, 6.5]], [[5.75, 3.25], [5.75, 5.25]]]
+
+
+def test_golden_before() -> None:
+    """Outer rate 1/2, no momentum: the anchor goes half the way to the mean that the round began with, and x as far as the anchor is off it:
+
+    8    -> 4, 6         mean of 8     a = 8                  4,            6
+    4, 6 -> 2, 5         mean 5        a = 8 - 3 / 2 = 6.5    2 + 6.5 - 4,  5 + 6.5 - 6
+    """
+    rule = diloco(outer_lr=0.5, outer_momentum=0.0, order="before")
+    assert descend(rule, start=[8.0], targets=[[0.0], [4.0]], rounds=2) == [[[4.0], [6.0]], [[4.5], [5.5]]]
+
+
+def test_before_without_an_outer_optimizer_is_gossip_of_all_with_all() -> None:
+    plain = diloco(iterations=3, outer_lr=1.0, outer_momentum=0.0, order="before")
+    late, _ = Trial(plain).run(4)
+    mixed, _ = Trial(Gossip(rule="gossip", iterations=3, order="before")).run(4)
+    for one, other in zip(late, mixed, strict=True):
+        torch.testing.assert_close(one.params, other.params)
 
 
 def test_the_outer_optimizer_is_torchs() -> None:

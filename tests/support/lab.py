@@ -72,7 +72,7 @@ def simulate(
     def member(rank: int) -> None:
         failure: BaseException | None = None
         try:
-            baton.wait(rank, lambda: True, "the start")
+            baton.enter(rank)
             waiting = SimulatedTransport(baton, rank, paces[rank] if paces else None)
             results[rank] = program(*join(arena, rank, waiting, numbers, wire, dtype, common, exact=exact))
         except Abandoned as abandoned:

@@ -18,6 +18,8 @@ FORMS: dict[str, dict[str, object]] = {
     "bsp": {"rule": "bsp"},
     "slowmo": {"rule": "slowmo", "momentum": 0.4},
     "diloco": {"rule": "diloco"},
+    "diloco, streaming": {"rule": "diloco", "fragments": 2},
+    "diloco, before": {"rule": "diloco", "fragments": 3, "order": "before"},
     "fednova": {"rule": "fednova"},
     "rprop": {"rule": "rprop"},
     "rprop, irprop+": {"rule": "rprop", "variant": "irprop+"},

@@ -24,15 +24,17 @@ from partrain.training.worker import LocalWorker
 ACTIVATIONS: list[Callable[[], nn.Module]] = [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity]
 
 
-def chained(module: nn.Module) -> tuple[MlpGradient | None, list[torch.Tensor]]:
-    """The chain of a network, and where it puts gradients."""
+def chained(module: nn.Module, dtype: torch.dtype = torch.float32) -> tuple[MlpGradient | None, list[torch.Tensor]]:
+    """The chain of a network, which computes in `dtype`, and where it puts gradients."""
     gradients = [torch.full_like(parameter, 7.0) for parameter in module.parameters()]
-    return MlpGradient.of(module, gradients), gradients
+    return MlpGradient.of(module, gradients, dtype), gradients
 
 
 @settings(max_examples=60)
-@given(st.data(), st.sampled_from([torch.float32, torch.float64]), st.booleans(), st.booleans())
-def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, dtype: torch.dtype, labels: bool, image: bool) -> None:
+@given(st.data(), st.sampled_from([torch.float32, torch.float64, torch.bfloat16]), st.booleans(), st.booleans())
+def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, kind: torch.dtype, labels: bool, image: bool) -> None:
+    """Those of autocast where products are in bfloat16."""
+    dtype = torch.float32 if kind == torch.bfloat16 else kind
     widths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=5))
     torch.manual_seed(data.draw(st.integers(0, 2**31)))
     layers: list[nn.Module] = [nn.Flatten()] if image else []
@@ -41,14 +43,15 @@ def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, dtype:
         if number < len(widths) or data.draw(st.booleans()):
             layers.append(data.draw(st.sampled_from(ACTIVATIONS))())
     module = nn.Sequential(*layers)
-    chain, gradients = chained(module)
+    chain, gradients = chained(module, kind)
     assert (chain is None) == (1 in widths[1:-1])
     if chain is None:
         return
     for count in data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=3)):
         inputs = torch.randn(count, *([1, widths[0]] if image else [widths[0]]), dtype=dtype)
         targets = torch.randint(0, widths[-1], (count,)) if labels else torch.randn(count, widths[-1], dtype=dtype)
-        loss = (Classification if labels else Regression)().loss(module(inputs), targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind != dtype):
+            loss = (Classification if labels else Regression)().loss(module(inputs), targets)
         expected = torch.autograd.grad(loss, list(module.parameters()))
         assert torch.equal(chain.differentiate(inputs, targets), loss)
         assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))
@@ -115,7 +118,7 @@ UNKNOWN: dict[str, Callable[[], nn.Module]] = {
 def test_what_it_does_not_know_is_left_to_autograd(make: Callable[[], nn.Module]) -> None:
     module = make()
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    assert MlpGradient.of(module, [torch.zeros_like(parameter) for parameter in trained]) is None
+    assert MlpGradient.of(module, [torch.zeros_like(parameter) for parameter in trained], torch.float32) is None
 
 
 def test_targets_of_another_shape_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_args
 
 
@@ -128,7 +128,7 @@ _KINDS = {kind.__name__: kind for kind in get_args(Message)}
 
 def encode(message: Message) -> bytes:
     """Write a message as JSON."""
-    return json.dumps({"kind": type(message).__name__, **asdict(message)}).encode()
+    return json.dumps({"kind": type(message).__name__, **vars(message)}).encode()
 
 
 def decode(data: bytes) -> Message:
