@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ FANN = Path(sys.executable).parent / "peer-fann"
 TARGET = 0.975
 LENGTHS = [round(600 * 1.05**step / 20) * 20 for step in range(63)]
 """Lengths of plans, in batches of all workers together: bisection tries six of them."""
+FAR = 0.004
 OURS = "partrain (2 workers)"
 SCHEDULED, CONSTANT, AVERAGED = (0.1, 0.15, 0.2, 0.3), (0.02, 0.05, 0.1, 0.15), (0.14, 0.2, 0.28, 0.4)
 
@@ -122,22 +122,25 @@ def peers() -> Iterable[Peer]:
 
 
 def tune(chosen: list[Peer], seeds: int, lengths: list[int], plans: dict[str, Any]) -> None:
-    """The shortest length at which some of four learning rates has a median test accuracy of 97.5 %; of these rates the best."""
+    """The shortest length at which some of four learning rates has a median test accuracy of 97.5 %; of these rates the best.
+
+    A rate that is FAR below the best one at a length is not tried at the next ones.
+    """
     for name, peer in {peer.plan: peer for peer in reversed(chosen)}.items():
         if reason := peer.missing():
             print(f"{name}: not installed: {reason}", flush=True)
             continue
-        low, high, began = 0, len(lengths) - 1, time.perf_counter()
+        low, high, began, rates = 0, len(lengths) - 1, time.perf_counter(), list(peer.rates)
         plan = None
         # The work of two processes depends on no other one's, hogwild's but for its order: only one thread each runs twice at once.
         with ThreadPoolExecutor(2 // peer.workers) as pool:
             while low <= high:
                 length = lengths[middle := (low + high) // 2]
-                medians = {}
-                for rate in peer.rates:
-                    found = pool.map(partial(peer.train, length, rate), range(1000, 1000 + seeds))
-                    medians[rate] = statistics.median(run["accuracy"] for run in found)
+                chosen_seeds = range(1000, 1000 + seeds)
+                found = {rate: [pool.submit(peer.train, length, rate, seed) for seed in chosen_seeds] for rate in rates}
+                medians = {rate: statistics.median(run.result()["accuracy"] for run in of) for rate, of in found.items()}
                 best = max(medians, key=lambda rate: medians[rate])
+                rates = [rate for rate in rates if medians[rate] > medians[best] - FAR]
                 print(f"{name}, {length} batches: {medians}", flush=True)
                 reached = medians[best] >= TARGET
                 if reached or plan is None or not plan["reached"]:
