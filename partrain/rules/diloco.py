@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.flat import mean_into
+from partrain.flat import add_scaled, mean_into
 from partrain.protocols import Group, Rule, Worker, replicated
 from partrain.rules.findings import warning
 
@@ -129,7 +129,9 @@ class Diloco(Rule):
         """Move the anchor (d,) by a step of the outer optimizer."""
         delta = anchor - mean
         momentum.mul_(self.outer_momentum).add_(delta)
-        anchor.sub_(self.outer_lr * (delta + self.outer_momentum * momentum if self.nesterov else momentum))
+        if self.nesterov:
+            add_scaled(delta, momentum, self.outer_momentum)
+        add_scaled(anchor, delta if self.nesterov else momentum, -self.outer_lr)
 
     def fragment(self, vector: Tensor, round_number: int) -> Tensor:
         """Return the fragment of a vector (d,) that a round mixes."""

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from partrain.flat import add_scaled
 from partrain.protocols import Rule
 from partrain.training.replica import Replica, persistent_buffers
 
@@ -58,7 +59,7 @@ class NetworkAverage:
         else:
             return
         for average, newest in (self.params, network), (self.buffers, self._replica.buffers):
-            average.mul_(1 - share).add_(newest * share)  # separate products, not fused: every device gets the same bits
+            add_scaled(average.mul_(1 - share), newest, share)
         self.count = count
 
     @contextmanager

@@ -450,3 +450,15 @@ def test_each_round_waits_for_its_file_also_for_who_fails_next(tmp_path: Path) -
     job = sabotage(tmp_path, "raise ValueError", "checkpoint.commit='every'", worker=1, call=7)
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 71
     assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1, 2]
+
+
+def test_copies_for_checkpoints_take_little_of_the_time(tmp_path: Path) -> None:
+    """A copy takes as long as two of these rounds, so a hundred times as long must pass before the next one."""
+    deed = "import partrain.launch.worker.process as p; p.save = lambda *all, copy=p.save: (time.sleep(0.2), copy(*all))"
+    job = sabotage(tmp_path, deed, "dataset.validation=0", "stop.rounds=20", "checkpoint={}", worker=0, call=0)
+    network = tmp_path / "saboteur.py"
+    network.write_text(network.read_text().replace("return super()", "time.sleep(0.04 * self.training)\n        return super()"))
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    written = [event["round"] for event in events(tmp_path / "run", "commit")]
+    assert len(written) == 2
+    assert written[-1] == 20

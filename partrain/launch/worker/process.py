@@ -120,7 +120,7 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
 
 
 COPY_SHARE = 0.01
-"""Share of the time that copies of the state may take that are made only in case a worker is lost."""
+"""Share of the time that copies of the state may take, unless a round ends the run, is the best, or has to have its checkpoint."""
 COPY_EVERY_S = 0.1
 """Seconds between two such copies at least: each wakes the coordinator."""
 
@@ -274,17 +274,12 @@ class WorkerProcess:
         wanted = self.arena.get("wanted") if self.arena.get("granted") else 0
         if wanted == ASKED:
             signal |= Signal.CHECKPOINT_ASKED
-        elif wanted and (wanted != IF_LONG or lasted >= LONG_S):
-            signal |= Signal.SNAPSHOT_WANTED
-        if self._copy_pays():
-            signal |= Signal.COPY_WANTED
+        if (since := time.perf_counter() - self._copied_s) > self._copy_s / COPY_SHARE:
+            if wanted and wanted != ASKED and (wanted != IF_LONG or lasted >= LONG_S):
+                signal |= Signal.SNAPSHOT_WANTED
+            if since > COPY_EVERY_S and self.arena.get("granted") and self.spec.job.faults.on_loss != "stop":
+                signal |= Signal.COPY_WANTED
         return signal
-
-    def _copy_pays(self) -> bool:
-        """Return whether copies of the state stay below COPY_SHARE of the time if there is one now."""
-        if self.spec.job.faults.on_loss == "stop" or not self.arena.get("granted"):
-            return False
-        return time.perf_counter() - self._copied_s > max(COPY_EVERY_S, self._copy_s / COPY_SHARE)
 
     def after_judgement(self, progress: Progress, *, best: bool, worker: LocalWorker) -> bool:
         asked = False
