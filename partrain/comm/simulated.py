@@ -8,7 +8,7 @@ times, for every rule and every simulated speed. A deadlock raises an error that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +129,7 @@ class TurnScheduler:
             self._gates[self._turn].release()
             return
         waits = {rank: what for rank, (_, what) in self._waits.items()}
-        waits |= {rank: f"barrier {self._barriers + 1}" for rank in self._at_barrier}
+        waits |= dict.fromkeys(self._at_barrier, f"barrier {self._barriers + 1}")
         if waits and self._failure is None:
             self._failure = Deadlock("deadlock: " + "; ".join(f"worker {rank} waits for {waits[rank]}" for rank in sorted(waits)))
         self._turn = None

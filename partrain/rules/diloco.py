@@ -103,7 +103,11 @@ class Diloco(Rule):
 
     @property
     def no_exclusion_reason(self) -> str:
-        return "" if self.keeps_replicas_equal else "with `fragments`, or before its local iterations, it mixes only parts of a replica"
+        return (
+            ""
+            if self.keeps_replicas_equal
+            else "with `fragments`, or before its local iterations, it mixes only parts of a replica"
+        )
 
     def init(self, worker: Worker, group: Group) -> DilocoState:
         momentum = worker.params.new_zeros(worker.params.shape)

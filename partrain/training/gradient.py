@@ -63,7 +63,9 @@ def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -
     """Choose the fastest engine that gives autograd's bits. A function of network, task and settings, never of a clock."""
     plain = type(task) in BUILT_IN and task.plain  # user code may do anything in a task
     dtype = replica.params.dtype if precision == "float32" else torch.bfloat16
-    fast = plain and parts == 1 and (precision == "float32" or replica.params.dtype == torch.float32)  # autocast leaves float64 alone
+    fast = (
+        plain and parts == 1 and (precision == "float32" or replica.params.dtype == torch.float32)
+    )  # autocast leaves float64 alone
     mlp = MlpGradient.of(replica.module, replica.gradient_views, dtype) if fast else None
     return MlpEngine(replica, task, mlp) if mlp else AutogradEngine(replica, task, parts, precision)
 

@@ -1,0 +1,52 @@
+"""`[engine] precision = "bfloat16"` against float32: items per second of one worker, and the test score after equal work.
+
+    python benchmarks/precision.py [SEEDS]        # records the results; needs a processor with bfloat16 units, such as avx512_bf16
+
+Both runs of a seed follow one another. Each job has one worker and so many rounds that a run takes seconds; its learning rate's schedule
+ends with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from recording import record
+from runs import partrain
+
+JOBS = Path(__file__).parents[1] / "jobs"
+CASES: dict[str, tuple[str, int, list[str]]] = {
+    "MLP 784-128-10, batch 64": ("mnist", 400, []),
+    "MLP 784-128-10, batch 256": ("mnist", 200, ["optimizer.batch_size=256"]),
+    "MLP 784-1024-1024-10, batch 256": ("mnist", 40, ["optimizer.batch_size=256", "model.hidden=[1024, 1024]"]),
+    "CNN (mnist-cnn)": ("mnist-cnn", 30, []),
+    "LSTM (text-lstm)": ("text-lstm", 20, []),
+    "transformer (text-transformer)": ("text-transformer", 12, []),
+}
+"""Job, rounds, and what is changed."""
+
+
+def run(job: str, rounds: int, changes: list[str], seed: int, precision: str) -> tuple[float, float]:
+    """Items per second of training, and test accuracy."""
+    words = [f"stop={{rounds={rounds}, judge_every={rounds}}}", 'workers=[{device="cpu", count=1, threads=1}]', f"seed={seed}"]
+    summary: dict[str, Any] = partrain(JOBS / f"{job}.toml", *words, f'engine.precision="{precision}"', *changes)
+    worker = summary["workers"][0]
+    return worker["item_iterations"] / worker["seconds"]["compute"], summary["test"]["accuracy"]
+
+
+def main(seeds: int) -> None:
+    rows = []
+    for name, case in CASES.items():
+        pairs = [[run(*case, seed, precision) for precision in ("float32", "bfloat16")] for seed in range(seeds)]
+        row: dict[str, Any] = {"network": name}
+        row["items per second, bfloat16 / float32"] = [half[0] / full[0] for full, half in pairs]
+        row["test accuracy, float32"] = [full[1] for full, _ in pairs]
+        row["test accuracy, bfloat16"] = [half[1] for _, half in pairs]
+        rows.append(row)
+        print(row, flush=True)
+    record("precision", "bfloat16 against float32", rows)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
