@@ -17,6 +17,7 @@ from partrain.data.python.convert import to_array
 from partrain.data.python.frames import is_frame, to_polars
 from partrain.data.python.load import needs_names
 from partrain.data.python.several import Ragged, unequal
+from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import FrameTable
 from partrain.data.user.packed import PackedItems
 from partrain.errors import BadJob, InputMissing
@@ -49,7 +50,8 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
     answers = _answers(network, targets) if labeled and targets is not None and not from_frame else None
     if from_frame:
         items = items if targets is None else objects.with_target(items, targets, codec.targets[0])
-        sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, advice=""), labeled=wanted)
+        nulls = Dialect.of(network.loaded.job.dataset).null_values
+        sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, "", nulls), labeled=wanted)
     elif network.record.parts:
         arrays = _several_arrays(network, items) | ({} if answers is None else {"targets": answers})
         held = {name: in_memory(array, f"X: array `{name}`", _X) for name, array in arrays.items()}

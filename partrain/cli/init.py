@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from partrain.cli.options import Debug, Force
-from partrain.cli.shared import examples, print_warnings
+from partrain.cli.shared import examples, print_note, print_warnings
 
 app = typer.Typer()
 
@@ -33,6 +34,33 @@ def init(
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column or array to predict.")
+    ] = None,
+    kind: Annotated[
+        Literal["table", "series"] | None,
+        typer.Option("--kind", help="Take a table as items in any order, or as a series in time. Default: by its time stamps."),
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option("--separator", metavar="CHAR", help="Separator of the cells of a CSV file; default: recognised.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", metavar="NAME", help="Encoding of a CSV file; default: recognised.")
+    ] = None,
+    decimal: Annotated[
+        Literal[".", ","] | None, typer.Option("--decimal", help="Decimal mark of numbers in a CSV file; default: recognised.")
+    ] = None,
+    thousands: Annotated[
+        str | None,
+        typer.Option("--thousands", metavar="CHAR", help="Character between groups of three digits; default: recognised."),
+    ] = None,
+    number_marks: Annotated[
+        str | None,
+        typer.Option("--number-marks", metavar="CHARS", help="Signs beside numbers to leave out, as `%$`; default: recognised."),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--missing", metavar="TEXT", help="Text of a missing value, instead of NA, N/A, nan, null and ?. Repeatable."
+        ),
     ] = None,
     *,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
@@ -59,23 +87,37 @@ def init(
         job = output
     if source is not None and template is not None:
         raise typer.BadParameter("give either --from or --template", param_hint="--from")
-    if target is not None and source is None:
-        raise typer.BadParameter("it belongs to --from", param_hint="--target")
+    keys = {
+        "separator": separator,
+        "encoding": encoding,
+        "decimal": decimal,
+        "thousands": thousands,
+        "number_marks": number_marks,
+    }
+    for option, value in {"target": target, "kind": kind, **keys, "missing": missing}.items():
+        if value and source is None:
+            raise typer.BadParameter("it belongs to --from", param_hint=f"--{option.replace('_', '-')}")
     if template is not None and template not in texts:
         near = did_you_mean(template, texts)
         advice = f"did you mean {near}?" if near else f"there are {', '.join(texts)}"
         raise typer.BadParameter(f"no template is called `{template}`: {advice}", param_hint="--template")
+    notes: Sequence[str] = ()
     if source is None:
         text = templates.text(template or templates.DEFAULT)
     else:
         from partrain.templates.from_data import job_for
+        from partrain.templates.from_table import Asked
 
         if not source.exists():
             raise InputMissing(f"no such file: {source}")
-        text = job_for(source, target, job.absolute().parent)
+        given = {key: value for key, value in keys.items() if value is not None}
+        asked = Asked(target, kind, given, tuple(missing) if missing else None)
+        text, notes = job_for(source, asked, job.absolute().parent)
     from partrain.job.load import parse
 
     check(job, force=force)
+    for note in notes:
+        print_note(note)
     print_warnings(parse(text, job.absolute().parent, str(job), local=True))
     schema = job.with_name(templates.SCHEMA)
     if no_schema:

@@ -18,7 +18,7 @@ from partrain.data.base import Dataset, first_bad, items_of_block
 from partrain.data.tables.files import INSPECT, TABLES, TableFile, open_by_name
 from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import finite, is_missing
+from partrain.preprocess.cells import finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -221,7 +221,7 @@ def _table(table: TableFile) -> dict[str, Any]:
     for name, counts in cells.items():
         words, numbers, odd = Counter[str](), Counter[float](), list[Any]()
         for cell, count in counts.items():
-            if not is_missing(cell):
+            if not table.is_missing(cell):
                 words[str(cell).strip()] += count
                 try:
                     numbers[finite(cell)] += count

@@ -11,7 +11,7 @@ from typing import Any
 Class = int | str
 """A class as files give it: its label, or its name."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
-"""Texts of missing values, in small letters."""
+"""Texts of missing values, in small letters, where `null_values` names no others."""
 MAX_DIGITS = 18
 """Most digits of an integer class: all such integers fit into 64 bits."""
 MOST_CLASSES = 20
@@ -99,6 +99,6 @@ def parse_bool(cell: Any) -> bool | None:
     return {"true": True, "false": False}.get(str(cell).strip().lower())
 
 
-def is_missing(cell: Any) -> bool:
-    """Return whether a cell holds no value."""
-    return cell is None or str(cell).strip().lower() in MISSING
+def is_missing(cell: Any, texts: Collection[str] = MISSING) -> bool:
+    """Return whether a cell holds no value. `texts`: those of missing values, in small letters."""
+    return cell is None or cell != cell or str(cell).strip().lower() in texts

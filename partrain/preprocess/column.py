@@ -12,7 +12,6 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import is_missing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +25,9 @@ class CellSource(Protocol):
 
     def locate(self, number: int) -> str:
         """Return the location of a row, for messages."""
+
+    def is_missing(self, cell: Any) -> bool:
+        """Return whether a cell holds no value."""
 
 
 class RowBlock(NamedTuple):
@@ -95,7 +97,7 @@ class ColumnKind:
         return cls()
 
     def learned(self, cells: Collection[Any]) -> ColumnKind:
-        """Return the kind as these distinct cells determine it."""
+        """Return the kind as these distinct cells with values determine it."""
         return self
 
     def features(self, column: str) -> list[str]:
@@ -106,7 +108,7 @@ class ColumnKind:
         """Return the raw value of each cell of a column. CellFault for one that cannot be read, or has no value unless `holes` may be."""
         values = []
         for index, cell in enumerate(block.columns[name]):
-            missing = is_missing(cell)
+            missing = block.source.is_missing(cell)
             if missing and not holes:
                 raise CellFault(block, name, index, ["missing"], self.lacks(advises=bool(block.source.advice)))
             try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from partrain.preprocess.cells import Class, is_missing, parse_class
+from partrain.preprocess.cells import Class, parse_class
 from partrain.preprocess.column import ColumnKind, RowBlock, double
 from partrain.preprocess.dates import DateColumn
 from partrain.preprocess.numbers import NumberColumn
@@ -90,7 +90,7 @@ class TableSchema:
 
     def kept(self, block: RowBlock) -> RowBlock:
         """Return the rows that are used: those of selected classes that lack no value of a column whose treatment is `drop`."""
-        whole = [True] * len(block.positions)
+        whole, is_missing = [True] * len(block.positions), block.source.is_missing
         if self.selected is not None:
             names = set(map(str, self.selected))
             whole = [is_missing(cell) or parse_class(cell, whole=False) in names for cell in block.columns[self.targets[0]]]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from partrain.preprocess.cells import is_missing
 from partrain.preprocess.column import ColumnKind, double
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class WordColumn(ColumnKind):
         return cls(tuple(stored))
 
     def learned(self, cells: Collection[Any]) -> Self:
-        return self.of(sorted({str(cell).strip() for cell in cells if not is_missing(cell)}))
+        return self.of(sorted({str(cell).strip() for cell in cells}))
 
     @cached_property
     def _places(self) -> dict[str, int]:

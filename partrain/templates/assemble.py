@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.system.cores import usable_cores
@@ -23,6 +25,14 @@ class Recipe:
     patience: int = 20
 
 
+class Draft(NamedTuple):
+    """A job for a file of data."""
+
+    text: str
+    notes: Sequence[str] = ()
+    """Sentences on decisions that a look at the data has led to."""
+
+
 def assemble(path: Path, what: str, model: list[str], dataset: list[str], items: int, recipe: Recipe = Recipe()) -> str:
     """Write a job: its tables `model` and `dataset` as lines, all others chosen for `items` training items.
 
@@ -32,7 +42,7 @@ def assemble(path: Path, what: str, model: list[str], dataset: list[str], items:
     cores = usable_cores()
     workers = max(1, min(cores, items // (FEW_ITEMS // 2)))
     fitting = next(size for size in (64, 32, 16, 8, 4, 1) if size <= max(items // workers // 10, 1))
-    batch = fitting if recipe.batch is None else max(recipe.batch // workers, 1)
+    batch = fitting if recipe.batch is None else max(min(recipe.batch, items) // workers, 1)
     few = f"{items:,} training items: " + ("too few to share" if workers < cores else f"a part for each of {cores} cores")
     name = (
         "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in path.name.partition(".")[0]).strip("-_")

@@ -9,14 +9,14 @@ lags are added only if they lower it by a tenth. The job forecasts a season, but
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, parse_stamp
-from partrain.preprocess.cells import is_missing
-from partrain.templates.assemble import assemble
+from partrain.number_format import counted
+from partrain.templates.assemble import Draft, assemble
 
 NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
 FEWEST = 40
@@ -29,9 +29,16 @@ GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave."""
 
 
-def series_job(file: TableFile, columns: Mapping[str, list[Any]], shown: str, target: str) -> str | None:
-    """Write a job that forecasts a column of a series; None if the table is not a series, or the target not a column of numbers."""
-    if len(columns[target]) < FEWEST or (values := _numbers(columns[target])) is None:
+def series_job(file: TableFile, columns: Mapping[str, list[Any]], written: Sequence[str], target: str) -> Draft | None:
+    """Write a job that forecasts a column of a series; None if the table is not a series, or the target not a column of numbers.
+
+    Args:
+        file: The table.
+        columns: The cells of the target, and of columns that may hold time stamps.
+        written: Lines of `[dataset]` that say where the table is, and how it is written.
+        target: The column to forecast.
+    """
+    if len(columns[target]) < FEWEST or (values := _numbers(columns[target], file.is_missing)) is None:
         return None
     first = next(
         ((name, step_and_holes) for name in columns if name != target and (step_and_holes := _time(name, columns[name]))), None
@@ -49,7 +56,7 @@ def series_job(file: TableFile, columns: Mapping[str, list[Any]], shown: str, ta
     items = len(values) - sum(lags) - window - 2 * tests - 3 * steps
     lines = [
         'kind = "series"',
-        f"path = {toml_value(shown)}",
+        *written,
         f"target = {toml_value(target)}",
         f"time = {toml_value(time)}              # rows are {step} apart",
         f"window = {window}                  # rows that the network sees",
@@ -59,14 +66,26 @@ def series_job(file: TableFile, columns: Mapping[str, list[Any]], shown: str, ta
         lines.append(f"season = {season}                  # `evaluate` compares with the value one season before")
     if lags:
         lines.append(f"difference = {toml_value(lags)}         # of all differences, these leave the least deviation")
-    if holes or any(is_missing(cell) for cell in columns[target]):
+    notes = [
+        f"a series: `{time}` has time stamps, {step} apart; the last {2 * tests:,} rows are held out (--kind table for rows in any order)"
+    ]
+    if others := [name for name in file.names if name not in (target, time)]:
+        notes.append(
+            f"{counted(len(others), 'column')} not used, `{target}` is forecast from its own past: {_listed(others)} (`columns`)"
+        )
+    if holes or any(map(file.is_missing, columns[target])):
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
+        notes.append(f"moments without a value of `{target}` are filled in on a line between their neighbours (`missing`)")
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
     what = f"Forecast `{target}` of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
-    return assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1))
+    return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1)), notes)
 
 
-def _numbers(cells: list[Any]) -> list[float] | None:
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float] | None:
     """Return the numbers of a column without holes; None if a cell is no number, or if most are missing."""
     try:
         numbers = [float(cell) for cell in cells if not is_missing(cell)]

@@ -301,3 +301,134 @@ def test_a_table_whose_numbers_are_no_time_stamps_is_no_series() -> None:
         Path("data.csv").write_text(f"{name},x,y\n{rows}")
         assert partrain("init", "--from", "data.csv", "--target", "y", "--no-schema", "--force").code == 0
         assert tomllib.loads(Path("job.toml").read_text())["dataset"]["kind"] == kind
+
+
+def written(**dataset: Any) -> dict[str, Any]:
+    """The `[dataset]` of job.toml as far as these keys, None for those it should lack."""
+    return {key: tomllib.loads(Path("job.toml").read_text())["dataset"].get(key) for key in dataset}
+
+
+def test_a_file_of_another_country_is_recognised_told_and_trained_on() -> None:
+    """Semicolons, decimal commas, thousands, a currency, an odd cell: nothing is asked, and all is told in a line each."""
+    draw, lines = random.Random(1), ["nr;sold;size;price;city;y"]
+    for number in range(300):
+        size, price = draw.gauss(100, 30), draw.uniform(500, 5000)
+        euros = f"{price:,.2f} €".translate({44: ".", 46: ","})
+        shown = "-" if number == 17 else f"{size:.1f}".replace(".", ",")
+        day = f"2020-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}"
+        lines.append(
+            f"{number};{day};{shown};{euros};{draw.choice(['Köln', 'Ulm'])};{2 * size + price / 100:.1f}".replace(".1f", "")
+        )
+        lines[-1] = lines[-1].rpartition(";")[0] + ";" + lines[-1].rpartition(";")[2].replace(".", ",")
+    Path("haus.csv").write_text("\n".join([*lines, ""]), encoding="cp1252")
+    said = partrain("init", "--from", "haus.csv", "--target", "y", "--no-schema")
+    assert said.code == 0, said
+    told = " ".join(said.err.split())
+    for text in ("read as cp1252", "separated by ';'", "read with decimal ','", "read with thousands '.'", "read with number marks '€'",
+                 "column `size`: 1 of 300 cells is no number and counts as missing: `-` (haus.csv:19)", "column `nr` is left out",
+                 "target `y`: a number"):  # fmt: skip
+        assert text in told
+    keys = {
+        "separator": ";",
+        "encoding": "cp1252",
+        "decimal": ",",
+        "thousands": ".",
+        "number_marks": "€",
+        "drop": ["nr"],
+        "dates": ["sold"],
+    }
+    assert written(**keys) == keys
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert summary(Path("run"))["test"]["loss"] < 0.1
+    Path("new.csv").write_text(
+        "sold;size;price;city\n2020-05-01;100,0;1.000,00 €;Köln\n2020-05-01;-;1.000,00 €;Ulm\n", encoding="cp1252"
+    )
+    said = partrain("predict", "run", "--input", "new.csv")
+    assert said.code == 0, said
+    assert abs(float(said.out.splitlines()[1].split(",")[-1]) - 210) < 20
+
+
+def test_a_word_that_usually_means_no_value() -> None:
+    """Regions NA, EU, AS: the third that goes missing is told, and --missing keeps it."""
+    draw = random.Random(2)
+    rows = [f"{draw.choice(['NA', 'EU', 'AS'])},{draw.gauss(0, 1):.2f},{draw.choice('uv')}" for _ in range(200)]
+    Path("r.csv").write_text("\n".join(["region,x,y", *rows, ""]))
+    words = ("init", "--from", "r.csv", "--target", "y", "--no-schema", "--force")
+    assert "cells have no value: `NA` (" in partrain(*words).err
+    said = partrain(*words, "--missing", "")
+    assert "no value" not in said.err
+    assert written(null_values=[""], missing=None) == {"null_values": [""], "missing": None}
+    assert partrain("run", "job.toml", "--set", "stop.rounds=1", "--out", "run", "-q").code == 0
+    Path("two.csv").write_text("\n".join(["x,region", *(f"{n * n},{'NA' if n % 2 else 'EU'}" for n in range(60)), ""]))
+    said = partrain("init", "--from", "two.csv", "--target", "region", "--no-schema", "--force")
+    assert "`NA` (30) count as no value" in " ".join(said.err.split())
+    assert partrain("init", "--from", "two.csv", "--target", "region", "--no-schema", "--force", "--missing", "").code == 0
+
+
+def test_an_odd_cell_costs_neither_a_column_nor_a_class() -> None:
+    draw = random.Random(3)
+    rows = [
+        f"{'n.d.' if n % 90 == 7 else draw.randrange(8)},{draw.gauss(0, 1):.2f},{'-' if n == 5 else draw.randrange(6)}"
+        for n in range(300)
+    ]
+    Path("odd.csv").write_text("\n".join(["a,b,y", *rows, ""]))
+    said = partrain("init", "--from", "odd.csv", "--target", "y", "--no-schema")
+    assert "column `a`: 4 of 300 cells are no numbers and count as missing: `n.d.` (odd.csv:9)" in said.err
+    assert "1 row without a value of `y` left out: `-` (1)" in said.err
+    keys = {"drop": None, "categories": None, "missing": {"y": "drop", "*": "median"}, "target_kind": "class"}
+    assert written(**keys) == keys
+    assert partrain("run", "job.toml", "--set", "stop.rounds=1", "--out", "run", "-q").code == 0
+    Path("odd.csv").write_text(
+        Path("odd.csv").read_text().replace("n.d.", "low").replace("b,y", "low,y").replace(",y", ",y,c", 1)
+    )
+    clash = [f"{n / 7:.2f},{'low' if n % 2 else 'high'},{n}" if n % 30 else "low,high,1" for n in range(300)]
+    Path("clash.csv").write_text("\n".join(["a,level,y", *clash, ""]))
+    said = partrain("init", "--from", "clash.csv", "--target", "y", "--no-schema", "--force")
+    assert said.code == 66
+    assert "`low` stands among numbers, and is a word of column `level`" in " ".join(said.err.split())
+
+
+def test_the_whole_file_is_looked_at() -> None:
+    """The first 200,000 rows show neither the word nor the hole."""
+    rows = "".join(f"{n % 97}.5,{n % 2}\n" for n in range(210_000))
+    Path("long.csv").write_text(f"a,y\n{rows}n.d.,0\n,1\n")
+    said = partrain("init", "--from", "long.csv", "--target", "y", "--no-schema")
+    assert said.code == 0, said
+    assert "`n.d.` (long.csv:210002)" in said.err
+    assert written(missing="median", null_values=None)["missing"] == "median"
+
+
+def test_few_rows_and_a_class_of_one_row() -> None:
+    draw = random.Random(4)
+    rows = [f"{draw.gauss(0, 1):.3f},{draw.choice('uv')}" for _ in range(30)]
+    Path("few.csv").write_text("\n".join(["a,y", *rows, "1.0,once", ""]))
+    said = partrain("init", "--from", "few.csv", "--target", "y", "--no-schema")
+    assert "1 class of fewer than 3 rows, 1 row in all, left out: `once`" in said.err
+    assert written(classes=["u", "v"]) == {"classes": ["u", "v"]}
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+
+
+def test_the_user_chooses_between_table_and_series() -> None:
+    Path("data.csv").write_text(series("air"))
+    words = ("init", "--from", "data.csv", "--target", "y", "--no-schema", "--force")
+    told = " ".join(partrain(*words).err.split())
+    assert "a series: `month` has time stamps, 1 month apart; the last 50 rows are held out (--kind table" in told
+    assert "1 column not used, `y` is forecast from its own past: `day`" in told
+    assert partrain(*words, "--kind", "table").code == 0
+    assert written(kind="csv") == {"kind": "csv"}
+    said = partrain("init", "--from", "data.csv", "--target", "day", "--kind", "series", "--no-schema", "--force")
+    assert said.code == 0
+    Path("plain.csv").write_text(table(100))
+    said = partrain("init", "--from", "plain.csv", "--target", "price", "--kind", "series", "--no-schema", "--force")
+    assert (
+        said.code,
+        "no series: `price` is no column of numbers, or no other column has time stamps" in " ".join(said.err.split()),
+    ) == (66, True)
+
+
+def test_options_of_tables_need_a_table() -> None:
+    said = partrain("init", "--separator", ";")
+    assert (said.code, "it belongs to --from" in said.err) == (2, True)
+    Path("words.txt").write_text("the quick brown fox " * 100)
+    said = partrain("init", "--from", "words.txt", "--decimal", ",")
+    assert (said.code, "--separator and the like concern tables" in " ".join(said.err.split())) == (66, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,9 +19,10 @@ from typing import IO, Any, Self, cast
 
 from partrain.config.problems import did_you_mean
 from partrain.data.base import WrongContent, reading, repeated
+from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.errors import InputMissing
 from partrain.number_format import plural
-from partrain.preprocess.cells import is_number
+from partrain.preprocess.cells import MISSING, is_missing, is_number
 from partrain.preprocess.column import RowBlock
 from partrain.preprocess.table import TableSchema
 
@@ -38,9 +40,16 @@ SET, INSPECT = "set", "inspect a job that sets"
 class TableFile(ABC):
     """A table in a file."""
 
-    def __init__(self, path: Path, advice: str = SET) -> None:
-        """Open a table. `advice` begins what an error says on a key of a `[dataset]` table; it is empty where no key can help."""
+    def __init__(self, path: Path, advice: str = SET, null_values: Sequence[str] | None = None) -> None:
+        """Open a table.
+
+        Args:
+            path: The file.
+            advice: Beginning of what an error says on a key of a `[dataset]` table; empty where no key can help.
+            null_values: Texts of cells without a value; None: the usual ones.
+        """
         self.path, self.advice = path, advice
+        self._nulls = MISSING if null_values is None else {"", *(text.strip().lower() for text in null_values)}
         self.held: RowBlock | None = None
         """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
@@ -54,6 +63,10 @@ class TableFile(ABC):
     def places(self) -> dict[str, int]:
         """Place of each column among `names`."""
         return {name: place for place, name in enumerate(self.names)}
+
+    def is_missing(self, cell: Any) -> bool:
+        """Return whether a cell holds no value."""
+        return is_missing(cell, self._nulls)
 
     @property
     def header_location(self) -> str:
@@ -150,12 +163,13 @@ class LineFile(TableFile):
 class CsvFile(LineFile):
     """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
-    def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, advice: str = SET) -> None:
-        """Open a table. `separator`: a tab in .tsv files by default, else a comma. `encoding`: None if the job has no such key."""
+    def __init__(self, path: Path, dialect: Dialect = USUAL, advice: str = SET) -> None:
+        """Open a table. Its separator is a tab in .tsv files by default, else a comma."""
         usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
-        self._separator, self._encoding = separator or usual, encoding or "utf-8"
-        self._encodable = encoding is not None if advice == SET else bool(advice)
-        super().__init__(path, advice)
+        self.path, self._encoding, self._rewrite = path, dialect.encoding, dialect.rewrite
+        told = self._told_separator()
+        self._separator, self._skipped = dialect.separator or told or usual, int(told is not None)
+        super().__init__(path, advice, dialect.null_values)
 
     def separator_advice(self) -> str | None:
         other = next(
@@ -166,8 +180,22 @@ class CsvFile(LineFile):
         advice = f"so {self.advice} `separator`" if self.advice else f"and the job's by {self._separator!r}"
         return f"line 1 is a single name: its cells seem to be separated by {other!r}, {advice}"
 
+    @property
+    def header_location(self) -> str:
+        return self.locate(1 + self._skipped)
+
+    def _told_separator(self) -> str | None:
+        """Return the separator that a first line `sep=;` tells, as spreadsheets write it."""
+        try:
+            with self._open() as file:
+                told = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
+        except (OSError, UnicodeError, EOFError, zlib.error):
+            return None  # reading the header says so
+        return told and told[1]
+
     def _getter(self, name: str) -> Callable[[Any], Any]:
-        return itemgetter(self.places[name])
+        get, rewrite = itemgetter(self.places[name]), self._rewrite
+        return get if rewrite is None else lambda row: rewrite(get(row))
 
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
@@ -198,7 +226,7 @@ class CsvFile(LineFile):
                     if before and row:
                         yield before + 1, row
                     empty = empty or (0 if row else before + 1)
-                    before = reader.line_num
+                    before = reader.line_num + self._skipped
             except csv.Error as error:
                 raise InputMissing(f"{self.path}:{before + 1}: {error}") from None
 
@@ -207,7 +235,8 @@ class CsvFile(LineFile):
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE), ""), 1):
             if len(line) == MAX_LINE:
                 raise InputMissing(f"{self.path}:{number}: a line of more than {MAX_LINE - 1:,} characters: this is no table")
-            yield line
+            if number > self._skipped:
+                yield line
 
     def _fault(self, line: int, row: Any) -> str:
         width, cells = len(self.names), len(row)
@@ -232,7 +261,7 @@ class CsvFile(LineFile):
                 yield
             except UnicodeError as error:
                 other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
-                advice = "save it so" + f', or {self.advice} encoding = "{self._marked() or other}"' * self._encodable
+                advice = "save it so" + f', or {self.advice} encoding = "{self._marked() or other}"' * bool(self.advice)
                 reason = getattr(error, "reason", error)
                 raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
@@ -296,9 +325,9 @@ class ParquetFile(TableFile):
 class FrameTable(ParquetFile):
     """A DataFrame of polars in memory, with a name for messages. Its rows are those of the Parquet file that would hold it."""
 
-    def __init__(self, frame: Any, name: str, advice: str = SET) -> None:
+    def __init__(self, frame: Any, name: str, advice: str = SET, null_values: Sequence[str] | None = None) -> None:
         self._whole = frame
-        super().__init__(Path(name), advice)
+        super().__init__(Path(name), advice, null_values)
 
     def _header(self) -> list[str]:
         return list(self._whole.columns)
@@ -313,11 +342,11 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
 """Suffixes of tables, in small letters."""
 
 
-def open_by_name(path: Path, separator: str | None = None, encoding: str | None = None, advice: str = SET) -> TableFile:
+def open_by_name(path: Path, dialect: Dialect = USUAL, advice: str = SET) -> TableFile:
     """Open a table by its suffix: Parquet, or separated text."""
     if path.name.lower().endswith(PARQUET):
-        return ParquetFile(path, advice)
-    return CsvFile(path, separator, encoding, advice)
+        return ParquetFile(path, advice, dialect.null_values)
+    return CsvFile(path, dialect, advice)
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -70,7 +70,7 @@ def labels_of(block: RowBlock, name: str, classes: Sequence[Class]) -> NDArray[A
     if (labels < 0).any():
         index = int(labels.argmin())
         cell = block.columns[name][index]
-        wrong = "no value" if is_missing(cell) else f"the class `{str(cell).strip()[:60]}` {UNTRAINED}"
+        wrong = "no value" if block.source.is_missing(cell) else f"the class `{str(cell).strip()[:60]}` {UNTRAINED}"
         raise InputMissing(f"{block.where(name, index)}: {wrong}")
     return labels
 

@@ -17,6 +17,7 @@ from weakref import ref
 from partrain.data.base import DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.python.section import PythonTable
+from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile
 from partrain.data.tables.sections import Csv, Tabular
 from partrain.errors import InputMissing
@@ -28,7 +29,6 @@ from partrain.preprocess.cells import (
     are_classes,
     is_digits,
     is_large,
-    is_missing,
     is_number,
     is_whole,
     numbers_rows,
@@ -97,8 +97,10 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
 def open_table(section: Tabular, path: Path) -> TableFile:
     """Open a file as the settings of a section say."""
     if isinstance(section, PythonTable):
-        return FrameTable(_frames().by_name[path.name], path.name)
-    return CsvFile(path, section.separator, section.encoding) if isinstance(section, Csv) else ParquetFile(path)
+        return FrameTable(_frames().by_name[path.name], path.name, null_values=section.null_values)
+    if isinstance(section, Csv):
+        return CsvFile(path, Dialect.of(section))
+    return ParquetFile(path, null_values=section.null_values)
 
 
 def _frames() -> Frames:
@@ -136,7 +138,7 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
         ) from None
     if contents.faults:
         raise WrongContent(*(contents.faults[name] for name in schema.used if name in contents.faults))
-    kinds = {name: kind.learned(contents.cells[name]) if kind.learns else kind for name, kind in kinds.items()}
+    kinds = {name: kind.learned(contents.present(name)) if kind.learns else kind for name, kind in kinds.items()}
     if chosen is not None:
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
     schema = replace(schema, kinds=kinds, classes=classes)
@@ -156,7 +158,7 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
 
 def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetNumbers:
     """Return the facts of targets that are numbers, from their distinct cells."""
-    cells = [cell for part in tables for name in schema.targets for cell in part.cells[name] if not is_missing(cell)]
+    cells = [cell for part in tables for name in schema.targets for cell in part.present(name)]
     truths = ((parse_bool(cell), cell) for cell in cells)
     numbers = [float(cell if truth is None else truth) for truth, cell in truths]
     return TargetNumbers(min(numbers), next((number for number in numbers if number not in (0, 1)), None))
@@ -241,18 +243,27 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
 class _Contents:
     """The facts about the rows of a file."""
 
+    table: TableFile
     rows: int = 0
     cells: dict[str, Counter[Any]] = field(default_factory=dict)
     """Distinct cells of targets, of columns whose kind learns from them, and of columns that may number the rows."""
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
 
+    def present(self, name: str) -> list[Any]:
+        """Return the distinct cells of a column that have a value."""
+        return [cell for cell in self.cells[name] if not self.table.is_missing(cell)]
+
+    def words(self, name: str) -> list[Any]:
+        """Return those of them that are no numbers."""
+        return [cell for cell in self.present(name) if not is_number(cell)]
+
 
 def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     """Count the rows; collect distinct cells, and the first fault of each column: no value, or a word where a number is needed."""
     texts = schema.words
     collected = [name for name, kind in schema.kinds.items() if kind.learns or numbers_rows(name)]
-    contents = _Contents(cells={name: Counter() for name in (*collected, *schema.targets)})
+    contents = _Contents(table, cells={name: Counter() for name in (*collected, *schema.targets)})
     for block in table.used_blocks(schema):
         contents.rows += len(block.positions)
         for name, cells in contents.cells.items():
@@ -264,9 +275,9 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
                 except CellFault as fault:
                     contents.faults[name] = fault.keys, fault.message
     for name in (*texts, *schema.targets):
-        if not (name in texts and schema.may_miss(name)) and any(map(is_missing, contents.cells[name])):
+        if not (name in texts and schema.may_miss(name)) and any(map(table.is_missing, contents.cells[name])):
             advice = 'fill it in, or set missing = "drop"' + f', or {{"{name}" = "category"}}' * (name in texts)
-            contents.faults[name] = ["missing"], f"{_where(table, name, is_missing)}: no value; {advice}"
+            contents.faults[name] = ["missing"], f"{_where(table, name, table.is_missing)}: no value; {advice}"
     return contents
 
 
@@ -292,7 +303,7 @@ def _remarks(section: Tabular, schema: TableSchema, table: TableFile, contents: 
 
 def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[Class, ...] | None:
     """Return the classes of the target in the order of their labels; None if it is a number."""
-    cells = {cell for name in section.target for cell in contents.cells[name] if not is_missing(cell)}
+    cells = {cell for name in section.target for cell in contents.present(name)}
     if not cells:
         return None  # the missing value is a fault of its own
     whole = all(map(is_whole, cells))
@@ -303,13 +314,13 @@ def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[C
     many = whole and auto and not section.classes and not are_classes(len(cells), min(counts.values()))
     if section.target_kind == "number" or len(section.target) > 1 or (auto and numbers and (many or not digits)):
         for name in () if numbers else section.target:
-            if any(_is_word(cell) for cell in contents.cells[name]):
-                raise WrongContent((["target_kind", "target"], f"{_where(table, name, _is_word)}: {NO_NUMBERS}"))
+            if words := contents.words(name):
+                raise WrongContent((["target_kind", "target"], f"{_where(table, name, words.__contains__)}: {NO_NUMBERS}"))
         return None
     name = section.target[0]
     if auto and not numbers and any(map(is_number, cells)):
         what = 'holds a word where other targets are numbers; correct it, or set target_kind = "class" if it is one'
-        raise WrongContent((["target"], f"{_where(table, name, _is_word)}: {what}"))
+        raise WrongContent((["target"], f"{_where(table, name, contents.words(name).__contains__)}: {what}"))
     if whole and any(map(is_large, cells)):
         what = f"a class of more than {MAX_DIGITS} digits; give classes smaller numbers, or words for names"
         raise WrongContent((["target"], f"{_where(table, name, is_large)}: {what}"))
@@ -323,10 +334,6 @@ def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[C
     return classes
 
 
-def _is_word(cell: Any) -> bool:
-    return not is_missing(cell) and not is_number(cell)
-
-
 def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple[_Contents, list[Remark]]:
     """Look at the rows of the test file, check that its classes are known, and remark on words that are not."""
     table = open_table(section, path)
@@ -338,19 +345,19 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
         raise WrongContent(*((["test_path"], message) for message in faults))
     contents = _contents(table, schema)
     faults = [contents.faults[name][1] for name in schema.used if name in contents.faults]
-    if schema.classes and any(map(unknown := partial(_is_unknown, schema), contents.cells[name := schema.targets[0]])):
-        place, cell = table.first(name, unknown)
+    if unknown := _unknown(schema, contents):
+        place, cell = table.first(name := schema.targets[0], unknown.__contains__)
         faults.append(f"{place}: column `{name}`: the class `{str(cell).strip()}` is not in {section.path}")
     for name in schema.targets if schema.classes is None else ():
-        if any(_is_word(cell) for cell in contents.cells[name]):
-            faults.append(f"{_where(table, name, _is_word)}: {NO_NUMBERS}")
+        if numberless := contents.words(name):
+            faults.append(f"{_where(table, name, numberless.__contains__)}: {NO_NUMBERS}")
     if faults:
         raise WrongContent(*((["test_path"], message) for message in faults))
     if not contents.rows:
         raise _no_rows(path, section)
     remarks = []
     for name, words in schema.words.items():
-        if unseen := [cell for cell in contents.cells[name] if not is_missing(cell) and str(cell).strip() not in words]:
+        if unseen := [cell for cell in contents.present(name) if str(cell).strip() not in words]:
             place, cell = table.first(name, unseen.__contains__)
             rows = sum(contents.cells[name][cell] for cell in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
@@ -358,10 +365,12 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
     return contents, remarks
 
 
-def _is_unknown(schema: TableSchema, cell: Any) -> bool:
-    """Return whether a class does not occur in the training file."""
-    assert schema.classes
-    return not is_missing(cell) and parse_class(cell, whole=isinstance(schema.classes[0], int)) not in schema.classes
+def _unknown(schema: TableSchema, contents: _Contents) -> list[Any]:
+    """Return the classes of a file that do not occur in the training file."""
+    if not (classes := schema.classes):
+        return []
+    whole = isinstance(classes[0], int)
+    return [cell for cell in contents.present(schema.targets[0]) if parse_class(cell, whole=whole) not in classes]
 
 
 def _where(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
+from partrain.config.section import Section
 from partrain.data.base import SelectsClasses, repeated
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
@@ -31,7 +32,46 @@ Treatment = Literal["error", "drop", "mean", "median"]
 Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 
-class Tabular(HasTestSplit, SelectsClasses):
+class HasNullValues(Section):
+    """The key of all tables that says which cells have no value."""
+
+    null_values: list[str] | None = None
+    """Texts of cells without a value, in any case and beside empty cells. Default: NA, N/A, nan, null and ?. In a table whose
+    words include one of these, list the others only."""
+
+
+class HasDialect(HasNullValues):
+    """Keys of CSV files."""
+
+    separator: Separator | None = None
+    """Separator of the cells of CSV files: one character. Default: a tab in .tsv files, else a comma."""
+    encoding: str = "utf-8"
+    """Encoding of CSV files, by its name in Python: `latin-1`, say."""
+    decimal: Literal[".", ","] = "."
+    """Character between the whole and the fractional digits of numbers in CSV files."""
+    thousands: Literal["", ".", ",", " ", "'", "_"] = ""
+    """Character between groups of three digits of numbers in CSV files; `""`: none."""
+    number_marks: str = ""
+    """Characters that may stand before or after a number in CSV files, as `$`, `%` or `*`: they are left out."""
+
+    @model_validator(mode="after")
+    def _known_encoding(self) -> Self:
+        try:
+            "".encode(self.encoding)  # LookupError also where an encoding is not one of text, as `hex`
+        except (LookupError, UnicodeError):
+            raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
+        return self
+
+    @model_validator(mode="after")
+    def _readable_numbers(self) -> Self:
+        if self.thousands == self.decimal:
+            raise ValueError(f"`thousands` and `decimal` are both {self.decimal!r}: numbers could not be told apart")
+        if wrong := [mark for mark in self.number_marks if mark.isalnum() or mark in "+-.,"]:
+            raise ValueError(f"`number_marks` has `{wrong[0]}`, which is a part of numbers or words")
+        return self
+
+
+class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     """Keys of all tables, whatever their file format."""
 
     test_keys = ("test_path",)
@@ -62,7 +102,7 @@ class Tabular(HasTestSplit, SelectsClasses):
     """Standardise the targets of a regression in the same way. Losses are then in standardised units; answers and errors are in
     the units of the file."""
     missing: Treatment | dict[str, Treatment | Literal["category"] | FiniteFloat] = "error"
-    """Treatment of cells without a value (empty, NA, N/A, nan, null, ?). `error`: refuse the file. `drop`: leave the row out.
+    """Treatment of cells without a value (see `null_values`). `error`: refuse the file. `drop`: leave the row out.
     `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
     `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` stands for all other columns, a number for itself."""
     missing_indicator: Columns = []
@@ -110,22 +150,10 @@ class Tabular(HasTestSplit, SelectsClasses):
                 )
 
 
-class Csv(Tabular):
+class Csv(HasDialect, Tabular):
     """A CSV or TSV file, plain or gzipped. Line 1 has the names of the columns."""
 
     kind: Literal["csv"]
-    separator: Separator | None = None
-    """Separator of the cells: one character. Default: a tab in .tsv files, else a comma."""
-    encoding: str = "utf-8"
-    """Encoding of the files, by its name in Python: `latin-1`, say."""
-
-    @model_validator(mode="after")
-    def _known_encoding(self) -> Csv:
-        try:
-            "".encode(self.encoding)  # LookupError also where an encoding is not one of text, as `hex`
-        except (LookupError, UnicodeError):
-            raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
-        return self
 
 
 class Parquet(Tabular):

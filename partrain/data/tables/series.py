@@ -21,8 +21,9 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import File, local_path
+from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import TableFile, open_by_name
-from partrain.data.tables.sections import Names, Separator
+from partrain.data.tables.sections import HasDialect, Names
 from partrain.data.tables.series_rows import Missing, SeriesRows, read_rows
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.tasks.kinds import FORECAST
@@ -42,7 +43,7 @@ Lags = Annotated[
 ]
 
 
-class Series(DataSection):
+class Series(HasDialect, DataSection):
     """A number series: a table with one row for each moment. An item is a window of rows; the network forecasts the rows after it.
 
     The last items are the test items; the held-out items come before them. Training items see none of the numbers that these items
@@ -77,8 +78,6 @@ class Series(DataSection):
     missing: Missing = "error"
     """Treatment of missing values: cells without a value, and with `time` moments without a row. `error`: refuse the file.
     `interpolate`: draw a line between the values beside the hole. `forward`: repeat the value before it."""
-    separator: Separator | None = None
-    """Separator of the cells of a CSV file. Default: a tab in .tsv files, else a comma."""
 
     @property
     def newest(self) -> int:
@@ -159,7 +158,7 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
 
 def _read(section: Series, folder: Path) -> tuple[TableFile, SeriesRows]:
     """Read the needed columns of a table."""
-    table = open_by_name(local_path(section.path, folder), section.separator)
+    table = open_by_name(local_path(section.path, folder), Dialect.of(section))
     for name in section.used:
         table.require(name, "target" if name in section.target else "columns")
     if section.time:

@@ -13,7 +13,7 @@ from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, parse_stamp
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import finite, is_missing
+from partrain.preprocess.cells import finite
 from partrain.preprocess.column import CellFault, RowBlock
 from partrain.preprocess.numbers import NumberColumn
 
@@ -99,7 +99,11 @@ def _stamps(block: RowBlock, time: str) -> list[Stamp]:
         try:
             stamps.append(parse_stamp(cell))
         except (TypeError, ValueError):
-            wrong = "no value" if is_missing(cell) else f"`{str(cell)[:60]}` is neither a number nor a date such as 1949-01-31"
+            wrong = (
+                "no value"
+                if block.source.is_missing(cell)
+                else f"`{str(cell)[:60]}` is neither a number nor a date such as 1949-01-31"
+            )
             raise WrongContent((["time"], f"{block.where(time, index)}: {wrong}")) from None
     return stamps
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ SUFFIXES = (".jsonl", ".ndjson")
 class JsonLines(LineFile):
     """A file of JSON lines. The first line has all columns; `null` is a missing value. Empty lines are skipped."""
 
-    def __init__(self, path: Path, advice: str = "") -> None:
-        super().__init__(path, advice)
+    def __init__(self, path: Path, advice: str = "", null_values: Sequence[str] | None = None) -> None:
+        super().__init__(path, advice, null_values)
 
     def _getter(self, name: str) -> Callable[[Any], Any]:
         return itemgetter(name)

@@ -12,6 +12,7 @@ import numpy as np
 
 from partrain.data.codec import Codec
 from partrain.data.tables import load
+from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
@@ -41,11 +42,11 @@ class TableItems:
 
 
 def open_table(network: TrainedNetwork, path: Path) -> TableFile:
-    """Open a CSV, Parquet or JSON lines file; CSV with separator and encoding of the job."""
-    section = network.loaded.job.dataset
+    """Open a CSV, Parquet or JSON lines file, written as the job says."""
+    dialect = Dialect.of(network.loaded.job.dataset)
     if path.name.lower().endswith(SUFFIXES):
-        return JsonLines(path)
-    return open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), advice="")
+        return JsonLines(path, null_values=dialect.null_values)
+    return open_by_name(path, dialect, advice="")
 
 
 def read_table(

@@ -162,11 +162,13 @@ def test_a_run_judges_what_evaluation_judges(folder: Path) -> None:
     assert again["validation"]["loss"] == pytest.approx(summary(folder / "run")["loss"], rel=1e-5)
 
 
-def test_a_series_has_no_encoding_to_set(folder: Path) -> None:
-    (folder / "s.csv").write_bytes("jähr,y\n1,2\n".encode("latin-1"))
-    with pytest.raises(InputMissing) as caught:
-        read_spec(series(), folder)
-    assert caught.value.message.endswith("s.csv:1: not utf-8 text (invalid continuation byte): save it so")
+def test_a_series_in_another_encoding_with_other_numbers_and_texts_of_holes(folder: Path) -> None:
+    rows = "".join(f"{n};{'k.A.' if n == 20 else f'{n},5'}\n" for n in range(40))
+    (folder / "s.csv").write_bytes(f"jähr;y\n{rows}".encode("latin-1"))
+    with pytest.raises(InputMissing, match=r'not utf-8 text .* or set encoding = "latin-1"'):
+        read_spec(series(separator=";"), folder)
+    written = {"separator": ";", "encoding": "latin-1", "decimal": ",", "null_values": ["k.A."], "missing": "interpolate"}
+    assert read_spec(series(**written), folder).items > 0
 
 
 def monthly(path: Path, months: int = 60, without: tuple[int, ...] = (), first: int = 1990) -> None:

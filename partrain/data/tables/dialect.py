@@ -1,0 +1,52 @@
+"""How a text file writes a table: separators, encoding, numbers, and texts that mean no value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The keys of a `[dataset]` table that say how its text files are written; `sections.HasDialect` explains each."""
+
+    separator: str | None = None
+    encoding: str = "utf-8"
+    decimal: str = "."
+    thousands: str = ""
+    number_marks: str = ""
+    null_values: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, section: Any) -> Self:
+        """Read the keys that a section has."""
+        values: dict[str, Any] = {field.name: getattr(section, field.name, field.default) for field in fields(cls)}
+        nulls = values.pop("null_values")
+        return cls(**values, null_values=None if nulls is None else tuple(nulls))
+
+    @property
+    def rewrite(self) -> Callable[[str], str] | None:
+        """Function that writes a number as Python reads it, and leaves other texts alone; None if all numbers are so."""
+        if (self.decimal, self.thousands, self.number_marks) == (".", "", ""):
+            return None
+        decimal, group, marks = re.escape(self.decimal), re.escape(self.thousands), self.number_marks + " "
+        whole = rf"(?:[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]+)" if group else "[0-9]+"
+        number = re.compile(rf"(?:{whole}(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+        def plain(cell: str) -> str:
+            text = cell.strip() if self.thousands != " " else cell.strip().replace("\u00a0", " ").replace("\u202f", " ")
+            sign = text[:1] if text[:1] in ("+", "-") else ""
+            body = text[len(sign) :].strip(marks)
+            if body[:1] in ("+", "-") and not sign:
+                sign, body = body[0], body[1:]
+            if number.fullmatch(body) is None:
+                return cell
+            return sign + (body.replace(self.thousands, "") if self.thousands else body).replace(self.decimal, ".")
+
+        return plain
+
+
+USUAL = Dialect()
+"""How most files are written."""

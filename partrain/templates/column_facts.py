@@ -1,0 +1,91 @@
+"""The facts about a column of a table by which `partrain init --from` decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from partrain.preprocess.cells import FEW_ROWS, is_number, numbers_rows, parse_bool, parse_date
+
+MOST_VALUES = 100_000
+"""Different numbers of a column that are remembered."""
+
+
+class ColumnFacts:
+    """The facts about a column of a table."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.rows = name, 0
+        self.different = Counter[str]()
+        """Rows of each value."""
+        self.holes = Counter[str]()
+        """Rows of each text that means no value."""
+        self._beyond = 0
+        """Rows of numbers that were not remembered."""
+
+    def add(self, cells: Iterable[Any], is_missing: Callable[[Any], bool]) -> None:
+        """Add the cells of some rows."""
+        for cell, count in Counter(cells).items():
+            text = "" if cell is None else str(cell).strip()
+            self.rows += count
+            if is_missing(cell):
+                self.holes[text] += count
+            elif len(self.different) < MOST_VALUES or text in self.different or not is_number(text):
+                self.different[text] += count
+            else:
+                self._beyond += count
+
+    def rewrite(self, plain: Callable[[str], str]) -> None:
+        """Write the numbers in another way."""
+        values, self.different = self.different, Counter()
+        for text, count in values.items():
+            self.different[plain(text)] += count
+
+    def discard(self, texts: Collection[str]) -> None:
+        """Take these texts, in small letters, as missing values."""
+        for text in [text for text in self.different if text.lower() in texts]:
+            self.holes[text] += self.different.pop(text)
+
+    @property
+    def missing(self) -> int:
+        """Rows without a value."""
+        return self.holes.total()
+
+    @property
+    def numbers(self) -> bool:
+        return all(is_number(text) or parse_bool(text) is not None for text in self.different)
+
+    @property
+    def whole(self) -> bool:
+        return all(text.lstrip("+-").isdigit() for text in self.different)
+
+    @property
+    def dates(self) -> bool:
+        return not self.numbers and all(map(parse_date, self.different))
+
+    @property
+    def truths(self) -> bool:
+        """True if all values are `true` or `false`."""
+        return {text.lower() for text in self.different} <= {"true", "false"}
+
+    @property
+    def words(self) -> bool:
+        return not self.numbers and not self.dates
+
+    def reason_to_drop(self) -> str:
+        """Say why a network should not see the column; "" if it should."""
+        if len(self.different) <= 1:
+            return "the same value in each row" if self.different else "no value in any row"
+        present, repeats = self.rows - self.missing, self.different.total() > len(self.different)
+        numbered = self.whole and numbers_rows(self.name)
+        if not repeats and present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
+            return "another value in each row, like a name or a number of the row"
+        if self.words and len(self.different) > max(present // 2, FEW_ROWS):
+            return f"{len(self.different):,} different words, most of them in a single row"
+        return ""
+
+    def _counts(self) -> bool:
+        """Return whether whole numbers run without gaps, as numbers of rows do."""
+        numbers = [int(text) for text in self.different]
+        return max(numbers) - min(numbers) == len(numbers) - 1

@@ -1,0 +1,146 @@
+"""Recognition of how a text file writes its table, for `partrain init --from`: encoding, separator, and numbers."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, cast
+
+from partrain.data.base import reading
+from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.preprocess.cells import is_number, parse_bool
+
+SEPARATORS = (",", ";", "\t", "|")
+MARKS = "$€£¥%*†‡§"
+"""Signs of money, percent and footnotes that stand beside numbers."""
+FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"))
+"""Decimal marks and thousands separators, the likelier first."""
+ROWS = 200
+"""Lines by which a separator is recognised; the whole file is read with it afterwards, and a row of another width is an error."""
+PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "unknown", "missing", "nr"}
+"""Words that stand for a missing number. So does a text without letters and digits."""
+FEW, MOST = 0.1, 10
+"""Share of rows, and number of different texts, up to which cells among numbers are odd ones, and the column is one of numbers."""
+
+
+def text_dialect(path: Path, given: Mapping[str, str]) -> tuple[Dialect, list[str]]:
+    """Recognise encoding and separator, but those `given`. Returns a sentence for each that is not the usual one."""
+    notes, keys = [], dict(given)
+    if "encoding" not in keys and (encoding := _encoding(path)) != "utf-8":
+        keys["encoding"] = encoding
+        notes.append(f"{path}: not UTF-8: read as {encoding} (--encoding NAME)")
+    usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
+    if "separator" not in keys and (separator := _separator(path, keys.get("encoding", "utf-8"), usual)) != usual:
+        keys["separator"] = separator
+        notes.append(f"{path}: its cells are separated by {separator!r} (--separator CHARACTER)")
+    return Dialect(**keys), notes  # type: ignore[arg-type]
+
+
+def _encoding(path: Path) -> str:
+    """Return the encoding of a text: that of a byte order mark, UTF-8 if all of it is that, else that of Windows or latin-1."""
+    decoders = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252")}
+    with reading(path, "damaged gzip data", EOFError), _bytes(path) as file:
+        start = file.read(2)
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        for block in (start, *iter(lambda: file.read(1 << 20), b""), b""):
+            for name, decoder in list(decoders.items()):
+                try:
+                    decoder.decode(block, final=not block)
+                except UnicodeError:
+                    del decoders[name]
+    return next(iter(decoders), "latin-1")
+
+
+def _bytes(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
+
+
+def _separator(path: Path, encoding: str, usual: str) -> str:
+    """Return the separator that cuts the first lines into most columns, equally many in nine of ten."""
+    with reading(path, "damaged gzip data", EOFError, UnicodeError), _bytes(path) as file:
+        lines = list(islice(codecs.getreader(encoding)(file), ROWS))
+    if lines and lines[0].strip().lower().startswith("sep="):
+        lines = lines[1:]
+    widths = {}
+    for separator in (usual, *(one for one in SEPARATORS if one != usual)):
+        try:
+            rows = [row for row in csv.reader(lines, delimiter=separator) if row]
+        except csv.Error:
+            continue
+        if rows and sum(len(row) == len(rows[0]) for row in rows) >= 0.9 * len(rows):
+            widths[separator] = len(rows[0])
+    return max(widths, key=lambda one: widths[one], default=usual)
+
+
+def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], given: Collection[str]) -> tuple[Dialect, list[str]]:
+    """Recognise decimal mark, thousands separator and signs beside numbers, but those `given`.
+
+    `columns` has the rows of each text of each column. Returns a sentence for each that is not the usual one.
+    """
+    written = {name: found for name, texts in columns.items() if (found := _numbers_of(dialect, texts, given))}
+    notes = []
+    for key, flag in ("decimal", "--decimal"), ("thousands", "--thousands"), ("number_marks", "--number-marks"):
+        values = {name: value for name, found in written.items() if (value := getattr(found, key)) != getattr(dialect, key)}
+        if values:
+            name, value = next(iter(values.items()))
+            value = "".join(sorted(set("".join(values.values())))) if key == "number_marks" else value
+            changed: dict[str, Any] = {key: value}
+            dialect = replace(dialect, **changed)
+            example = next(text for text in columns[name] if value[0] in text or set(value) & set(text))
+            notes.append(f"column `{name}`: {example!r} is read with {key.replace('_', ' ')} {value!r} ({flag})")
+    return dialect, notes
+
+
+def _numbers_of(dialect: Dialect, texts: Counter[str], given: Collection[str]) -> Dialect | None:
+    """Return the dialect in which most texts of a column are numbers; None if it is the one given, or if they are no numbers."""
+    found = {dialect: odd} if (odd := _odd(texts, dialect)) is not None else {}
+    if not texts or odd == Counter():
+        return None
+    marks = "".join(sorted({letter for text in texts for letter in text if letter in MARKS}))
+    european = dialect.separator == ";"
+    for decimal, thousands in sorted(FORMATS, key=lambda one: (one[0] == ",") != european):
+        keys = {"decimal": decimal, "thousands": thousands, "number_marks": marks}
+        changed: dict[str, Any] = {key: value for key, value in keys.items() if key not in given}
+        tried = replace(dialect, **changed)
+        rewrite = tried.rewrite or str
+        mixed = tried.decimal == "," and any("." in text and is_number(text) and rewrite(text) == text for text in texts)
+        if tried.decimal != tried.thousands and not mixed and (odd := _odd(texts, tried)) is not None:
+            found.setdefault(tried, odd)
+    best = min(found, key=lambda one: found[one].total(), default=dialect)
+    return None if best == dialect else best
+
+
+def odd_texts(texts: Counter[str]) -> Counter[str] | None:
+    """Return the texts of a column of numbers that are none, which are few; None if it is no column of numbers."""
+    return _odd(texts, USUAL)
+
+
+def _odd(texts: Counter[str], dialect: Dialect) -> Counter[str] | None:
+    rewrite, odd, rows, few = dialect.rewrite or str, Counter[str](), texts.total(), 0
+    for text, count in texts.items():
+        if not is_number(plain := rewrite(text)) and parse_bool(plain) is None:
+            odd[text] += count
+            few += 0 if _stands_for_nothing(text) else count
+            if len(odd) > MOST or few > FEW * rows:
+                return None
+    if odd and len(texts) <= MOST and not all(map(_stands_for_nothing, odd)):
+        return None  # codes with a word among them are categories
+    return odd
+
+
+def _stands_for_nothing(text: str) -> bool:
+    return text.lower() in PLACEHOLDERS or not any(map(str.isalnum, text))
+
+
+def lines_of(dialect: Dialect) -> Iterator[tuple[str, object]]:
+    """Yield the keys of `[dataset]` that are not the usual ones."""
+    for key, value in vars(dialect).items():
+        if value != getattr(USUAL, key):
+            yield key, list(value) if key == "null_values" else value

@@ -1,0 +1,147 @@
+"""How text files write numbers, separators and missing values; a job says it, and `init` recognises it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.files import CsvFile
+from partrain.data.tables.sections import Csv
+from partrain.errors import InputMissing
+from partrain.templates.recognise import number_dialect, odd_texts, text_dialect
+
+
+def cells(file: CsvFile) -> dict[str, list[str]]:
+    return {name: [cell for block in file.blocks([name]) for cell in block.columns[name]] for name in file.names}
+
+
+@pytest.mark.parametrize(
+    ("keys", "cell", "plain"),
+    [
+        ({"decimal": ","}, "3,5", "3.5"),
+        ({"decimal": ","}, "-,5", "-.5"),
+        ({"decimal": ",", "thousands": "."}, "1.234.567,8", "1234567.8"),
+        ({"decimal": ",", "thousands": "."}, "12.34", "12.34"),
+        ({"thousands": ","}, "1,234", "1234"),
+        ({"thousands": ","}, "1,23", "1,23"),
+        ({"thousands": " "}, "1\u202f234", "1234"),
+        ({"thousands": "'"}, "1'234.5", "1234.5"),
+        ({"number_marks": "$%"}, "$-12.5", "-12.5"),
+        ({"number_marks": "$%"}, "-$12.5", "-12.5"),
+        ({"number_marks": "$%"}, " 12.5 %", "12.5"),
+        ({"number_marks": "*", "thousands": ","}, "1,234*", "1234"),
+        ({"decimal": ","}, "a,5", "a,5"),
+        ({"decimal": ","}, "1,5,2", "1,5,2"),
+        ({"decimal": ","}, "2e3", "2e3"),
+    ],
+)
+def test_a_number_is_written_as_python_reads_it(keys: dict[str, str], cell: str, plain: str) -> None:
+    rewrite = Dialect(**keys).rewrite  # type: ignore[arg-type]
+    assert rewrite is not None
+    assert rewrite(cell) == plain
+
+
+def test_most_files_need_no_rewriting() -> None:
+    assert USUAL.rewrite is None
+
+
+def test_a_first_line_may_tell_the_separator(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("sep=;\na;b\n1;2\n3;4;5\n")
+    file = CsvFile(path)
+    assert file.names == ["a", "b"]
+    assert file.header_location.endswith("t.csv:2")
+    with pytest.raises(InputMissing, match=r"t\.csv:4: 3 cells"):
+        cells(file)
+
+
+def test_texts_of_missing_values(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('region\nNA\n--\n""\n')
+    for nulls, missing in (None, [True, False, True]), (("--",), [False, True, True]), ((), [False, False, True]):
+        file = CsvFile(path, Dialect(null_values=nulls))
+        assert list(map(file.is_missing, cells(file)["region"])) == missing
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"decimal": ",", "thousands": ","}, "both ','"),
+        ({"number_marks": "e"}, "`number_marks` has `e`"),
+        ({"encoding": "utf-99"}, "there is no `utf-99`"),
+    ],
+)
+def test_contradictions(keys: dict[str, str], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        Csv.model_validate({"kind": "csv", "path": "t.csv", "target": "y"} | keys)
+
+
+# What `init` recognises
+
+
+@pytest.mark.parametrize(("encoding", "found"), [
+    ("utf-8", "utf-8"), ("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("cp1252", "cp1252"),
+])  # fmt: skip
+def test_encodings(tmp_path: Path, encoding: str, found: str) -> None:
+    """The odd letter comes after a megabyte: all of the file is looked at."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(("a,b\n" + "1,2\n" * 300_000 + "1,Köln\n").encode(encoding))
+    dialect, notes = text_dialect(path, {})
+    assert dialect.encoding == found
+    assert len(notes) == (found != "utf-8")
+    assert text_dialect(path, {"encoding": "latin-1"})[0].encoding == "latin-1"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("".join(separator.join(row) + "\n" for row in [("a", "b, c", "d")] * 3).replace("b, c", '"b, c"'))
+    dialect, notes = text_dialect(path, {})
+    assert (dialect.separator or ",") == separator
+    assert len(notes) == (separator != ",")
+
+
+@pytest.mark.parametrize(
+    ("texts", "keys"),
+    [
+        (["1", "2.5", "-3e4"], {}),
+        (["1,5", "2,25"], {"decimal": ","}),
+        (["1.234,5", "7"], {"decimal": ",", "thousands": "."}),
+        (["1,234", "12", "1,234,567"], {"thousands": ","}),
+        (["12 %", "3.5 %"], {"number_marks": "%"}),
+        (["$1,200.50", "-$3"], {"thousands": ",", "number_marks": "$"}),
+        (["1,5", "2.5"], {}),
+        (["red", "blue"], {}),
+        (["1999-01-02", "2000-05-06"], {}),
+    ],
+)
+def test_numbers(texts: list[str], keys: dict[str, str]) -> None:
+    dialect, notes = number_dialect(USUAL, {"x": Counter(texts)}, ())
+    assert {key: value for key, value in vars(dialect).items() if value != getattr(USUAL, key)} == keys
+    assert len(notes) == len(keys)
+
+
+def test_a_group_of_three_digits_is_a_fraction_in_files_separated_by_semicolons() -> None:
+    assert number_dialect(Dialect(separator=";"), {"x": Counter(["1,234", "5,678"])}, ())[0].decimal == ","
+    assert number_dialect(Dialect(separator=";"), {"x": Counter(["1,234", "5,678"])}, ("decimal",))[0].thousands == ","
+
+
+@pytest.mark.parametrize(
+    ("texts", "odd"),
+    [
+        ({"1": 9, "2": 9}, []),
+        ({"1.5": 50, "2.5": 50, "low": 3} | {f"{n}.25": 1 for n in range(10)}, ["low"]),
+        ({"1": 40, "2": 40, "-": 30}, ["-"]),
+        ({"1": 40, "2": 40, "n.d.": 3}, ["n.d."]),
+        ({"1": 40, "2": 40, "crew": 3}, None),
+        ({"1.5": 4, "2.5": 4, "low": 3}, None),
+        ({"red": 5}, None),
+    ],
+)
+def test_odd_cells_among_numbers(texts: dict[str, int], odd: list[str] | None) -> None:
+    found = odd_texts(Counter(texts))
+    assert (None if found is None else list(found)) == odd
