@@ -88,9 +88,9 @@ def mean_into(rows: Sequence[Tensor], weights: Sequence[float], total: float | N
     if len(rows) == 2 and weights[0] == weights[1] and total in (None, weights[0]):
         # Halving is exact and a sum of two is rounded once: the same bits in a third of the time.
         share = 0.5 if total is None else 1.0
-        for one, other in _chunks(*rows):
-            one.mul_(share).add_(other, alpha=share)
-            other.copy_(one)
+        for first, second in _chunks(*rows):
+            first.mul_(share).add_(second, alpha=share)
+            second.copy_(first)
         return
     total = float(sum(weights)) if total is None else total
     for chunk, mean in _weighted_sums(rows, weights):
@@ -99,16 +99,10 @@ def mean_into(rows: Sequence[Tensor], weights: Sequence[float], total: float | N
             row[chunk].copy_(mean)
 
 
-def add_scaled(x: Tensor, y: Tensor, factor: float) -> None:
-    """Add y, times a factor, to x (d,). The product is rounded before it is added, not fused: every device gets the same bits."""
-    for part, other in _chunks(x, y):
-        part.add_(other * factor)
-
-
 def _chunks(*vectors: Tensor) -> Iterator[Sequence[Tensor]]:
-    """Yield parts of equal-length vectors that stay in the cache, side by side. A CUDA device takes them whole."""
-    whole = vectors[0].is_cuda or vectors[0].numel() <= CHUNK
-    return iter([vectors]) if whole else zip(*(torch.split(vector, CHUNK) for vector in vectors), strict=True)
+    """Yield parts of equal-length vectors that stay in the cache, side by side."""
+    short = vectors[0].numel() <= CHUNK
+    return iter([vectors]) if short else zip(*(torch.split(vector, CHUNK) for vector in vectors), strict=True)
 
 
 def share_into(target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float) -> None:

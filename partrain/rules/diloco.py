@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.flat import add_scaled, mean_into
 from partrain.protocols import Group, Rule, Worker, replicated
 from partrain.rules.findings import warning
 
@@ -73,7 +72,7 @@ class Diloco(Rule):
     nesterov: bool = True
     """Use Nesterov's momentum in the outer optimizer."""
     fragments: int = Field(1, ge=1)
-    """Equal parts of the network, of which each round mixes the next one: a round sends so many times less."""
+    """Equal parts of the network, of which each round mixes the next one. A round sends one part."""
     order: Literal["after", "before"] = "after"
     """`after`: mix the replicas after the local iterations of the round. `before`: mix them as they were before these, all alike
     whatever their `weights`, so that messages between machines travel meanwhile."""
@@ -103,11 +102,8 @@ class Diloco(Rule):
 
     @property
     def no_exclusion_reason(self) -> str:
-        return (
-            ""
-            if self.keeps_replicas_equal
-            else "with `fragments`, or before its local iterations, it mixes only parts of a replica"
-        )
+        reason = "with `fragments`, or before its local iterations, it mixes only parts of a replica"
+        return "" if self.keeps_replicas_equal else reason
 
     def init(self, worker: Worker, group: Group) -> DilocoState:
         momentum = worker.params.new_zeros(worker.params.shape)
@@ -124,18 +120,16 @@ class Diloco(Rule):
         else:
             before, arrived = x.clone(), group.start_exchange(x, range(worker.size))
             worker.train()
-            replicas = arrived()
-            mean_into(replicas, [1.0] * worker.size)
-            self.step(anchor, momentum, replicas[0])
+            first, *others = arrived()
+            self.step(anchor, momentum, sum(others, first) / worker.size)
             x.add_(anchor - before)
 
     def step(self, anchor: Tensor, momentum: Tensor, mean: Tensor) -> None:
         """Move the anchor (d,) by a step of the outer optimizer."""
         delta = anchor - mean
         momentum.mul_(self.outer_momentum).add_(delta)
-        if self.nesterov:
-            add_scaled(delta, momentum, self.outer_momentum)
-        add_scaled(anchor, delta if self.nesterov else momentum, -self.outer_lr)
+        step = delta + self.outer_momentum * momentum if self.nesterov else momentum
+        anchor.sub_(self.outer_lr * step)
 
     def fragment(self, vector: Tensor, round_number: int) -> Tensor:
         """Return the fragment of a vector (d,) that a round mixes."""

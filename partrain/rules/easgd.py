@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.flat import add_scaled
 from partrain.protocols import Worker, replicated
 from partrain.protocols.asynchronous import AsyncGroup, AsyncRule, Center, Update
 from partrain.rules.divergent import DivergentReplicas
@@ -113,14 +112,15 @@ class Easgd(DivergentReplicas, AsyncRule):
             group.barrier()
         else:
             distance = worker.params - state.center
-            self.train(worker, distance, alpha)
+            self.train(worker, distance * alpha)
             group.all_reduce_mean(distance, weight=float(worker.active))
-            add_scaled(state.center, distance, self.elasticity)
+            # Separate products, not fused: every device gets the same bits.
+            state.center.add_(distance * self.elasticity)
 
-    def train(self, worker: Worker, pull: Tensor, share: float = 1.0) -> None:
-        """Run the local iterations, and apply a share of the pull after the first gradient."""
+    def train(self, worker: Worker, pull: Tensor) -> None:
+        """Run the local iterations, and apply the pull after the first gradient."""
         worker.train(1)
-        add_scaled(worker.params, pull, -share)
+        worker.params.sub_(pull)
         worker.train(worker.iterations - 1)
 
     def merge(self, center: Center, update: Update) -> None:

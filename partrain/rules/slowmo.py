@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.flat import add_scaled
 from partrain.protocols import Group, Rule, Worker, replicated
 from partrain.rules.findings import warning
 
@@ -74,9 +73,10 @@ class Slowmo(Rule):
         rate = group.scores(worker.lr)[0][0]  # with unequal caps workers end on different ones
         if rate == 0:  # a warm-up may begin at 0
             return
-        gradient = anchor.sub(worker.params).mul_(1 / rate)  # no division: every device gets the same bits
+        # Separate products, not fused and without division: every device gets the same bits.
+        gradient = (anchor - worker.params) * (1 / rate)
         state.momentum.mul_(default_momentum(worker.size) if self.momentum is None else self.momentum).add_(gradient)
-        add_scaled(worker.params.copy_(anchor), state.momentum, -self.outer_lr * rate)
+        worker.params.copy_(anchor - state.momentum * (self.outer_lr * rate))
 
 
 def default_momentum(workers: int) -> float:

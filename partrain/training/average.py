@@ -22,7 +22,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from partrain.flat import add_scaled
 from partrain.protocols import Rule
 from partrain.training.replica import Replica, persistent_buffers
 
@@ -59,7 +58,7 @@ class NetworkAverage:
         else:
             return
         for average, newest in (self.params, network), (self.buffers, self._replica.buffers):
-            add_scaled(average.mul_(1 - share), newest, share)
+            average.mul_(1 - share).add_(newest * share)  # separate products, not fused: every device gets the same bits
         self.count = count
 
     @contextmanager
