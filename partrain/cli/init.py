@@ -110,8 +110,8 @@ def init(
 
         if not source.exists():
             raise InputMissing(f"no such file: {source}")
-        given = {key: value for key, value in keys.items() if value is not None}
-        asked = Asked(target, kind, given, tuple(missing) if missing else None)
+        dialect = {key: value for key, value in keys.items() if value is not None}
+        asked = Asked(target, kind, dialect, tuple(missing) if missing else None)
         text, notes = job_for(source, asked, job.absolute().parent)
     from partrain.job.load import parse
 

@@ -73,8 +73,8 @@ def table_job(path: Path, shown: str, asked: Asked) -> Draft:
         for name, column in columns.items():
             column.add(block.columns[name], file.is_missing)
     if not typed:
-        dialect, told = number_dialect(dialect, {name: column.different for name, column in columns.items()}, asked.dialect)
-        notes += told
+        dialect, sentences = number_dialect(dialect, {name: column.different for name, column in columns.items()}, asked.dialect)
+        notes += sentences
     if rewrite := dialect.rewrite:
         for column in columns.values():
             column.rewrite(rewrite)
@@ -92,8 +92,8 @@ def table_job(path: Path, shown: str, asked: Asked) -> Draft:
     if asked.kind == "series":
         what = f"`{target}` is no column of numbers, or no other column has time stamps in order and in equal steps"
         raise InputMissing(f"{file.header_location}: no series: {what}")
-    text, told = _tabular(file, columns, ['kind = "parquet"' if typed else 'kind = "csv"', *written], target)
-    return Draft(text, [*notes, *told])
+    text, sentences = _tabular(file, columns, ['kind = "parquet"' if typed else 'kind = "csv"', *written], target)
+    return Draft(text, [*notes, *sentences])
 
 
 def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping[str, Counter[str]]) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping
     for name, texts in odd.items():
         places = {text: file.first(name, partial(_is_text, text))[0] for text in texts}
         for text, place in places.items():
-            others = [one.name for one in columns.values() if one.name not in odd and one.words and text in one.different]
+            others = [name for name, facts in columns.items() if name not in odd and facts.words and text in facts.different]
             if others and any(map(str.isalnum, text)):
                 what = (
                     f"`{text}` stands among numbers, and is a word of column `{others[0]}`: correct it, or leave the cell empty"

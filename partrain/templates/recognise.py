@@ -29,9 +29,9 @@ FEW, MOST = 0.1, 10
 """Share of rows, and number of different texts, up to which cells among numbers are odd ones, and the column is one of numbers."""
 
 
-def text_dialect(path: Path, given: Mapping[str, str]) -> tuple[Dialect, list[str]]:
-    """Recognise encoding and separator, but those `given`. Returns a sentence for each that is not the usual one."""
-    notes, keys = [], dict(given)
+def text_dialect(path: Path, fixed: Mapping[str, str]) -> tuple[Dialect, list[str]]:
+    """Recognise encoding and separator, but those that are `fixed`. Returns a sentence for each that is not the usual one."""
+    notes, keys = [], dict(fixed)
     if "encoding" not in keys and (encoding := _encoding(path)) != "utf-8":
         keys["encoding"] = encoding
         notes.append(f"{path}: not UTF-8: read as {encoding} (--encoding NAME)")
@@ -69,25 +69,25 @@ def _separator(path: Path, encoding: str, usual: str) -> str:
     if lines and lines[0].strip().lower().startswith("sep="):
         lines = lines[1:]
     widths = {}
-    for separator in (usual, *(one for one in SEPARATORS if one != usual)):
+    for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):
         try:
             rows = [row for row in csv.reader(lines, delimiter=separator) if row]
         except csv.Error:
             continue
         if rows and sum(len(row) == len(rows[0]) for row in rows) >= 0.9 * len(rows):
             widths[separator] = len(rows[0])
-    return max(widths, key=lambda one: widths[one], default=usual)
+    return max(widths, key=lambda separator: widths[separator], default=usual)
 
 
-def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], given: Collection[str]) -> tuple[Dialect, list[str]]:
-    """Recognise decimal mark, thousands separator and signs beside numbers, but those `given`.
+def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], fixed: Collection[str]) -> tuple[Dialect, list[str]]:
+    """Recognise decimal mark, thousands separator and signs beside numbers, but those that are `fixed`.
 
     `columns` has the rows of each text of each column. Returns a sentence for each that is not the usual one.
     """
-    written = {name: found for name, texts in columns.items() if (found := _numbers_of(dialect, texts, given))}
+    written = {name: better for name, texts in columns.items() if (better := _numbers_of(dialect, texts, fixed))}
     notes = []
     for key, flag in ("decimal", "--decimal"), ("thousands", "--thousands"), ("number_marks", "--number-marks"):
-        values = {name: value for name, found in written.items() if (value := getattr(found, key)) != getattr(dialect, key)}
+        values = {name: value for name, better in written.items() if (value := getattr(better, key)) != getattr(dialect, key)}
         if values:
             name, value = next(iter(values.items()))
             value = "".join(sorted(set("".join(values.values())))) if key == "number_marks" else value
@@ -98,22 +98,22 @@ def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], given:
     return dialect, notes
 
 
-def _numbers_of(dialect: Dialect, texts: Counter[str], given: Collection[str]) -> Dialect | None:
-    """Return the dialect in which most texts of a column are numbers; None if it is the one given, or if they are no numbers."""
-    found = {dialect: odd} if (odd := _odd(texts, dialect)) is not None else {}
+def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -> Dialect | None:
+    """Return the dialect in which most texts of a column are numbers; None if that is this one, or if they are no numbers."""
+    odd_by_dialect = {dialect: odd} if (odd := _odd(texts, dialect)) is not None else {}
     if not texts or odd == Counter():
         return None
     marks = "".join(sorted({letter for text in texts for letter in text if letter in MARKS}))
     european = dialect.separator == ";"
-    for decimal, thousands in sorted(FORMATS, key=lambda one: (one[0] == ",") != european):
+    for decimal, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
         keys = {"decimal": decimal, "thousands": thousands, "number_marks": marks}
-        changed: dict[str, Any] = {key: value for key, value in keys.items() if key not in given}
-        tried = replace(dialect, **changed)
-        rewrite = tried.rewrite or str
-        mixed = tried.decimal == "," and any("." in text and is_number(text) and rewrite(text) == text for text in texts)
-        if tried.decimal != tried.thousands and not mixed and (odd := _odd(texts, tried)) is not None:
-            found.setdefault(tried, odd)
-    best = min(found, key=lambda one: found[one].total(), default=dialect)
+        changed: dict[str, Any] = {key: value for key, value in keys.items() if key not in fixed}
+        candidate = replace(dialect, **changed)
+        rewrite = candidate.rewrite or str
+        mixed = candidate.decimal == "," and any("." in text and is_number(text) and rewrite(text) == text for text in texts)
+        if candidate.decimal != candidate.thousands and not mixed and (odd := _odd(texts, candidate)) is not None:
+            odd_by_dialect.setdefault(candidate, odd)
+    best = min(odd_by_dialect, key=lambda dialect: odd_by_dialect[dialect].total(), default=dialect)
     return None if best == dialect else best
 
 

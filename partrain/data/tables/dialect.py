@@ -1,4 +1,4 @@
-"""How a text file writes a table: separators, encoding, numbers, and texts that mean no value."""
+"""The form of tables in text files: separators, encoding, numbers, and texts that mean no value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Dialect:
-    """The keys of a `[dataset]` table that say how its text files are written; `sections.HasDialect` explains each."""
+    """The form of text files, as keys of a `[dataset]` table say it; `sections.HasDialect` explains each."""
 
     separator: str | None = None
     encoding: str = "utf-8"
@@ -49,4 +49,4 @@ class Dialect:
 
 
 USUAL = Dialect()
-"""How most files are written."""
+"""The form of most files."""

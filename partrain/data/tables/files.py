@@ -167,8 +167,8 @@ class CsvFile(LineFile):
         """Open a table. Its separator is a tab in .tsv files by default, else a comma."""
         usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
         self.path, self._encoding, self._rewrite = path, dialect.encoding, dialect.rewrite
-        told = self._told_separator()
-        self._separator, self._skipped = dialect.separator or told or usual, int(told is not None)
+        separator = self._separator_line()
+        self._separator, self._skipped = dialect.separator or separator or usual, int(separator is not None)
         super().__init__(path, advice, dialect.null_values)
 
     def separator_advice(self) -> str | None:
@@ -184,14 +184,14 @@ class CsvFile(LineFile):
     def header_location(self) -> str:
         return self.locate(1 + self._skipped)
 
-    def _told_separator(self) -> str | None:
-        """Return the separator that a first line `sep=;` tells, as spreadsheets write it."""
+    def _separator_line(self) -> str | None:
+        """Return the separator in a first line such as `sep=;`, which spreadsheets write; None without such a line."""
         try:
             with self._open() as file:
-                told = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
+                line = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
         except (OSError, UnicodeError, EOFError, zlib.error):
             return None  # reading the header says so
-        return told and told[1]
+        return line and line[1]
 
     def _getter(self, name: str) -> Callable[[Any], Any]:
         get, rewrite = itemgetter(self.places[name]), self._rewrite

@@ -65,8 +65,8 @@ class HasDialect(HasNullValues):
     @model_validator(mode="after")
     def _readable_numbers(self) -> Self:
         if self.thousands == self.decimal:
-            raise ValueError(f"`thousands` and `decimal` are both {self.decimal!r}: numbers could not be told apart")
-        if wrong := [mark for mark in self.number_marks if mark.isalnum() or mark in "+-.,"]:
+            raise ValueError(f"`thousands` and `decimal` are both {self.decimal!r}: numbers would have two meanings")
+        if wrong := [sign for sign in self.number_marks if sign.isalnum() or sign in "+-.,"]:
             raise ValueError(f"`number_marks` has `{wrong[0]}`, which is a part of numbers or words")
         return self
 
