@@ -49,7 +49,7 @@ MOMENTS = {
     "when it is built": (KILL, 0),
     "in its first iteration": (KILL, 1),
     "within a round": (KILL, 8),
-    "while it mixes": (f"import partrain.comm.group as g; g.mean_into = lambda *_: {KILL}", 4),
+    "while it mixes": (f"import partrain.comm.group as g; g.ArenaGroup._read_back = lambda *_: {KILL}", 4),
     "while others wait for it": (
         f"from partrain.comm.shared import SharedTransport; SharedTransport.barrier = lambda *_: {KILL}",
         4,
