@@ -106,15 +106,15 @@ def peers() -> Iterable[Peer]:
             "scikit-learn MLPClassifier constant rate" + ending, "scikit-learn", "sklearn_mlp", CONSTANT, ("scikit-learn",), words
         )
     yield Peer("Keras on JAX", "Keras", "keras_jax", SCHEDULED, ("keras", "jax"))
-    for title, method, package, rates in (
-        ("torch hogwild", "hogwild", "torch", SCHEDULED),
-        ("torch DDP", "ddp", "torch", AVERAGED),
-        ("torch PeriodicModelAverager", "averager", "torch", AVERAGED),
-        ("accelerate LocalSGD", "accelerate", "accelerate", AVERAGED),
-        ("torchft LocalSGD", "local_sgd", "torchft", AVERAGED),
-        ("torchft DiLoCo", "diloco", "torchft", (0.05, 0.1, 0.2, 0.4)),
+    for title, plan, method, package, rates in (
+        ("torch hogwild", "torch hogwild", "hogwild", "torch", SCHEDULED),
+        ("torch DDP", "torch DDP", "ddp", "torch", AVERAGED),
+        ("torch PeriodicModelAverager", "local SGD", "averager", "torch", AVERAGED),
+        ("accelerate LocalSGD", "local SGD", "accelerate", "accelerate", AVERAGED),
+        ("torchft LocalSGD", "torchft LocalSGD", "local_sgd", "torchft", AVERAGED),
+        ("torchft DiLoCo", "torchft DiLoCo", "diloco", "torchft", (0.05, 0.1, 0.2, 0.4)),
     ):
-        yield Peer(f"{title} (2 processes)", title, "torch_pair", rates, (package,), (f"--method={method}",), workers=2)
+        yield Peer(f"{title} (2 processes)", plan, "torch_pair", rates, (package,), (f"--method={method}",), workers=2)
     yield Peer("brain.js", "brain.js", "brain", (0.01, 0.02, 0.05, 0.1), momentum=0.1)
     yield Peer("FANN", "FANN", "fann", (0.1, 0.2, 0.5, 1.0), momentum=0.0)
     yield Peer("partrain (1 worker)", "partrain (1 worker)", "partrain", SCHEDULED)
