@@ -186,7 +186,7 @@ def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequen
             'missing = "median"         # the median stands for a missing number, a missing word is a category of its own'
         )
     filled = (
-        f"column `{name}`: {kept[name].missing:,} of {kept[name].rows:,} cells have no value: {_texts(kept[name].holes)}; "
+        f"column `{name}`: {kept[name].missing:,} of {kept[name].rows:,} cells without a value: {_texts(kept[name].holes)}; "
         f"{'a category of its own' if kept[name].words else 'the median'} stands for it (`missing`)"
         for name in holes
     )

@@ -354,9 +354,9 @@ def test_a_word_that_usually_means_no_value() -> None:
     rows = [f"{draw.choice(['NA', 'EU', 'AS'])},{draw.gauss(0, 1):.2f},{draw.choice('uv')}" for _ in range(200)]
     Path("r.csv").write_text("\n".join(["region,x,y", *rows, ""]))
     words = ("init", "--from", "r.csv", "--target", "y", "--no-schema", "--force")
-    assert "cells have no value: `NA` (" in partrain(*words).err
+    assert "cells without a value: `NA` (" in partrain(*words).err
     said = partrain(*words, "--missing", "")
-    assert "no value" not in said.err
+    assert "without a value" not in said.err
     assert written(null_values=[""], missing=None) == {"null_values": [""], "missing": None}
     assert partrain("run", "job.toml", "--set", "stop.rounds=1", "--out", "run", "-q").code == 0
     Path("two.csv").write_text("\n".join(["x,region", *(f"{n * n},{'NA' if n % 2 else 'EU'}" for n in range(60)), ""]))
