@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from partrain.config.overrides import toml_value
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import PARQUET, TableFile, cells_of, open_by_name
+from partrain.data.tables.time_stamps import parse_stamp
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.preprocess.cells import MOST_CLASSES, are_classes, ordered_classes
@@ -121,11 +122,21 @@ def _is_text(text: str, cell: Any) -> bool:
 
 def _series(file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], target: str) -> Draft | None:
     """Write a job that forecasts the target; None if the table is no series."""
-    stamped = [name for name, facts in columns.items() if facts.dates or (facts.numbers and name.strip().lower() in NAMES)]
+    stamped = [name for name, facts in columns.items() if _has_stamps(facts)]
     names = [target, *(name for name in stamped if name != target)]
     if len(names) == 1 or not columns[target].numbers:
         return None
     return series_job(file, cells_of(file.blocks(names), names), written, target)
+
+
+def _has_stamps(column: ColumnFacts) -> bool:
+    """Return whether a column may hold time stamps; numbers are such by the name of the column only."""
+    if column.numbers:
+        return column.name.strip().lower() in NAMES
+    try:
+        return bool(list(map(parse_stamp, column.different)))
+    except (TypeError, ValueError):
+        return False
 
 
 def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequence[str], target: str) -> tuple[str, list[str]]:

@@ -432,3 +432,9 @@ def test_options_of_tables_need_a_table() -> None:
     Path("words.txt").write_text("the quick brown fox " * 100)
     said = partrain("init", "--from", "words.txt", "--decimal", ",")
     assert (said.code, "--separator and the like concern tables" in " ".join(said.err.split())) == (66, True)
+
+
+def test_months_without_days_are_time_stamps() -> None:
+    Path("months.csv").write_text("month,y\n" + "".join(f"{1949 + n // 12}-{n % 12 + 1:02},{n * n % 97}\n" for n in range(144)))
+    assert partrain("init", "--from", "months.csv", "--target", "y", "--no-schema").code == 0
+    assert written(kind="series", time="month", season=12) == {"kind": "series", "time": "month", "season": 12}
