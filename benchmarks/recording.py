@@ -98,7 +98,7 @@ def drawn(result: dict[str, Any]) -> str:
     numeric = [axis for axis in ("x", "y") if not any(isinstance(row[axis], str) for row in rows)]
     for axis in "x", "y":
         scale = {"scale": {"type": "log" if axis in chart.get("log", ()) else "linear"}} if axis in numeric else {"sort": None}
-        title = {"title": chart[axis], "axis": {"labelLimit": 300}}
+        title = {"title": chart[axis] if axis in numeric else None, "axis": {"labelLimit": 300}}
         encoding[axis] = {"field": axis, "type": "quantitative" if axis in numeric else "nominal", **title, **scale}
     mark = {"type": "line", "point": True} if len(numeric) == 2 else {"type": "point", "filled": True}
     layers = [{"mark": mark, "encoding": encoding}]

@@ -95,8 +95,8 @@ def init(
         "number_marks": number_marks,
     }
     for option, value in {"target": target, "kind": kind, **keys, "missing": missing}.items():
-        if value and source is None:
-            raise typer.BadParameter("it belongs to --from", param_hint=f"--{option.replace('_', '-')}")
+        if value not in (None, []) and source is None:
+            raise typer.BadParameter("it belongs to --from", param_hint=_flag([option]))
     if template is not None and template not in texts:
         near = did_you_mean(template, texts)
         advice = f"did you mean {near}?" if near else f"there are {', '.join(texts)}"
@@ -105,12 +105,20 @@ def init(
     if source is None:
         text = templates.text(template or templates.DEFAULT)
     else:
+        from pydantic import ValidationError
+
+        from partrain.data.tables.sections import HasDialect
         from partrain.templates.from_data import job_for
         from partrain.templates.from_table import Asked
 
         if not source.exists():
             raise InputMissing(f"no such file: {source}")
         dialect = {key: value for key, value in keys.items() if value is not None}
+        try:
+            HasDialect.model_validate(dialect)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise typer.BadParameter(wrong["msg"].removeprefix("Value error, "), param_hint=_flag(wrong["loc"])) from None
         asked = Asked(target, kind, dialect, tuple(missing) if missing else None)
         text, notes = job_for(source, asked, job.absolute().parent)
     from partrain.job.load import parse
@@ -128,3 +136,8 @@ def init(
         print(f"{shlex.quote(str(schema))} is written; editors complete and check the job by it (Even Better TOML, taplo)")
     name = shlex.quote(str(job))
     print(f"{name} is written; train it with:\n  partrain run {name}")
+
+
+def _flag(keys: Sequence[int | str]) -> str | None:
+    """Return the option of a key of `[dataset]`; None for a contradiction between several."""
+    return f"--{keys[0]}".replace("_", "-") if keys else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from partrain.system.cores import usable_cores
 
 FEW_ITEMS = 400
 """Training items below which one worker learns as fast as several."""
+SHOWN = 6
+"""Columns and texts that a note names; it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Draft(NamedTuple):
     text: str
     notes: Sequence[str] = ()
     """Sentences on decisions that a look at the data has led to."""
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Join the first texts by commas, and count the others."""
+    every = list(texts)
+    return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN:,} more" if len(every) > SHOWN else "")
 
 
 def assemble(path: Path, what: str, model: list[str], dataset: list[str], items: int, recipe: Recipe = Recipe()) -> str:

@@ -21,8 +21,6 @@ class ColumnFacts:
         """Rows of each value."""
         self.holes = Counter[str]()
         """Rows of each text that means no value."""
-        self._beyond = 0
-        """Rows of numbers that were not remembered."""
 
     def add(self, cells: Iterable[Any], is_missing: Callable[[Any], bool]) -> None:
         """Add the cells of some rows."""
@@ -33,8 +31,6 @@ class ColumnFacts:
                 self.holes[text] += count
             elif len(self.different) < MOST_VALUES or text in self.different or not is_number(text):
                 self.different[text] += count
-            else:
-                self._beyond += count
 
     def rewrite(self, plain: Callable[[str], str]) -> None:
         """Write the numbers in another way."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
-from partrain.data.tables.files import TABLES
+from partrain.data.tables.files import PARQUET, TABLES
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
@@ -20,6 +20,8 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     Raises InputMissing if the data are of no known kind, or if the target is missing or no column.
     """
     shown, name = os.path.relpath(path, folder), path.name.lower()
+    if asked.dialect and name.endswith(PARQUET):
+        raise InputMissing(f"{path}: a Parquet file has its own types: --separator and the like concern CSV files")
     if not path.is_dir() and name.endswith(TABLES):
         return table_job(path, shown, asked)
     if asked.kind or asked.dialect or asked.null_values is not None:

@@ -16,7 +16,7 @@ from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, parse_stamp
 from partrain.number_format import counted
-from partrain.templates.assemble import Draft, assemble
+from partrain.templates.assemble import Draft, assemble, listed
 
 NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
 FEWEST = 40
@@ -71,7 +71,7 @@ def series_job(file: TableFile, columns: Mapping[str, list[Any]], written: Seque
     ]
     if others := [name for name in file.names if name not in (target, time)]:
         notes.append(
-            f"{counted(len(others), 'column')} not used, `{target}` is forecast from its own past: {_listed(others)} (`columns`)"
+            f"{counted(len(others), 'column')} not used, `{target}` is forecast from its own past: {listed(f'`{name}`' for name in others)} (`columns`)"
         )
     if holes or any(map(file.is_missing, columns[target])):
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
@@ -79,10 +79,6 @@ def series_job(file: TableFile, columns: Mapping[str, list[Any]], written: Seque
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
     what = f"Forecast `{target}` of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
     return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1)), notes)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float] | None:

@@ -17,7 +17,7 @@ from partrain.data.tables.time_stamps import parse_stamp
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.preprocess.cells import MOST_CLASSES, are_classes, ordered_classes
-from partrain.templates.assemble import Draft, Recipe, assemble
+from partrain.templates.assemble import SHOWN, Draft, Recipe, assemble, listed
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_series import NAMES, series_job
 from partrain.templates.recognise import lines_of, number_dialect, odd_texts, text_dialect
@@ -28,8 +28,6 @@ USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
 RARE = 3
 """Rows below which a class cannot be in the items to train on, to judge by and to test on."""
-SHOWN = 6
-"""Columns of which notes of one kind tell; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping
                     f"`{text}` stands among numbers, and is a word of column `{others[0]}`: correct it, or leave the cell empty"
                 )
                 raise InputMissing(f"{place}: column `{name}`: {what}")
-        shown = ", ".join(f"`{text}` ({places[text]})" for text in list(texts)[:SHOWN])
+        shown = listed(f"`{text}` ({places[text]})" for text in texts)
         count = texts.total()
         rows = (
             f"{count:,} of {columns[name].rows:,} cells {'is no number and counts' if count == 1 else 'are no numbers and count'}"
@@ -173,7 +171,7 @@ def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequen
     notes = [_answer_note(answer, classes=classes)]
     rare = [text for text, count in answer.different.items() if count < RARE] if classes else []
     if rare and len(answer.different) - len(rare) > 1:
-        lost, some = sum(answer.different[text] for text in rare), _listed(f"`{text[:40]}`" for text in rare)
+        lost, some = sum(answer.different[text] for text in rare), listed(f"`{text[:40]}`" for text in rare)
         what = f"{_classes(len(rare))} of fewer than {RARE} rows, {counted(lost, 'row')} in all, left out: {some}"
         notes.append(f"{what} (`classes` names those that are learned)")
         frequent = {text: count for text, count in answer.different.items() if text not in rare}
@@ -235,12 +233,7 @@ def _classes(count: int) -> str:
 
 def _texts(holes: Counter[str]) -> str:
     """Name the texts of missing values, with their rows."""
-    return _listed(f"`{text[:40]}` ({count:,})" if text else f"empty ({count:,})" for text, count in holes.most_common())
-
-
-def _listed(texts: Iterable[str]) -> str:
-    every = list(texts)
-    return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN:,} more" if len(every) > SHOWN else "")
+    return listed(f"`{text[:40]}` ({count:,})" if text else f"empty ({count:,})" for text, count in holes.most_common())
 
 
 def _some(notes: Iterable[str]) -> list[str]:

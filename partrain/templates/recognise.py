@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from partrain.data.base import reading
 from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.files import marked_encoding, open_bytes, open_text, separator_line, usual_separator
 from partrain.preprocess.cells import is_number, parse_bool
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -35,8 +35,8 @@ def text_dialect(path: Path, fixed: Mapping[str, str]) -> tuple[Dialect, list[st
     if "encoding" not in keys and (encoding := _encoding(path)) != "utf-8":
         keys["encoding"] = encoding
         notes.append(f"{path}: not UTF-8: read as {encoding} (--encoding NAME)")
-    usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
-    if "separator" not in keys and (separator := _separator(path, keys.get("encoding", "utf-8"), usual)) != usual:
+    separator = keys.get("separator") or _separator(path, keys.get("encoding", "utf-8"))
+    if "separator" not in keys and separator != usual_separator(path):
         keys["separator"] = separator
         notes.append(f"{path}: its cells are separated by {separator!r} (--separator CHARACTER)")
     return Dialect(**keys), notes  # type: ignore[arg-type]
@@ -45,30 +45,26 @@ def text_dialect(path: Path, fixed: Mapping[str, str]) -> tuple[Dialect, list[st
 def _encoding(path: Path) -> str:
     """Return the encoding of a text: that of a byte order mark, UTF-8 if all of it is that, else that of Windows or latin-1."""
     decoders = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252")}
-    with reading(path, "damaged gzip data", EOFError), _bytes(path) as file:
-        start = file.read(2)
-        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return "utf-16"
-        for block in (start, *iter(lambda: file.read(1 << 20), b""), b""):
-            for name, decoder in list(decoders.items()):
-                try:
-                    decoder.decode(block, final=not block)
-                except UnicodeError:
-                    del decoders[name]
+    with reading(path, "damaged gzip data", EOFError):
+        if marked := marked_encoding(path):
+            return marked
+        with open_bytes(path) as file:
+            for block in (*iter(lambda: file.read(1 << 20), b""), b""):
+                for name, decoder in list(decoders.items()):
+                    try:
+                        decoder.decode(block, final=not block)
+                    except UnicodeError:
+                        del decoders[name]
     return next(iter(decoders), "latin-1")
 
 
-def _bytes(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
-
-
-def _separator(path: Path, encoding: str, usual: str) -> str:
-    """Return the separator that cuts the first lines into most columns, equally many in nine of ten."""
-    with reading(path, "damaged gzip data", EOFError, UnicodeError), _bytes(path) as file:
-        lines = list(islice(codecs.getreader(encoding)(file), ROWS))
-    if lines and lines[0].strip().lower().startswith("sep="):
-        lines = lines[1:]
-    widths = {}
+def _separator(path: Path, encoding: str) -> str:
+    """Return the separator that cuts the first lines into most columns, equally many in nine of ten; or that of a line `sep=;`."""
+    if separator := separator_line(path, encoding):
+        return separator
+    with reading(path, "damaged gzip data", EOFError, UnicodeError), open_text(path, encoding) as file:
+        lines = list(islice(file, ROWS))
+    usual, widths = usual_separator(path), dict[str, int]()
     for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):
         try:
             rows = [row for row in csv.reader(lines, delimiter=separator) if row]

@@ -309,7 +309,7 @@ def written(**dataset: Any) -> dict[str, Any]:
 
 
 def test_a_file_of_another_country_is_recognised_told_and_trained_on() -> None:
-    """Semicolons, decimal commas, thousands, a currency, an odd cell: nothing is asked, and all is told in a line each."""
+    """Semicolons, decimal commas, thousands, a currency, an odd cell: `init` asks nothing, and prints a line for each."""
     draw, lines = random.Random(1), ["nr;sold;size;price;city;y"]
     for number in range(300):
         size, price = draw.gauss(100, 30), draw.uniform(500, 5000)
@@ -349,7 +349,7 @@ def test_a_file_of_another_country_is_recognised_told_and_trained_on() -> None:
 
 
 def test_a_word_that_usually_means_no_value() -> None:
-    """Regions NA, EU, AS: the third that goes missing is told, and --missing keeps it."""
+    """Regions NA, EU, AS: `init` prints that a third of the rows has no value; --missing keeps these words."""
     draw = random.Random(2)
     rows = [f"{draw.choice(['NA', 'EU', 'AS'])},{draw.gauss(0, 1):.2f},{draw.choice('uv')}" for _ in range(200)]
     Path("r.csv").write_text("\n".join(["region,x,y", *rows, ""]))
@@ -438,3 +438,25 @@ def test_months_without_days_are_time_stamps() -> None:
     Path("months.csv").write_text("month,y\n" + "".join(f"{1949 + n // 12}-{n % 12 + 1:02},{n * n % 97}\n" for n in range(144)))
     assert partrain("init", "--from", "months.csv", "--target", "y", "--no-schema").code == 0
     assert written(kind="series", time="month", season=12) == {"kind": "series", "time": "month", "season": 12}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--encoding", "utf-99"], 2, "there is no `utf-99`"),
+        (["--separator", ";;"], 2, "--separator"),
+        (["--thousands", "x"], 2, "--thousands"),
+        (["--decimal", ",", "--thousands", ","], 2, "are both ','"),
+        (["--number-marks", "e"], 2, "is a part of numbers or words"),
+    ],
+)
+def test_options_that_no_file_can_have(words: list[str], code: int, text: str) -> None:
+    Path("t.csv").write_text(table(100))
+    said = partrain("init", "--from", "t.csv", "--target", "price", *words)
+    assert (said.code, text in " ".join(said.err.split())) == (code, True), said
+
+
+def test_a_parquet_file_has_no_separator() -> None:
+    Path("t.parquet").write_bytes(b"PAR1")
+    said = partrain("init", "--from", "t.parquet", "--target", "price", "--separator", ";")
+    assert (said.code, "has its own types" in said.err) == (66, True), said

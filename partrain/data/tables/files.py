@@ -165,10 +165,9 @@ class CsvFile(LineFile):
 
     def __init__(self, path: Path, dialect: Dialect = USUAL, advice: str = SET) -> None:
         """Open a table. Its separator is a tab in .tsv files by default, else a comma."""
-        usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
         self.path, self._encoding, self._rewrite = path, dialect.encoding, dialect.rewrite
-        separator = self._separator_line()
-        self._separator, self._skipped = dialect.separator or separator or usual, int(separator is not None)
+        separator = separator_line(path, self._encoding)
+        self._separator, self._skipped = dialect.separator or separator or usual_separator(path), int(separator is not None)
         super().__init__(path, advice, dialect.null_values)
 
     def separator_advice(self) -> str | None:
@@ -183,15 +182,6 @@ class CsvFile(LineFile):
     @property
     def header_location(self) -> str:
         return self.locate(1 + self._skipped)
-
-    def _separator_line(self) -> str | None:
-        """Return the separator in a first line such as `sep=;`, which spreadsheets write; None without such a line."""
-        try:
-            with self._open() as file:
-                line = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
-        except (OSError, UnicodeError, EOFError, zlib.error):
-            return None  # reading the header says so
-        return line and line[1]
 
     def _getter(self, name: str) -> Callable[[Any], Any]:
         get, rewrite = itemgetter(self.places[name]), self._rewrite
@@ -249,10 +239,7 @@ class CsvFile(LineFile):
         return f"{text}: put cells that hold the separator {self._separator!r} in quotes{advice}"
 
     def _open(self) -> IO[str]:
-        encoding = "utf-8-sig" if self._encoding.lower().replace("_", "-") == "utf-8" else self._encoding
-        if self.path.suffix == ".gz":
-            return gzip.open(self.path, "rt", encoding=encoding, newline="")
-        return open(self.path, encoding=encoding, newline="")
+        return open_text(self.path, self._encoding)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -261,7 +248,9 @@ class CsvFile(LineFile):
                 yield
             except UnicodeError as error:
                 other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
-                advice = "save it so" + f', or {self.advice} encoding = "{self._marked() or other}"' * bool(self.advice)
+                advice = "save it so" + f', or {self.advice} encoding = "{marked_encoding(self.path) or other}"' * bool(
+                    self.advice
+                )
                 reason = getattr(error, "reason", error)
                 raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
@@ -269,7 +258,7 @@ class CsvFile(LineFile):
         """Return the first line that cannot be decoded; 1 where the encoding has no single byte for line ends."""
         if "\n".encode(self._encoding) != b"\n":
             return 1
-        with self._bytes() as file:
+        with open_bytes(self.path) as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
                 try:
                     line.decode(self._encoding)
@@ -277,13 +266,39 @@ class CsvFile(LineFile):
                     return number
         return 1
 
-    def _marked(self) -> str | None:
-        """Return the encoding that a byte order mark tells."""
-        with self._bytes() as file:
-            return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
 
-    def _bytes(self) -> IO[bytes]:
-        return cast(IO[bytes], gzip.open(self.path)) if self.path.suffix == ".gz" else open(self.path, "rb")
+def usual_separator(path: Path) -> str:
+    """Return the separator of a file without another one: a tab in .tsv files, else a comma."""
+    return "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
+
+
+def separator_line(path: Path, encoding: str) -> str | None:
+    """Return the separator in a first line such as `sep=;`, which spreadsheets write; None without such a line."""
+    try:
+        with open_text(path, encoding) as file:
+            line = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
+    except (OSError, UnicodeError, EOFError, zlib.error):
+        return None  # reading the header says so
+    return line and line[1]
+
+
+def marked_encoding(path: Path) -> str | None:
+    """Return the encoding that a byte order mark tells."""
+    with open_bytes(path) as file:
+        return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
+
+
+def open_text(path: Path, encoding: str) -> IO[str]:
+    """Open a file, plain or gzipped, as text."""
+    encoding = "utf-8-sig" if encoding.lower().replace("_", "-") == "utf-8" else encoding
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding=encoding, newline="")
+    return open(path, encoding=encoding, newline="")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file, plain or gzipped, as bytes."""
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
 
 
 class ParquetFile(TableFile):

@@ -7,6 +7,7 @@ and leaves Ctrl-C and its relatives to the coordinator: workers are forked with 
 import os
 import signal
 import sys
+import traceback
 import warnings
 from types import TracebackType
 
@@ -27,7 +28,9 @@ def _leave_errors_to_coordinator(kind: type[BaseException], error: BaseException
 
     It learns that from the exit status."""
     if os.getpid() != _SERVER or not isinstance(error, EOFError | OSError):
-        return sys.__excepthook__(kind, error, trace)
+        # In one piece: a worker that is killed as it writes leaves no half line, which the coordinator's error would continue.
+        os.write(sys.stderr.fileno(), "".join(traceback.format_exception(kind, error, trace)).encode())
+        return
     os._exit(getattr(error, "errno", None) or 1)
 
 

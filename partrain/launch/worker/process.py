@@ -122,7 +122,7 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
 COPY_SHARE = 0.01
 """Share of the time that copies of the state may take, unless a round ends the run, is the best, or has to have its checkpoint."""
 COPY_EVERY_S = 0.1
-"""Seconds between two such copies at least: each wakes the coordinator."""
+"""Seconds at least between two copies that only serve if a worker is lost: each wakes the coordinator."""
 
 
 class WorkerProcess:
