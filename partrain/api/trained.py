@@ -16,7 +16,7 @@ import torch
 from partrain import checkpoint
 from partrain.api import objects, session
 from partrain.api.items import sample_of
-from partrain.checkpoint.runs import run_folder_of
+from partrain.checkpoint.runs import checkpoint_of, run_folder_of
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
 from partrain.data.codec import Codec
@@ -81,7 +81,9 @@ class Trained:
     folder: Path
     """The run folder."""
     checkpoint: Path
-    """The newest checkpoint."""
+    """The checkpoint of the network: that of the best judged round, or the newest if none was judged."""
+    _newest: Path = field(kw_only=True)
+    """The checkpoint that `resume` goes on from."""
     _loaded: LoadedJob = field(kw_only=True)
     _objects: PythonObjects = field(default_factory=PythonObjects, kw_only=True)
     _trusted: bool = field(default=True, kw_only=True)
@@ -223,11 +225,12 @@ class Trained:
             show: Show the live table.
         """
         with session.alone(self._objects):
-            content, started = self._content, boot_seconds()
+            path, started = self._newest, boot_seconds()
+            content = checkpoint.read(path)
             check_table("stop", stop or {})
             until = [f"{key}={toml_value(value)}" for key, value in as_data(stop or {}).items()]
             with _permission():
-                loaded = load_job(content, self.checkpoint, trusted=self._trusted, use="run", until=until)
+                loaded = load_job(content, path, trusted=self._trusted, use="run", until=until)
             _check_objects(loaded, self._objects)
             loaded = drop_met_targets(loaded, content, until)
             if already_finished(loaded, content, self.folder) is not None:
@@ -237,7 +240,8 @@ class Trained:
                 return resume(loaded, content, session.context(self.folder, started, show=show, hooks=hooks, made=None))
 
             outcome, path = session.perform(work, (), self._objects)
-            return trained(loaded, outcome.summary, outcome.folder, path, self._objects, trusted=self._trusted)
+            best = checkpoint_of(outcome.folder)
+            return trained(loaded, outcome.summary, outcome.folder, best, self._objects, newest=path, trusted=self._trusted)
 
     def __repr__(self) -> str:
         return f"Trained({summary_text(self.summary, self.folder)})" if self.summary else f"Trained({self.checkpoint})"
@@ -301,20 +305,44 @@ def load(
             loaded = load_job(content, path, trusted=trust_code)
         _check_keys(loaded, given_objects.tables)
         folder = run_folder_of(path) or path.parent
-        return trained(loaded, RunFolder(folder).summary, folder, path, own_objects, trusted=trust_code)
+        files = RunFolder(folder)
+        newest = files.newest_checkpoint if Path(run).is_dir() else None
+        return trained(loaded, files.summary, folder, path, own_objects, newest=newest, trusted=trust_code)
 
 
 def trained(
-    loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path, python_objects: PythonObjects, *, trusted: bool = True
+    loaded: LoadedJob,
+    summary: dict[str, Any],
+    folder: Path,
+    path: Path,
+    python_objects: PythonObjects,
+    *,
+    newest: Path | None = None,
+    trusted: bool = True,
 ) -> Trained:
-    """Read the result of a training from its checkpoint. Objects of the script stand for their tables meanwhile."""
-    content = checkpoint.read(path)
+    """Read the result of a training from its checkpoint. Objects of the script stand for their tables meanwhile.
+
+    `path`: the checkpoint of the network. `newest`: the newest one, if it is another.
+    """
+    content = last = checkpoint.read(path)
+    if newest and newest != path:
+        last = checkpoint.read(newest)
     history = {
-        name.removeprefix("history/"): array.tolist() for name, array in content.arrays.items() if name.startswith("history/")
+        name.removeprefix("history/"): array.tolist() for name, array in last.arrays.items() if name.startswith("history/")
     }
     with as_trained(content):
         module = networks.build_network(loaded, content)
-    return Trained(module, history, summary, folder, path, _loaded=loaded, _objects=python_objects, _trusted=trusted)
+    return Trained(
+        module,
+        history,
+        summary,
+        folder,
+        path,
+        _newest=newest or path,
+        _loaded=loaded,
+        _objects=python_objects,
+        _trusted=trusted,
+    )
 
 
 @contextmanager

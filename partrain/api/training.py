@@ -11,6 +11,7 @@ from typing import Any
 
 from partrain.api import objects, session
 from partrain.api.trained import Trained, trained
+from partrain.checkpoint.runs import checkpoint_of
 from partrain.config.overrides import as_toml
 from partrain.config.problems import IN_PYTHON
 from partrain.config.python_objects import PYTHON, PythonObjects
@@ -140,7 +141,8 @@ def train_given(
             return run(loaded, session.context(folder, started, show=show, hooks=hooks, made=made, warn=warn))
 
         outcome, path = session.perform(work, log, given_objects.objects)
-        return trained(loaded, outcome.summary, outcome.folder, path, given_objects.objects)
+        best = checkpoint_of(outcome.folder)
+        return trained(loaded, outcome.summary, outcome.folder, best, given_objects.objects, newest=path)
 
 
 def _parse(job: schema.Job) -> LoadedJob:

@@ -24,7 +24,7 @@ from partrain.bench import Case, Row, incomplete_rows, measure, spread
 from partrain.checkpoint import read
 from partrain.checkpoint.files import round_path
 from partrain.display.text_table import table, wrapped
-from partrain.inference.network import evaluate_test_items
+from partrain.inference.network import evaluate_at_end
 from partrain.job.load import LoadedJob, parse
 from partrain.launch.outcome import Outcome
 from partrain.number_format import counted
@@ -222,8 +222,8 @@ def _older_stop(outcome: Outcome) -> dict[str, Any]:
             break
     if "round" in stop:  # else the first round diverged
         content = read(round_path(outcome.folder, stop["round"]))
-        test = evaluate_test_items(parse(content.job, outcome.folder, "seeds", local=True), content)
-        stop["test"] = test and test[0]
+        test = evaluate_at_end(parse(content.job, outcome.folder, "seeds", local=True), content)[0]
+        stop["test"] = test and test.loss
     return {"older": stop}
 
 

@@ -16,10 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.content import Content, ContentRefused
-from partrain.checkpoint.files import MAX_BYTES, link_best, link_latest, prune, round_path, write
+from partrain.checkpoint.files import MAX_BYTES, copy_file, link_best, link_latest, prune, round_path, write
 from partrain.errors import BadCheckpoint
+from partrain.record.file_names import BEST
 
-__all__ = ["Content", "decode", "encode", "link_best", "link_latest", "prune", "read", "round_path", "verify", "write"]
+__all__ = [
+    "Content",
+    "copy_file",
+    "decode",
+    "encode",
+    "link_best",
+    "link_latest",
+    "prune",
+    "read",
+    "read_best",
+    "round_path",
+    "verify",
+    "write",
+]
 
 
 def encode(content: Content) -> bytes:
@@ -51,6 +65,15 @@ def read(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTE
     A file of more than `max_bytes` is refused before it is read.
     """
     return decode(_bytes(path, max_bytes), str(path), allow_nonfinite=allow_nonfinite)
+
+
+def read_best(folder: Path, number: int) -> Content | None:
+    """Read the checkpoint of a run's best round; None if it is gone. Another run folder's may lie there as `best.h5` only."""
+    if (path := round_path(folder, number)).exists():
+        return read(path)
+    best = folder / BEST
+    content = read(best) if best.exists() else None
+    return content if content and content.round == number else None
 
 
 def verify(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:

@@ -92,6 +92,12 @@ def link_best(run_folder: Path, best_round: int | None, *, renew: bool = False) 
             best.unlink(missing_ok=True)
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a checkpoint, if there is one and the other file does not exist. Raises InputOutputFailed."""
+    if source.exists() and not target.exists():
+        write(target, read(source))
+
+
 def _link(run_folder: Path, name: str, path: Path) -> Path:
     """Give a checkpoint a second name in its run folder, in one step, and return that path."""
     link = run_folder / name

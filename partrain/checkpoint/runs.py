@@ -47,19 +47,23 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
     return newest
 
 
-def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, best: bool = False) -> Path:
-    """Return the checkpoint that a path stands for: a file, or the newest (or `best`) checkpoint of the run that a folder stands for."""
+def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, newest: bool = False) -> Path:
+    """Return the checkpoint that a path stands for: a file, or of the run that a folder stands for its best one.
+
+    A run without a judged round, and `newest`: the newest one.
+    """
     if path.is_dir():
         run = run_of(path, note)
-        if best and not (run / BEST).exists():
-            why = "no round of it was judged since it began there, or the checkpoint of its best round is gone"
-            raise InputMissing(f"{run} has no {BEST}: {why}; without --best it stands for its newest checkpoint")
-        path = run / BEST if best else RunFolder(run).newest_checkpoint or run / CHECKPOINT
+        path = RunFolder(run).newest_checkpoint or run / CHECKPOINT
+        if not newest and (run / BEST).exists():
+            return run / BEST
         if path.parent.name == CHECKPOINTS:
             note(f"{run} has no {CHECKPOINT}: its run ended before it named one; this is its newest round: {path}")
         return path
     if path.suffix == ".toml" and path.is_file():
         raise InputMissing(f"{path} is a job, not a checkpoint; to train it: partrain run {path}")
-    if best:
-        raise InputMissing(f"{path}: --best takes a run folder, for its {BEST}; without --best a file stands for itself")
+    if newest:
+        raise InputMissing(
+            f"{path}: --newest takes a run folder, for its {CHECKPOINT}; without --newest a file stands for itself"
+        )
     return path

@@ -12,6 +12,7 @@ import typer
 
 from partrain.inference.open import foreign
 from partrain.record.run_folder import RunFolder
+from partrain.tasks.kinds import LANGUAGE
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -48,6 +49,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
             trust_to_evaluate=trust[0],
             trust_to_resume=trust[1],
             remedy=remedy,
+            language=outcome.task == LANGUAGE,
         )
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:

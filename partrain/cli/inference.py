@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from partrain.cli.options import Best, Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
+from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Newest, Output, RequiredOutput, TrustCode
 from partrain.cli.shared import examples, print_note
 from partrain.errors import NotTrusted
 from partrain.inference.open import Use, load_job, open_checkpoint
@@ -49,7 +49,7 @@ def inspect(
             "--tensors", help="Show all tensors as a tree: type, shape, L2 norm, largest magnitude, non-finite numbers."
         ),
     ] = False,
-    best: Best = False,
+    newest: Newest = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -57,7 +57,7 @@ def inspect(
     from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
-    path, content = open_checkpoint(checkpoint, print_note, best=best)
+    path, content = open_checkpoint(checkpoint, print_note, newest=newest)
     if tensors:
         _show(answer := tree.tree(content), tree.render(answer), as_json=as_json)
     else:
@@ -66,7 +66,7 @@ def inspect(
         _show(answer, tree.render_outline(answer | sizes), as_json=as_json)
 
 
-@app.command(epilog=examples("partrain evaluate runs/mnist --best", "partrain evaluate runs/wine --input new.csv"))
+@app.command(epilog=examples("partrain evaluate runs/mnist", "partrain evaluate runs/wine --input new.csv"))
 def evaluate(
     checkpoint: Checkpoint,
     split: Annotated[
@@ -77,7 +77,7 @@ def evaluate(
         Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX file of the targets.")
     ] = None,
     *,
-    best: Best = False,
+    newest: Newest = False,
     skip_bad: SkipBad = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
@@ -92,7 +92,7 @@ def evaluate(
     if skip_bad and (targets or not source):
         raise typer.BadParameter("only with --input, and without --targets: both would no longer match", param_hint="--skip-bad")
     path, content, network = _restored(
-        checkpoint, best=best, trusted=trust_code, own=job, use="items" if source is None else "network"
+        checkpoint, newest=newest, trusted=trust_code, own=job, use="items" if source is None else "network"
     )
     from partrain.inference import evaluate as judging
 
@@ -141,7 +141,7 @@ def predict(
         typer.Option("--temperature", min=0, help="With --prompt: 0 picks the likeliest token, 1 (default) samples."),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="With --prompt: seed of the sampling; default: 0.")] = None,
-    best: Best = False,
+    newest: Newest = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -165,7 +165,7 @@ def predict(
         if output.suffix.lower() not in formats:
             raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
         check(output, force=force)
-    path, content, network = _restored(checkpoint, best=best, trusted=trust_code, own=job)
+    path, content, network = _restored(checkpoint, newest=newest, trusted=trust_code, own=job)
     answers: GeneratedText | Answers
     left_out: dict[str, Any] = {}
     if source is None:
@@ -215,7 +215,7 @@ def export(
         bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
     ] = False,
     force: Force = False,
-    best: Best = False,
+    newest: Newest = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -232,7 +232,7 @@ def export(
         check(beside, force=force)
     if input_type and not with_preprocessing:
         raise typer.BadParameter("only with --with-preprocessing", param_hint="--input-type")
-    path, content, network = _restored(checkpoint, best=best, trusted=trust_code, own=job)
+    path, content, network = _restored(checkpoint, newest=newest, trusted=trust_code, own=job)
     from partrain.inference.deliver import deliver
 
     made = deliver(network, file_format, output, with_preprocessing=with_preprocessing, dtype=input_type)
@@ -253,7 +253,7 @@ def diff(
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="The checkpoint to compare with.")] = None,
     *,
     workers: Annotated[bool, typer.Option("--workers", help="Compare the workers of the one checkpoint instead.")] = False,
-    best: Best = False,
+    newest: Newest = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -264,9 +264,9 @@ def diff(
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances
 
-    path, content = open_checkpoint(checkpoint, print_note, best=best)
+    path, content = open_checkpoint(checkpoint, print_note, newest=newest)
     if other is not None:
-        result = distances.networks(content, open_checkpoint(other, print_note, best=best)[1])
+        result = distances.networks(content, open_checkpoint(other, print_note, newest=newest)[1])
         _show(result, distances.render_networks(result), as_json=as_json)
     else:
         result = distances.replicas(content, _layout(path, content, trusted=trust_code, own=job))
@@ -281,7 +281,7 @@ def soup(
     output: RequiredOutput,
     *,
     force: Force = False,
-    best: Best = False,
+    newest: Newest = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -293,7 +293,7 @@ def soup(
     if output.suffix.lower() != ".h5":
         raise typer.BadParameter(f"{output}: a soup is a checkpoint, *.h5; `export` converts it", param_hint="--output")
     check(output, force=force)
-    files = [open_checkpoint(path, print_note, best=best) for path in checkpoints]
+    files = [open_checkpoint(path, print_note, newest=newest) for path in checkpoints]
     jobs = [load_job(content, path, trusted=trust_code, use="items", job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
@@ -315,9 +315,9 @@ def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
 
 
 def _restored(
-    checkpoint: Path, *, best: bool, trusted: bool, own: Path | None, use: Use = "network"
+    checkpoint: Path, *, newest: bool, trusted: bool, own: Path | None, use: Use = "network"
 ) -> tuple[Path, Content, TrainedNetwork]:
-    path, content = open_checkpoint(checkpoint, print_note, best=best)
+    path, content = open_checkpoint(checkpoint, print_note, newest=newest)
     loaded = load_job(content, path, trusted=trusted, use=use, job_file=own)
     from partrain.inference.network import load_network
 

@@ -8,8 +8,10 @@ import typer
 from partrain.cli.completion import complete_override
 
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
-Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")]
-Best = Annotated[bool, typer.Option("--best", help="Of a run folder, take its best checkpoint (best.h5), not the newest.")]
+Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its best one.")]
+Newest = Annotated[
+    bool, typer.Option("--newest", help="Of a run folder, take its newest checkpoint (checkpoint.h5), not the best.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(

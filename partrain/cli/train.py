@@ -198,7 +198,7 @@ def _resume_with(
     trust_code: bool,
     options: RunOptions,
 ) -> None:
-    path, content = open_checkpoint(checkpoint, print_note)
+    path, content = open_checkpoint(checkpoint, print_note, newest=checkpoint.is_dir())
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
     loaded = _job_to_resume(content, path, job, trust_code=trust_code, until=until, workers=workers)
@@ -210,13 +210,9 @@ def _resume_with(
     folder = out or run_folder_of(path)
     if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
         if own := run_folder_of(path):
+            from partrain.inference.network import evaluate_at_end
 
-            def test() -> tuple[float, float | None, dict[str, float]] | None:
-                from partrain.inference.network import evaluate_test_items
-
-                return evaluate_test_items(loaded, content)
-
-            finish_interrupted_run(loaded, content, own, reason, test)
+            finish_interrupted_run(loaded, content, own, reason, evaluate_at_end)
         if machine:
             from partrain.launch.rendezvous import Rendezvous
 
@@ -227,7 +223,14 @@ def _resume_with(
     if folder is None or out is not None:
         folder, made = new_folder(out, loaded.job.name)
     context = options.context(folder, hooks, machine, made)
-    outcome = proceed(loaded, content, context, moved=job is not None, other_workers=bool(workers or machine))
+    outcome = proceed(
+        loaded,
+        content,
+        context,
+        moved=job is not None,
+        other_workers=bool(workers or machine),
+        source=path if folder != run_folder_of(path) else None,
+    )
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     finish(outcome, loaded, as_json=options.as_json, until=() if made_progress(context, content) else until)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.number_format import counted, scores
+from partrain.number_format import counted, number, scores
 from partrain.record.file_names import BEST
 from partrain.record.round_record import time_shares
 from partrain.record.run_state import COMPLETED
@@ -15,6 +15,24 @@ from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
 """Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
+
+TRIVIAL = {
+    "constant": "always answering the commonest class",
+    "naive": "repeating the newest value",
+    "seasonal_naive": "repeating the newest season",
+}
+"""Answers that need no training, in words."""
+ALWAYS_THE_MEAN = "always answering the mean"
+TELLING = {
+    "auroc": True,
+    "average_precision": True,
+    "accuracy": True,
+    "r2": True,
+    "mae": False,
+    "rmse": False,
+    "loss": False,
+}
+"""Numbers by which a network is compared with them, the most telling first; True if higher is better."""
 
 
 def closing_lines(
@@ -29,6 +47,7 @@ def closing_lines(
     trust_to_evaluate: bool = False,
     trust_to_resume: bool = False,
     remedy: str = "",
+    language: bool = False,
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
@@ -36,7 +55,7 @@ def closing_lines(
     and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code. `spent`: the learning
     rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `trust_to_evaluate`,
     `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run.
-    `remedy`: advice about slow workers, if there are any.
+    `remedy`: advice about slow workers, if there are any. `language`: the network continues texts.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -45,13 +64,16 @@ def closing_lines(
     judged = {"loss": content["loss"], **content["metrics"]}
     lines += _numbers_told(content)
     label = f"judged in round {content['judged_round']:,}" if "judged_round" in content else "judged"
-    lines += [f"{name}: {shown}" for name, values in ((label, judged), ("test", content["test"])) if (shown := scores(values))]
-    best, kept = content.get("best"), False
+    lines += [f"{label}: {shown}"] if (shown := scores(judged)) else []
+    best = content.get("best")
     if best and best["round"] == content.get("judged_round", content["rounds"]):
         lines.append(f"best: round {best['round']:,}, the newest judged")
     elif best:
-        kept = (folder / BEST).exists()
-        lines.append(f"best: round {best['round']:,}, {scores({'loss': best['loss'], **best['metrics']})}" + f" ({BEST})" * kept)
+        kept = f" ({BEST}, the network of this run)" * (folder / BEST).exists()
+        lines.append(f"best: round {best['round']:,}, {scores({'loss': best['loss'], **best['metrics']})}{kept}")
+    tested = f"test, round {content['tested_round']:,}" if "tested_round" in content else "test"
+    lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
+    lines += [*_beside_trivial(content), *_course(content, spent=spent)]
     lines += [*_waiting(content["workers"]), *_without_core(content["workers"]), *_slow(content["workers"], remedy)]
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
@@ -61,16 +83,55 @@ def closing_lines(
         return lines
     inside = checkpoint.absolute().is_relative_to(folder.absolute())
     file, trust = shlex.quote(str(checkpoint)), " --trust-code"
-    path, best_path = file + trust * trust_to_evaluate, f"{shlex.quote(str(folder))} --best{trust * trust_to_evaluate}"
+    network = shlex.quote(str(folder)) if inside else file
+    path = network + trust * (own_code and trust_to_evaluate)
     into = "" if inside else f" --out {shlex.quote(str(folder))}"
     lines += [] if inside else [f"nothing was added to {file}"]
     further = "".join(f" --until {shlex.quote(condition)}" for condition in until or _until(content, stop or {}))
-    again = content["status"] == "diverged"  # it would diverge again
-    onward = [] if spent or again else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}"]
-    export = [] if own_code else [f"  partrain export {file} --format safetensors --output network.safetensors"]
+    diverged = content["status"] == "diverged"  # it would diverge again
+    onward = [] if spent or diverged else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}"]
+    export = [] if own_code else [f"  partrain export {network} --format safetensors --output network.safetensors"]
     report = [f"  partrain report {shlex.quote(str(folder))}"]
-    evaluate_best = [f"  partrain evaluate {best_path}"] * kept
-    return [*lines, f"  partrain evaluate {path}", *evaluate_best, *export, *report, f"  partrain inspect {file}", *onward]
+    items = "--prompt TEXT" if language else "--input FILE"
+    predict = [f"  partrain predict {path} {items}"] * (not diverged)
+    return [
+        *lines,
+        *predict,
+        f"  partrain evaluate {network}{trust * trust_to_evaluate}",
+        *export,
+        *report,
+        f"  partrain inspect {file}",
+        *onward,
+    ]
+
+
+def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each answer that needs no training: whether the network is better, by the number that tells most."""
+    best = content.get("best") or {}
+    own = content["test"] or {"loss": best.get("loss"), **best.get("metrics", {})}
+    for name, answer in TRIVIAL.items():
+        numbers = content.get("trivial", {}).get(name, {})
+        key = next((key for key in TELLING if numbers.get(key) is not None and own.get(key) is not None), None)
+        if key is None:
+            continue
+        words = answer if name != "constant" else ALWAYS_THE_MEAN if "accuracy" not in numbers else answer
+        gain = (own[key] - numbers[key]) * (1 if TELLING[key] else -1)
+        verdict = "better than" if gain > 0 else "NO BETTER than"
+        yield f"{verdict} {words}: {scores({key: own[key]})} against {number(numbers[key])}"
+
+
+def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:
+    """Return a line on the course of the judged loss at the end: more rounds may help, or not; none where a target ended the run."""
+    course = content.get("course") if content["status"] in ("finished", "not-reached", "stopped") else None
+    match course:
+        case "improving":
+            how = "raise `rounds` in [stop] and run it again" if spent else "resume it for more rounds"
+            return [f"still improving at the end: {how}"]
+        case "past its best":
+            return [f"past its best since round {content['best']['round']:,}: more rounds of this kind would not help"]
+        case "level":
+            return ["at its best: the last rounds changed little"]
+    return []
 
 
 def _numbers_told(content: Mapping[str, Any]) -> list[str]:

@@ -149,7 +149,7 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
     if progress.best is not None and progress.best_round != judged:
         numbers = best or {"result": progress.best}
         scores |= {f"judged {name}, round {progress.best_round}, the best": value for name, value in numbers.items()}
-    tested = last.get("test")
+    tested = summary.get("test") if summary.get("tested_round") == content.round else {}
     for name, value in (tested if isinstance(tested, Mapping) else {}).items():
         if isinstance(value, int | float):
             scores[f"test {name}, round {content.round}"] = value

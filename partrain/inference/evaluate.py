@@ -7,18 +7,28 @@ from typing import TYPE_CHECKING, Any
 from partrain.data.codec import Codec
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
-from partrain.inference.network import Split, TrainedNetwork, blame_user_code, evaluate_items, items_by_split, load_dataset
+from partrain.inference.network import (
+    Split,
+    TrainedNetwork,
+    blame_user_code,
+    evaluate_items,
+    items_by_split,
+    load_dataset,
+    trivial_of,
+)
 from partrain.record.round_record import without_nan
-from partrain.tasks.measures import OfNumbers
 from partrain.training.batches import Samples
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from partrain.checkpoint import Content
     from partrain.inference.inputs.sample import Sample
 
 WIDEST_CONFUSION = 20
 """Largest number of classes for which the whole confusion matrix is shown."""
 LABELS = {
+    "constant": "always the same answer",
     "macro": "mean over classes",
     "error": "reconstruction error",
     "naive": "newest value as forecast",
@@ -31,10 +41,11 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
     """Evaluate on one split; by default on validation and test items, if there are any."""
     dataset = load_dataset(network.loaded, content)
     splits = items_by_split(network, dataset)
+    trained = splits["training"].targets if "training" in splits else None
     if wanted is not None and wanted not in splits:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(splits)}")
     names = [wanted] if wanted else ("validation", "test")
-    return {name: scores(network, items) for name, items in splits.items() if name in names}
+    return {name: scores(network, items, trained) for name, items in splits.items() if name in names}
 
 
 def evaluate_sample(network: TrainedNetwork, sample: Sample) -> dict[str, Any]:
@@ -43,8 +54,11 @@ def evaluate_sample(network: TrainedNetwork, sample: Sample) -> dict[str, Any]:
     return scores(network, network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest))
 
 
-def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
-    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task."""
+def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = None) -> dict[str, Any]:
+    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task; also of trivial answers.
+
+    `trained`: training targets, if they are known.
+    """
     with blame_user_code(network.loaded):
         metrics = network.metrics(reports=True)
     numbers = evaluate_items(network, items, metrics)
@@ -53,26 +67,7 @@ def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
     codec = Codec(network.codec)
     names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
     report: dict[str, Any] = without_nan(metrics.measured.report(names))
-    return numbers | (report | numbers) | (naive(codec, items) if network.kind.follows else {})
-
-
-def naive(codec: Codec, items: Samples) -> dict[str, Any]:
-    """Return the errors of a forecast that repeats the newest value, and of one that repeats the newest season, where they are known."""
-    newest = items.newest
-    if newest is None and codec.has_newest_values:
-        newest = codec.newest(items.inputs)
-    if newest is None:
-        return {}
-    targets = codec.restore_units(items.targets.double().flatten(1), newest)
-    steps = targets.shape[1] // newest.shape[2]
-    by_rule = {}
-    for name, season in ("naive", 1), ("seasonal_naive", codec.season):
-        if season:
-            errors = OfNumbers()
-            errors.add(newest[:, -season:].repeat(1, -(-steps // season), 1)[:, :steps].flatten(1), targets)
-            numbers = errors.numbers()
-            by_rule[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
-    return by_rule
+    return numbers | (report | numbers) | trivial_of(network, items, trained)
 
 
 def render(results: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCo
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import agree, probe
 from partrain.record.round_record import finite
+from partrain.record.test_scores import TestScores
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
 from partrain.tasks.kinds import USER, TaskKind
@@ -26,6 +27,7 @@ from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
 from partrain.training.snapshot import PROBE
+from partrain.training.trivial import Scores, trivial_scores
 
 if TYPE_CHECKING:
     from partrain.data import Dataset, DatasetInfo
@@ -204,15 +206,25 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if network.task.accuracy else {}) | named
 
 
-def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, float | None, dict[str, float]] | None:
-    """Evaluate a checkpoint's network on its test items: loss, accuracy and metrics; None if there are none."""
-    network = load_network(loaded, content)
-    items = network.items_of(load_dataset(loaded, content), "test")
-    if items is None:
-        return None
-    scores = evaluate_items(network, items)
+def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) -> Scores:
+    """Evaluate trivial answers to some items; `trained`: training targets, if they are known. See `trivial_scores`."""
+    codec, outputs = Codec(network.codec), network.record.outputs
+    own = network.loaded.job.task and network.loaded.job.task.metrics_code
+    return trivial_scores(network.kind, network.task, None if own else network.metrics(), codec, outputs, trained, items)
+
+
+def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[TestScores | None, Scores]:
+    """Evaluate a checkpoint's network on its test items, if there are any; and trivial answers to these, or to the held-out ones."""
+    network, dataset = load_network(loaded, content), load_dataset(loaded, content)
+    splits = items_by_split(network, dataset)
+    judged = splits.get("test") or splits.get("validation")
+    trained = splits["training"].targets if "training" in splits else None
+    trivial = trivial_of(network, judged, trained) if judged else {}
+    if "test" not in splits:
+        return None, trivial
+    scores = evaluate_items(network, splits["test"])
     named = {name: scores[name] for name in network.metric_names if scores[name] is not None}
-    return scores["loss"], scores.get("accuracy"), named
+    return TestScores(content.round, scores["loss"], scores.get("accuracy"), named), trivial
 
 
 @contextmanager

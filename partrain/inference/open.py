@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from partrain.checkpoint.runs import checkpoint_of, run_folder_of, silent
 from partrain.config.python_objects import PYTHON
 from partrain.errors import NotTrusted
+from partrain.record.file_names import BEST
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -18,17 +19,21 @@ Use = Literal["network", "items", "run"]
 """Parts of a job that a command uses: the network; also the items of the data set; also the hooks and this machine, to train on."""
 
 
-def open_checkpoint(path: Path, note: Callable[[str], None] = silent, *, best: bool = False) -> tuple[Path, Content]:
+def open_checkpoint(path: Path, note: Callable[[str], None] = silent, *, newest: bool = False) -> tuple[Path, Content]:
     """Return the checkpoint file of a path, which may be a run folder or a folder of runs, and its content.
 
-    `note` is called with a sentence if the run is the newest of several. `best`: of a run folder, its best checkpoint.
+    `note` is called with a sentence if the run is the newest of several, or its best checkpoint is gone. `newest`: of a run folder, its
+    newest checkpoint, not the best.
     """
     from partrain.checkpoint import read
     from partrain.checkpoint.manifest import manifest_of
 
-    path = checkpoint_of(path, note, best=best)
+    folder = path if path.is_dir() else None
+    path = checkpoint_of(path, note, newest=newest)
     content = read(path)
-    manifest_of(content, str(path))  # no command computes with a field that is odd
+    best = manifest_of(content, str(path)).progress.best_round  # no command computes with a field that is odd
+    if folder and not newest and path.name != BEST and best not in (0, content.round):
+        note(f"{path}: the checkpoint of the best round, {best}, is gone; this is the newest round, {content.round}")
     return path, content
 
 

@@ -44,13 +44,14 @@ class Attempt:
         dataset: DatasetInfo,
         dataset_fd: int,
         initial: SharedStart | None = None,
+        run_folder: Path | None = None,
     ) -> None:
         """Prepare the arena.
 
         `dataset_fd` is the memory file of the data, `folder` where the job's relative paths start, `initial` the file that the network
         starts from.
         """
-        self.job, self.plan, self._folder, self._machine = job, plan, folder, machine
+        self.job, self.plan, self._folder, self._machine, self._run_folder = job, plan, folder, machine, run_folder
         self.start = start
         """The state from which the workers start."""
         self._dataset, self._dataset_fd, self._initial = dataset, dataset_fd, initial
@@ -135,6 +136,7 @@ class Attempt:
         spec = ProcessSpec(
             job=self.job,
             folder=self._folder,
+            run_folder=self._run_folder,
             plan=self.plan,
             ranks=ranks,
             members=self.members,

@@ -81,6 +81,11 @@ class Checkpointer:
         """Have a snapshot of the next round taken and written, even if none is due or the writer would rest."""
         self._slots.hurry()
 
+    def hasten(self) -> None:
+        """Let the writer not rest before it has written the snapshots that wait."""
+        self._slots.hasten()
+        self._write_next()
+
     def poll(self) -> None:
         """Ask for another snapshot and write a waiting one, if it is time to."""
         self._slots.poll()

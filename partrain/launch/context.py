@@ -16,6 +16,7 @@ from partrain.launch.signals import Signals
 from partrain.record.event_log import EventLog
 from partrain.record.events import KnownEvent, StoppingEvent
 from partrain.record.run_state import RunState
+from partrain.record.test_scores import TestScores
 from partrain.system.environment import boot_seconds, process_start
 from partrain.training.stop import Progress
 
@@ -129,6 +130,8 @@ class Ended:
     progress: Progress
     seconds: float
     """Training seconds, earlier sessions included."""
-    test: tuple[float, float | None, dict[str, float]] | None
     failure: Failure | None = None
     signal: int | None = None
+    test: TestScores | None = None
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Numbers of answers that need no training."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from partrain.launch.signals import StoppedNow
 from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
+    Done,
     DryRunPassed,
     DryRunRemark,
     Failed,
@@ -44,6 +46,7 @@ from partrain.launch.worker.messages import (
 from partrain.number_format import plural
 from partrain.record.events import StoppingEvent
 from partrain.record.run_folder import RunFolder
+from partrain.record.test_scores import TestScores
 
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
@@ -71,7 +74,7 @@ class Coordinator:
         """
         self.job, self.plan, self.start, self.context, self._rendezvous = job, plan, start, context, rendezvous
         self._machine = rendezvous.machine if rendezvous else None
-        self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial)
+        self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial, context.folder)
         arena = self.attempt.arena
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
         self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked=hooked)
@@ -278,6 +281,7 @@ class Coordinator:
                 self.started_at = self.started_at or message.moment
             case TrainingFinished():
                 self._finished_training = True
+                self.checkpointer.hasten()  # the test waits for the checkpoint of the best round
             case Failed():
                 self._on_failed(message)
 
@@ -342,10 +346,9 @@ class Coordinator:
             status = "reached"
         elif reason == "asked":
             status, reason = "stopped", self.context.signals.name or "another machine"
-        return self._ended(status, reason, done.test)
+        return self._ended(status, reason, done)
 
-    def _ended(
-        self, status: str, reason: str, test: tuple[float, float | None, dict[str, float]] | None, failure: Failure | None = None
-    ) -> Ended:
+    def _ended(self, status: str, reason: str, done: Done | None, failure: Failure | None = None) -> Ended:
         signal = self.context.signals.first if status == "stopped" else None
-        return Ended(status, reason, self.round_records.progress, self.round_records.seconds, test, failure, signal)
+        ended = Ended(status, reason, self.round_records.progress, self.round_records.seconds, failure, signal)
+        return replace(ended, test=TestScores(*done.test) if done.test else None, trivial=done.trivial) if done else ended

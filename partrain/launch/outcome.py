@@ -33,6 +33,8 @@ class Outcome:
     failure: Failure | None = None
     horizon: int | None = None
     """Item-iterations over which the learning rate's schedule runs, if it has one."""
+    task: str = ""
+    """Kind of task."""
 
 
 def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContext) -> Outcome:
@@ -44,7 +46,7 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
         with suppress(InputMissing):  # the log was moved away: the run is whole without its review
             if text := rule.review(_traffic(rule, files.events())):
                 context.warn(text)
-    content = dict(summary(context.state, scores_by_name(ended.test)))
+    content = dict(summary(context.state))
     write_summary(files.summary_file, content)
     return Outcome(_code(ended, alone=context.machine is None), files.path, content, files.newest_checkpoint, ended.failure)
 
@@ -63,7 +65,9 @@ def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> E
             "train": ended.seconds,
             "total": clock.total + now - since,
         },
-        test=scores_by_name(ended.test),
+        test=ended.test.by_name() if ended.test else {},
+        tested_round=ended.test.round if ended.test else 0,
+        trivial=ended.trivial,
     )
 
 
@@ -74,13 +78,6 @@ def _code(ended: Ended, *, alone: bool) -> int:
     # torchrun would restart after any code but 0; the summary has the status.
     not_reached = NOT_REACHED if alone else OK
     return {"reached": OK, "finished": OK, "not-reached": not_reached}.get(ended.status, stopped)
-
-
-def scores_by_name(test: tuple[float, float | None, dict[str, float]] | None) -> dict[str, float]:
-    """Name loss, accuracy and metrics, as far as there are any."""
-    loss, accuracy, metrics = test or (None, None, {})
-    named = {"loss": loss, "accuracy": accuracy, **{name: finite(value) for name, value in metrics.items()}}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _traffic(rule: Rule, events: Iterable[Event]) -> Iterator[Traffic]:

@@ -10,26 +10,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from partrain import checkpoint
+from partrain.checkpoint import link_best, round_path
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
+from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
 from partrain.launch.other_workers import history_of, next_pass, shared_out
-from partrain.launch.outcome import Outcome, scores_by_name
+from partrain.launch.outcome import Outcome
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
 from partrain.launch.start_event import counts_before
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.record.events import EndEvent, RoundEvent
-from partrain.record.file_names import EVENTS, SUMMARY
+from partrain.record.file_names import BEST, EVENTS, SUMMARY
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import COMPLETED, RunState
 from partrain.record.stop_conditions import CONDITIONS
 from partrain.record.summary import summary
+from partrain.record.test_scores import TestScores
 from partrain.record.worker_state import WorkerState
+from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -114,11 +119,11 @@ def finish_interrupted_run(
     content: Content,
     folder: Path,
     reason: str,
-    test: Callable[[], tuple[float, float | None, dict[str, float]] | None],
+    evaluate: Callable[[LoadedJob, Content], tuple[TestScores | None, dict[str, dict[str, float]]]],
 ) -> None:
     """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
 
-    `test` computes loss, accuracy and metrics on the test set, if there is one.
+    `evaluate` computes the numbers of a checkpoint on the test items, if there are any, and those of trivial answers.
     """
     with locked(folder):
         check_same_run(content, folder)
@@ -129,27 +134,36 @@ def finish_interrupted_run(
         progress, stop = manifest_of(content).progress, loaded.job.stop
         state = truncate_after(folder / EVENTS, progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
-        scores = scores_by_name(test())
+        scores, trivial = evaluate(loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content)
         event = EndEvent(
             t=time.time(),
             status=status,
             reason=reason,
             round=progress.round,
             seconds={"startup": state.clock.startup, "train": state.clock.train, "total": state.clock.total},
-            test=scores,
+            test=scores.by_name() if scores else {},
+            tested_round=scores.round if scores else 0,
+            trivial=trivial,
         )
         with EventLog(folder / EVENTS) as log:
             log.add(event)
         state.apply(event)
-        write_summary(folder / SUMMARY, summary(state, scores))
+        write_summary(folder / SUMMARY, summary(state))
 
 
 def resume(
-    loaded: LoadedJob, content: Content, context: RunContext, *, moved: bool = False, other_workers: bool = False
+    loaded: LoadedJob,
+    content: Content,
+    context: RunContext,
+    *,
+    moved: bool = False,
+    other_workers: bool = False,
+    source: Path | None = None,
 ) -> Outcome:
     """Continue from a checkpoint. Later events of its folder are cut off, once it is certain that the run can continue.
 
-    `moved`: the job is `moved_job`. `other_workers`: its workers may differ. Raises BadCheckpoint if the checkpoint does not fit the job.
+    `moved`: the job is `moved_job`. `other_workers`: its workers may differ. `source`: the file of the checkpoint, if it is of another
+    folder. Raises BadCheckpoint if the checkpoint does not fit the job.
     """
     manifest, folder = manifest_of(content), context.run_folder
     progress = manifest.progress
@@ -160,7 +174,9 @@ def resume(
         before, now = manifest_of(content).workers, prepared.manifest.workers
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)
-        relink(content, folder, progress.best_round or None)
+        relink(content, folder, progress.best_round or None, source and _best_beside(source, progress))
+        if moved:
+            _move_best(folder, progress.best_round, loaded)
         recorded = recorded_caps(folder / EVENTS, progress.round) if before == now else []
         earlier = truncate_after(folder / EVENTS, progress.round)
         start = Start(progress, content.arrays, history, earlier.clock.train, content=content, caps=recorded)
@@ -181,6 +197,23 @@ def resume(
         finally:
             if ended and not made_progress(context, content):
                 write_summary(folder / SUMMARY, ended)
+
+
+def _best_beside(source: Path, progress: Progress) -> Path | None:
+    """Return the checkpoint of the best round, in the run that a checkpoint is of; None if it is of none."""
+    if progress.best_round == progress.round:
+        return source
+    folder = run_folder_of(source)
+    return folder and round_path(folder, progress.best_round)
+
+
+def _move_best(folder: Path, best_round: int, loaded: LoadedJob) -> None:
+    """Let the checkpoint of the best round find the data in their new place, too."""
+    if best_round and (content := checkpoint.read_best(folder, best_round)):
+        moved = replace(content, job=loaded.text, manifest=content.manifest | {"folder": str(loaded.folder)})
+        path = round_path(folder, best_round)
+        checkpoint.write(path if path.exists() else folder / BEST, checkpoint.encode(moved))
+        link_best(folder, best_round)
 
 
 def _shared_out(arrays: dict[str, Any]) -> str:

@@ -121,7 +121,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             seconds = context.state.clock.train
             with suppress(Failure):  # the disk may be what has failed
                 context.emit(FaultEvent(t=context.now(), what=problem, rank=None))
-                close(Ended("failed", reason, start.progress, seconds, None), loaded.job.sync, None, context)
+                close(Ended("failed", reason, start.progress, seconds), loaded.job.sync, None, context)
             raise
 
 
@@ -187,7 +187,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
         fewer = without_lost_worker(ended.failure, loaded) if context.machine is None else None
         if ended.failure and fewer:
             return LostWorker(ended.failure, fewer, prepared.manifest.run)
-        return replace(_closed(ended, coordinator, context), horizon=plan.horizon)
+        return replace(_closed(ended, coordinator, context), horizon=plan.horizon, task=job.kind_of_task(dataset.task).name)
 
 
 def _closed(ended: Ended, coordinator: Coordinator, context: RunContext) -> Outcome:

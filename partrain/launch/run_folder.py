@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from partrain.checkpoint import link_best, link_latest, round_path
+from partrain.checkpoint import copy_file, link_best, link_latest, read_best, round_path
 from partrain.checkpoint.signature import SIGNATURES
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
 from partrain.record.event_log import FORBIDDEN, unwritable
 from partrain.record.events import COMMIT_MARK
-from partrain.record.file_names import CHECKPOINTS, EVENTS, FILES, JOB, SUMMARY
+from partrain.record.file_names import BEST, CHECKPOINTS, EVENTS, FILES, JOB, SUMMARY
 from partrain.record.run_folder import RunFolder
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_regular
@@ -72,7 +72,7 @@ def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
 
 
 def _discard(folder: Path, made: Path | None) -> None:
-    files, ours = RunFolder(folder), {CHECKPOINTS, JOB, EVENTS, SUMMARY, SIGNATURES}
+    files, ours = RunFolder(folder), {CHECKPOINTS, BEST, JOB, EVENTS, SUMMARY, SIGNATURES}
     if not {path.name for path in folder.iterdir()} <= ours or any(files.checkpoints.iterdir()) or files.start:
         return
     for name in ours - {CHECKPOINTS}:
@@ -106,17 +106,20 @@ def check_same_run(content: Content, folder: Path) -> None:
         raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 
-def relink(content: Content, folder: Path, best_round: int | None) -> None:
+def relink(content: Content, folder: Path, best_round: int | None, best: Path | None = None) -> None:
     """Make `checkpoint.h5` and `best.h5` those of the events that stay, whose best round is `best_round`.
 
     A run that is killed before its first commit goes on from here again. `best.h5` goes if that round's file is not there: it would
-    be of rounds that no longer count.
+    be of rounds that no longer count. A new folder gets a copy of the file `best`.
     """
     path = round_path(folder, content.round)
     try:
         if path.exists():
             link_latest(folder, path)
-        link_best(folder, best_round, renew=True)
+        if best_round and best:
+            copy_file(best, folder / BEST)
+        if not best_round or round_path(folder, best_round).exists() or not read_best(folder, best_round):
+            link_best(folder, best_round, renew=True)
     except InputOutputFailed as failure:
         cause = failure.__cause__
         if isinstance(cause, OSError) and cause.errno in FORBIDDEN:

@@ -52,7 +52,7 @@ class SnapshotSlots:
         self._busy = 0.0
         """CPU time of the newest file in seconds; 0 while there is none."""
         self._hurried = False
-        """The user asked for a snapshot that is not being written yet."""
+        """The user asked for a snapshot that is not being written yet, or those that wait are the last."""
         self._grant()
 
     def start(self, restored: PendingSnapshot | None = None) -> None:
@@ -119,6 +119,10 @@ class SnapshotSlots:
         """Have a snapshot of the next round taken, and let the writer not rest before it writes that."""
         self._hurried = True
         self._arena.put("wanted", ASKED)
+
+    def hasten(self) -> None:
+        """Let the writer not rest before it has written those that wait."""
+        self._hurried = True
 
     def poll(self) -> None:
         """Ask for a snapshot when the writer could take it."""

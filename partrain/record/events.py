@@ -305,6 +305,10 @@ class EndEvent:
     """Seconds of the run."""
     test: dict[str, float] = field(default_factory=dict)
     """Loss and metrics of the test items, if there are any."""
+    tested_round: int = 0
+    """The round whose network was tested; 0 without test items."""
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Numbers of answers that need no training, see `summary.json`."""
 
 
 @dataclass

@@ -127,6 +127,8 @@ class RunState:
         self.status: str | None = None
         """Status at the end of the run; None while it runs, or if it was killed."""
         self.reason: str | None = None
+        self.end: EndEvent | None = None
+        """The end of the newest session, if it has ended."""
         self._behind = 0
         self._pace: tuple[float, Standing] | None = None
 
@@ -154,7 +156,7 @@ class RunState:
                 if event.rank in self.workers:
                     self.workers[event.rank].slow = None if event.recovered else event
             case EndEvent():
-                self.status, self.reason, self.round = event.status, event.reason, event.round
+                self.status, self.reason, self.round, self.end = event.status, event.reason, event.round, event
                 self.clock.pass_to(event.t)
                 self.clock.end(event.seconds)
                 return
@@ -224,7 +226,7 @@ class RunState:
         self.clock.start(event.t)
         self.start = event
         self.round = event.resumed_from or 0
-        self.status = self.reason = self._pace = None
+        self.status = self.reason = self._pace = self.end = None
         for described in event.workers:
             self._worker(described["rank"]).begin(
                 described["device"], self.round, described.get("before"), described.get("unevenness")

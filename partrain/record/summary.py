@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -11,6 +10,11 @@ from pydantic import BaseModel, ValidationError
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
+
+FEWEST_JUDGEMENTS = 5
+"""Fewest judgements that show the course of a run."""
+NOTABLE = 0.02
+"""Share of the whole range of judged losses from which a change counts."""
 
 
 class RunSeconds(TypedDict):
@@ -53,6 +57,13 @@ class SummaryOptions(TypedDict, total=False):
     """The round that was judged last, if the run ended in a later round."""
     best: BestJudgement
     """The best judgement, if there are held-out items."""
+    tested_round: int
+    """The round whose network was tested, if there are test items: the best one, or the newest without held-out items."""
+    trivial: dict[str, dict[str, float]]
+    """Numbers of answers that need no training, for the test items, or for those held out. `constant`: the shares of the classes, or the
+    mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: one that repeats the newest season."""
+    course: str
+    """`improving`: the judged loss still fell at the end. `past its best`: it has risen since the best round. `level`: neither."""
     replays: int
     """Number of times that rounds ran again after the loss of a worker, or a checkpoint was written by another process after the
     loss of its writer."""
@@ -170,15 +181,22 @@ def read_summary(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> Summary:
-    """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
-    judged, clock = state.judged, state.clock
+def summary(state: RunState) -> Summary:
+    """Return the content of `summary.json`. Seconds cover all sessions."""
+    judged, clock, end = state.judged, state.clock, state.end
     earlier: SummaryOptions = {}
     if judged and judged.round != state.round:  # stopping early skips the last judgement
         earlier["judged_round"] = judged.round
     best: SummaryOptions = {}
     if state.best:
         best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
+        if course := _course(state):
+            best["course"] = course
+    ended: SummaryOptions = {}
+    if end and end.tested_round:
+        ended["tested_round"] = end.tested_round
+    if end and end.trivial:
+        ended["trivial"] = end.trivial
     faults: SummaryOptions = {}
     tallies = state.tallies
     if (replays := tallies["replay"]).count:
@@ -197,12 +215,26 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
         "loss": judged.loss if judged else None,
         "metrics": judged.metrics if judged else {},
         **best,
-        "test": dict(test or {}),
+        "test": dict(end.test) if end else {},
+        **ended,
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,
         **faults,
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
+
+
+def _course(state: RunState) -> str:
+    """Say how the judged loss went at the end; "" if there are too few judgements to say."""
+    losses = state.judged_losses.resampled()
+    if len(losses) < FEWEST_JUDGEMENTS or not state.best or not state.judged:
+        return ""
+    tail = max(len(losses) // 5, 1)
+    before, since = min(losses[:-tail]), min(losses[-tail:])
+    notable = NOTABLE * (max(losses) - min(losses))
+    if state.best.round >= 0.9 * state.judged.round and before - since > notable:
+        return "improving"
+    return "past its best" if losses[-1] - min(losses) > notable and state.best.round < state.judged.round else "level"
 
 
 def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:

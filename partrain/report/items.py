@@ -65,7 +65,7 @@ class JudgedAnswers:
 
 
 def answers_of(run: RunHistory, *, trusted: bool, several: bool) -> JudgedAnswers:
-    """Evaluate a run's newest checkpoint on its held-out items. If that fails, the note says why."""
+    """Evaluate a run's network on its test items, or those held out. If that fails, the note says why."""
     answers = JudgedAnswers(run.label if several else "", "")
     try:
         _evaluate(run, trusted=trusted, answers=answers)
@@ -86,7 +86,7 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     network = load_network(loaded, content)
     dataset = load_dataset(loaded, content)
     by_split = items_by_split(network, dataset)
-    split = next(name for name in ("validation", "test", "training") if name in by_split)
+    split = next(name for name in ("test", "validation", "training") if name in by_split)
     items = by_split[split]
     newest = None if items.newest is None else items.newest[:MOST_ITEMS]
     items = replace(items, inputs=items.inputs[:MOST_ITEMS], targets=items.targets[:MOST_ITEMS], newest=newest)
@@ -95,7 +95,7 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     draw = next((draw for kind, draw in _DRAWN.items() if isinstance(network.kind, kind)), None)
     scores = evaluate_items(network, items, network.metrics(observe=batches.append if draw else None))
     which = f"{scores['items']:,} {split} items, round {content.round:,}"
-    answers.note = f"The newest checkpoint on {which}: " + ", ".join(
+    answers.note = f"The network of the run on {which}: " + ", ".join(
         f"{name} {number(value)}" for name, value in scores.items() if name != "items"
     )
     if draw is None:

@@ -203,6 +203,7 @@ class ForecastKind(RegressionKind):
     name = FORECAST
     instead = None
     follows = True
+    judged = MappingProxyType({"mae": True})
 
 
 class MultiLabelKind(_OfLogits):

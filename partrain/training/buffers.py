@@ -128,9 +128,15 @@ def shared_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> Iterat
         yield
         return
     own = _pack(numbers, torch.float64)
-    _unpack(group.all_gather(own)[0], numbers)
+    take_first(worker.module, group)
     yield
     _unpack(own, numbers)
+
+
+def take_first(module: nn.Module, group: ArenaGroup) -> None:
+    """Replace the floating-point buffers of all workers by those of worker 0."""
+    if group.size > 1 and (numbers := _numbers(module)):
+        _unpack(group.all_gather(_pack(numbers, torch.float64))[0], numbers)
 
 
 def _count_alike(module: nn.Module, group: ArenaGroup) -> None:

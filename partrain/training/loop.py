@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import IntFlag
 from functools import partial, reduce
@@ -24,6 +24,7 @@ from partrain.comm.group import ArenaGroup, Closing, NothingToMix
 from partrain.errors import Diverged
 from partrain.protocols import Rule
 from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.test_scores import TestScores
 from partrain.training.batches import Samples
 from partrain.training.buffers import pool as pool_buffers
 from partrain.training.buffers import recalibrate, shared_buffers
@@ -61,6 +62,9 @@ class RunHooks(Protocol):
 
     def after_judgement(self, progress: Progress, *, best: bool, worker: LocalWorker) -> bool:
         """Call the user's function on worker 0, whose module shows the judged network; return True if it asks all workers to stop."""
+
+    def show_round(self, number: int, worker: LocalWorker) -> bool:
+        """Let the module of every worker show the network of an earlier round, for good; False if its checkpoint is gone."""
 
     def record(self, progress: Progress, record: RoundRecord) -> None:
         """Hand over this worker's record of the round."""
@@ -103,8 +107,8 @@ class Ending:
     """`target`, a limit of the stop table, `asked`, or `after_judgement` if the user's function asked."""
     seconds: float
     """Seconds from the start of the first round to the end of the last one, its evaluation included."""
-    test: tuple[float, float | None, dict[str, float]] | None = None
-    """Loss, accuracy and metrics on the test set."""
+    test: TestScores | None = None
+    """The numbers on the test set."""
 
     @property
     def reached(self) -> bool:
@@ -132,7 +136,7 @@ def run(
     began = worker.clock()
     hooks.training_started()
     if config.ended:
-        return _test(worker, group, rule, state, config, test, hooks, Ending(config.ended, 0.0))
+        return _test(worker, group, rule, state, config, progress, test, hooks, Ending(config.ended, 0.0))
     while True:
         progress.round += 1
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
@@ -150,7 +154,7 @@ def run(
         limit = config.stop.limit(progress, out_of_time=Signal.OUT_OF_TIME in signal)
         best = reached = stopped_by_hook = False
         if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
-            loss, accuracy, metrics = evaluate(worker, group, rule, state, config, held_out)
+            loss, accuracy, metrics = evaluate(worker, group, config, held_out, shown(worker, group, rule, state))
             best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
             limit = limit or config.stop.limit(progress, out_of_time=False)
             if not math.isfinite(loss):
@@ -171,7 +175,7 @@ def run(
             with group.transport.free(), mixed(worker, group, rule, state):
                 hooks.snapshot(progress, worker, state, seconds, durable=durable, reason=reason)
         if reason:
-            return _test(worker, group, rule, state, config, test, hooks, Ending(reason, seconds))
+            return _test(worker, group, rule, state, config, progress, test, hooks, Ending(reason, seconds))
 
 
 def _test(
@@ -180,13 +184,20 @@ def _test(
     rule: Rule,
     state: Any,
     config: LoopConfig,
+    progress: Progress,
     test: Samples | None,
     hooks: RunHooks,
     ending: Ending,
 ) -> Ending:
-    """Evaluate the trained network on the test set, if there is one."""
+    """Evaluate the run's network on the test set, if there is one: that of the best judged round, or the newest without judgements."""
     hooks.training_finished()
-    return replace(ending, test=evaluate(worker, group, rule, state, config, test) if test else None)
+    if test is None:
+        return ending
+    best = progress.best_round or progress.round
+    if best != progress.round and hooks.show_round(best, worker):
+        return replace(ending, test=TestScores(best, *evaluate(worker, group, config, test, nullcontext())))
+    scores = evaluate(worker, group, config, test, shown(worker, group, rule, state))
+    return replace(ending, test=TestScores(progress.round, *scores))
 
 
 def _train_and_mix(
@@ -311,12 +322,19 @@ def mixed(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Ite
         yield
 
 
-def evaluate(
-    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, config: LoopConfig, samples: Samples
-) -> tuple[float, float | None, dict[str, float]]:
-    """Evaluate the mixed network on some items, each worker its part. Returns mean loss, accuracy and metrics."""
-    count = len(samples.targets)
+@contextmanager
+def shown(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Iterator[None]:
+    """Let the modules of all workers show the run's network, with the same buffers."""
     with mixed(worker, group, rule, state), shared_buffers(worker, group, rule):
+        yield
+
+
+def evaluate(
+    worker: LocalWorker, group: ArenaGroup, config: LoopConfig, samples: Samples, network: AbstractContextManager[None]
+) -> tuple[float, float | None, dict[str, float]]:
+    """Evaluate the network that modules show within `network` on some items, each worker its part. Returns mean loss, accuracy, metrics."""
+    count = len(samples.targets)
+    with network:
         loss, correct = worker.evaluate(samples, fractions(config.planned_items, count)[worker.rank])
     sums = group.scores(loss, correct)
     accuracy = sum(correct for _, correct in sums) / count if worker.task.accuracy else None

@@ -18,6 +18,7 @@ workers/<rank>/counts          items drawn, iterations and item-iterations so fa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -124,9 +125,8 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
 
 def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, center: CenterClient | None = None) -> None:
     """Restore this worker to the snapshot's state."""
+    load_network(worker.module, arrays)
     with torch.no_grad():
-        for name, tensor in worker.module.state_dict(keep_vars=True).items():
-            tensor.copy_(_at(arrays, f"model/{name}"))
         if worker.average:
             worker.average.restore(int(arrays["training/averaged"]))
         for path, tensor in _tensors(worker).items():
@@ -151,6 +151,13 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
         if min(cursor) < 0:
             raise BadCheckpoint(f"`workers/{worker.rank}/stream` is no position in a stream: {tuple(cursor)}")
         worker.batches.cursor = cursor
+
+
+def load_network(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Copy the mixed network of a snapshot into a module."""
+    with torch.no_grad():
+        for name, tensor in module.state_dict(keep_vars=True).items():
+            tensor.copy_(_at(arrays, f"model/{name}"))
 
 
 def _shared(center: CenterClient | None) -> dict[str, Tensor]:
@@ -192,5 +199,5 @@ def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:
     return _NAMES[tensor.dtype], tuple(tensor.shape)
 
 
-def _at(arrays: dict[str, NDArray[Any]], path: str) -> Tensor:
+def _at(arrays: Mapping[str, NDArray[Any]], path: str) -> Tensor:
     return torch.from_numpy(arrays[path])

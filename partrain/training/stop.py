@@ -87,6 +87,8 @@ class Progress:
     """Judged accuracy (0 to 1), for classification."""
     best: float | None = None
     """Best judged number of those that `patience_by` names: accuracy, or loss for tasks without accuracy, by default."""
+    best_loss: float | None = None
+    """Judged loss beside the best number. Of equal numbers the one with the lower loss is the best."""
     best_round: int = 0
     lead: float | None = None
     """Best result of regular evaluations."""
@@ -137,6 +139,7 @@ class Progress:
             self.lead, self.misses = value, 0
         elif regular:
             self.misses += 1
-        if best := beats(self.best):
-            self.best, self.best_round = value, self.round
+        tied = value == self.best and self.best_loss is not None and loss < self.best_loss
+        if best := beats(self.best) or tied:
+            self.best, self.best_loss, self.best_round = value, loss, self.round
         return best

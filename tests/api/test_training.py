@@ -53,7 +53,7 @@ def test_a_job_is_trained(tmp_path: Path) -> None:
     assert len(repr(trained)) < 300
     assert trained.history["item_iterations"] == [48, 96, 144, 192]
     assert summary(tmp_path / "run")["loss"] == trained.history["judged_loss"][-1]
-    assert Path(trained.checkpoint) == tmp_path / "run/checkpoint.h5"
+    assert Path(trained.checkpoint) == tmp_path / "run/best.h5"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.cores import two_cores
 from support.runs import Command, newest, partrain, round_file, sabotage, train, write_job
@@ -236,8 +237,10 @@ def test_the_user_sees_what_to_do_next(tmp_path: Path, monkeypatch: pytest.Monke
     assert [line.split()[2:4] for line in lines[1:5]] == [["round", str(number)] for number in range(1, 5)]
     assert lines[5].startswith("finished (rounds): 4 rounds, 192 item-iterations")
     commands = [line.split() for line in lines if line.startswith("  partrain ")]
-    assert [words[1] for words in commands] == ["evaluate", "evaluate", "export", "report", "inspect", "resume"]
+    assert [words[1] for words in commands] == ["predict", "evaluate", "export", "report", "inspect", "resume"]
+    np.save("FILE.npy", np.zeros((1, 2), np.float32))
     for words in commands:
+        words[:] = [word.replace("FILE", "FILE.npy") for word in words]
         assert partrain(*words[1:]).code == 0, words
     assert checkpoint.read(folder / "checkpoint.h5").round == 8
 

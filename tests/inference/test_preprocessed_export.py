@@ -357,9 +357,9 @@ def test_the_card_says_what_the_checkpoint_holds(run_of: Runs, tmp_path: Path) -
     for heading in ("Model details", "Intended use", "Factors", "Metrics", "Evaluation data", "Training data"):
         assert f"\n## {heading}\n" in text
     assert f"| item-iterations | {summary['item_iterations']:,} |" in text
-    assert f"| test loss, round {summary['rounds']} | {summary['test']['loss']:.6g} |" in text
+    assert f"| test loss, round {summary['tested_round']} | {summary['test']['loss']:.6g} |" in text
     assert "| classes | large, small |" in text
-    assert "| checkpoint | `checkpoint.h5` (the best judged round), run " in text
+    assert "| checkpoint | `best.h5` (the best judged round), run " in text
     assert "| source | `table.csv` |" in text  # as in the job: the folders of this machine concern nobody else
     assert "Judged on 20 items held out of training." in text
     assert '`safetensors.torch.load_file("out.safetensors")`\n\nInputs: float32 (items, ' in text
@@ -380,6 +380,7 @@ def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path)
     manifest = manifest_of(content).model_copy(update={"progress": progress})
     told = {
         "rounds": content.round,
+        "tested_round": content.round,
         "metrics": {"accuracy": 0.7, "f1": 0.6},
         "best": {"round": 3, "loss": 0.4, "metrics": {"accuracy": 0.8, "f1": 0.75}},
         "test": {"loss": 0.45},
@@ -399,7 +400,9 @@ def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path)
         f"test loss, round {last}": "0.45",
     }
     assert _standing(manifest) == " (round 3 was the best)"
-    summary.write_text(json.dumps(told | {"rounds": last + 1, "best": None}))  # of a later round: these results are not its own
+    summary.write_text(
+        json.dumps(told | {"rounds": last + 1, "tested_round": last + 1, "best": None})
+    )  # of a later round: these results are not its own
     scores = _scores(manifest, content, tmp_path / "checkpoint.h5")
     assert [name for name in scores if "f1" in name or "test" in name] == []
     assert scores["judged result, round 3, the best"] == "0.8"

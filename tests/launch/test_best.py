@@ -20,7 +20,7 @@ from partrain.runs.listing import size_of
 
 
 def make(folder: Path) -> None:
-    train(folder, "stop.rounds=6", "checkpoint.keep=1")
+    train(folder, "stop.rounds=6", "checkpoint.keep=1", "seed=11", "optimizer.lr=0.3")
 
 
 @pytest.fixture
@@ -55,39 +55,44 @@ def test_the_best_checkpoint_has_a_second_name(run: Path, tmp_path_factory: pyte
 def test_commands_take_the_best_of_a_run_folder(run: Path, tmp_path: Path) -> None:
     best = best_round(run)
     for words in ["evaluate", run], ["inspect", run], ["inspect", run, "--tensors"]:
-        said = partrain(*words, "--best", "--json")
-        assert said.code == 0, said
-        assert json.loads(said.out).get("round", best) == best
+        for options, wanted in ((), best), (("--newest",), 6):
+            said = partrain(*words, *options, "--json")
+            assert said.code == 0, said
+            assert json.loads(said.out).get("round", wanted) == wanted
     np.save(tmp_path / "items.npy", np.zeros((1, 2), np.float32))
-    assert json.loads(partrain("predict", run, "--best", "-i", tmp_path / "items.npy", "--json").out)["round"] == best
+    assert json.loads(partrain("predict", run, "-i", tmp_path / "items.npy", "--json").out)["round"] == best
     exported = tmp_path / "best.safetensors"
-    assert partrain("export", run, "--best", "-f", "safetensors", "-o", exported).code == 0
-    assert partrain("diff", run, run / "best.h5").code == 1
-    assert partrain("diff", run, run, "--best").code == 0
-    assert partrain("soup", run, run, "--best", "-o", tmp_path / "soup.h5").code == 0
+    assert partrain("export", run, "-f", "safetensors", "-o", exported).code == 0
+    assert partrain("diff", run, run / "best.h5").code == 0
+    assert partrain("diff", run, run / "checkpoint.h5").code == 1
+    assert partrain("diff", run, run, "--newest").code == 0
+    assert partrain("soup", run, run, "-o", tmp_path / "soup.h5").code == 0
     assert partrain("diff", tmp_path / "soup.h5", run / "best.h5").code == 0
 
 
 def test_the_end_of_a_run_names_its_best_round(tmp_path: Path) -> None:
     train(tmp_path, "stop.rounds=6")
     said = partrain("run", tmp_path / "job.toml", "--out", tmp_path / "again", "-q")
-    assert f"best: round {best_round(tmp_path / 'again')}, loss 0.6804, accuracy 0.7667 (best.h5)\n" in said.out
-    assert f"\n  partrain evaluate {tmp_path / 'again'} --best\n" in said.out
+    best = best_round(tmp_path / "again")
+    assert f"best: round {best}, loss 0.6804, accuracy 0.7667 (best.h5, the network of this run)\n" in said.out
+    assert f"test, round {best}: loss 0.7207, accuracy 0.7250\n" in said.out
+    assert f"\n  partrain predict {tmp_path / 'again'} --input FILE\n" in said.out
+    assert f"\n  partrain evaluate {tmp_path / 'again'}\n" in said.out
     assert (
         "best: round 2, the newest judged"
         in partrain("run", tmp_path / "job.toml", "--out", tmp_path / "short", "-q", "--set", "stop.rounds=2").out
     )
 
 
-def test_without_a_best_one_line_says_why(run: Path, tmp_path: Path) -> None:
-    said = partrain("evaluate", run / "checkpoint.h5", "--best")
+def test_without_a_best_one_the_newest_is_taken(run: Path, tmp_path: Path) -> None:
+    said = partrain("evaluate", run / "checkpoint.h5", "--newest")
     assert (said.code, said.errors) == (66, ["no-input"])
-    assert "checkpoint.h5: --best takes a run folder" in said.err
+    assert "checkpoint.h5: --newest takes a run folder" in said.err
     never = train(tmp_path / "never", "dataset.validation=0", "stop.judge_every=5", "stop.rounds=1")
     assert not (never / "best.h5").exists()
-    said = partrain("evaluate", never, "--best")
-    assert (said.code, said.errors) == (66, ["no-input"])
-    assert "has no best.h5: no round of it was judged" in said.err
+    said = partrain("evaluate", never, "--json")
+    assert (said.code, said.err, json.loads(said.out)["round"]) == (0, "", 1)
+    assert summary(never)["tested_round"] == 1
 
 
 def test_a_best_checkpoint_resumes_and_stays_right(run: Path, tmp_path: Path) -> None:
@@ -129,10 +134,28 @@ def test_a_best_that_is_gone_leaves_no_other_under_its_name(run: Path, tmp_path:
     assert (run / "best.h5").samefile(round_file(run, best_round(run)))
     round_file(run, best_round(run)).unlink()
     resume(run, "--until", "rounds=7")
+    assert checkpoint.read(run / "best.h5").round == 2  # the other name of the same file
+    (run / "best.h5").unlink()
+    resume(run, "--until", "rounds=8")
     assert not (run / "best.h5").exists()
-    resume(run / "checkpoint.h5", "--until", "rounds=8", "--out", tmp_path / "elsewhere")
+    said = partrain("evaluate", run)
+    assert said.code == 0
+    assert "checkpoint.h5: the checkpoint of the best round, 2, is gone; this is the newest round, 8" in said.err
+    assert summary(run)["tested_round"] == 8
+    resume(run / "checkpoint.h5", "--until", "rounds=9", "--out", tmp_path / "elsewhere")
     own = [event["round"] for event in events(tmp_path / "elsewhere", "judgement") if event["best"]]
     assert (tmp_path / "elsewhere/best.h5").exists() == bool(own)
+
+
+def test_a_new_folder_gets_the_best_one_and_keeps_it(run: Path, tmp_path: Path) -> None:
+    other, best = tmp_path / "elsewhere", (run / "best.h5").read_bytes()
+    resume(run, "--until", "rounds=7", "--out", other)
+    assert (other / "best.h5").read_bytes() == best
+    assert summary(other)["tested_round"] == best_round(run)
+    assert summary(other)["test"] == summary(run)["test"]
+    resume(other, "--until", "rounds=8")
+    assert (other / "best.h5").read_bytes() == best
+    assert summary(other)["tested_round"] == best_round(run)
 
 
 def test_a_run_is_removed_with_its_best(run: Path) -> None:

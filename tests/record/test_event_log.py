@@ -128,7 +128,7 @@ LINES = [
     (commit(7), "round file bytes seconds digest"),
     (FaultEvent(t=T, what="lost", rank=1), "what rank"),
     (StoppingEvent(t=T, signal="SIGINT", what="stopping after this round"), "signal what"),
-    (EndEvent(t=T, status="finished", reason="rounds", round=4), "status reason round seconds test"),
+    (EndEvent(t=T, status="finished", reason="rounds", round=4), "status reason round seconds test tested_round trivial"),
 ]
 
 
@@ -355,8 +355,12 @@ def test_a_run_that_began_elsewhere_brings_its_items_along():
 
 def test_summary_has_the_keys_scripts_read(tmp_path):
     seconds = {"startup": 2.5, "train": 4.0, "total": 8.0}
-    state = fed(start(), *run(4), EndEvent(t=T + 8, status="finished", reason="rounds", round=4, seconds=seconds))
-    write_summary(tmp_path / "summary.json", summary(state, {"loss": 0.11, "accuracy": 0.97}))
+    state = fed(
+        start(),
+        *run(4),
+        EndEvent(t=T + 8, status="finished", reason="rounds", round=4, seconds=seconds, test={"loss": 0.11, "accuracy": 0.97}),
+    )
+    write_summary(tmp_path / "summary.json", summary(state))
     content = json.loads((tmp_path / "summary.json").read_text())
     workers = [
         {

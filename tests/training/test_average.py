@@ -117,9 +117,12 @@ def test_the_average_is_what_is_judged_and_evaluated(name: str, plain: Path, req
     run: Path = request.getfixturevalue(name)
     judged = events(run, "judgement")[-1]
     assert judged["loss"] != events(plain, "judgement")[-1]["loss"]
-    found = json.loads(partrain("evaluate", run, "--json").out)
-    assert found["validation"]["loss"] == pytest.approx(judged["loss"], rel=1e-6)
     told = json.loads((run / "summary.json").read_text())
+    newest = json.loads(partrain("evaluate", run, "--newest", "--json").out)
+    assert newest["validation"]["loss"] == pytest.approx(judged["loss"], rel=1e-6)
+    found = json.loads(partrain("evaluate", run, "--json").out)
+    assert found["round"] == told["best"]["round"] == told["tested_round"]
+    assert found["validation"]["loss"] == pytest.approx(told["best"]["loss"], rel=1e-6)
     assert found["test"]["loss"] == pytest.approx(told["test"]["loss"], rel=1e-6)
 
 

@@ -94,7 +94,10 @@ class Done:
     reason: str
     reached: bool
     seconds: float
-    test: tuple[float, float | None, dict[str, float]] | None
+    test: list[Any] | None
+    """Fields of the `TestScores`, if there is a test set."""
+    trivial: dict[str, dict[str, float]]
+    """Numbers of trivial answers; worker 0 alone has them."""
 
 
 @dataclass(frozen=True)

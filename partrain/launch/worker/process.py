@@ -9,15 +9,18 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
+from partrain import checkpoint
 from partrain.comm.arena import ASKED, IF_LONG, LONG_S, RING, Arena
 from partrain.comm.center import CenterClient
 from partrain.comm.group import ArenaGroup, NonFinite, Transport, bytes_by_rank
 from partrain.comm.transport import Abandoned, Deadlock, Placement
+from partrain.data.codec import Codec
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.launch.other_workers import begins_anew
 from partrain.launch.worker.channel import Channel, explain, report
@@ -38,13 +41,16 @@ from partrain.models.answers import probe
 from partrain.record.round_record import NAN, RoundRecord
 from partrain.system.environment import boot_seconds
 from partrain.tasks import UserTask
+from partrain.tasks.task import kind_of_answers
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
+from partrain.training.buffers import take_first
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.round_caps import RoundCaps
-from partrain.training.snapshot import PROBE, restore, save, slot_map
+from partrain.training.snapshot import PROBE, load_network, restore, save, slot_map
 from partrain.training.stop import Progress
 from partrain.training.stream_batches import StreamBatches
+from partrain.training.trivial import trivial_scores
 from partrain.training.worker import LocalWorker
 
 
@@ -89,7 +95,7 @@ def _run_worker(
     try:
         process = WorkerProcess(rank, spec, arena, join(), channel)
         ending = process.train()
-        channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test))
+        channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test and [*ending.test], process.trivial()))
         return None
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
@@ -151,6 +157,7 @@ class WorkerProcess:
         rule, layout = spec.job.sync, setup.layout
         rows_end = self._build_worker(setup)
         self.held_out, self.test = setup.held_out(), setup.test
+        self._trained_targets = setup.trained_targets
         self.worker.heartbeat, self.worker.on_iteration = self._heartbeat, self._on_iteration
         self.worker.clock = transport.clock
         self._other_machines = [peer for peer in range(len(spec.plan.shares)) if peer not in spec.members]
@@ -247,6 +254,16 @@ class WorkerProcess:
             self.worker.batches.close()
         return ending
 
+    def trivial(self) -> dict[str, dict[str, float]]:
+        """Evaluate answers that need no training to the test items, or to those held out; on worker 0 alone."""
+        spec, data, items = self.spec, self.spec.dataset, self.test or self.held_out
+        if self.rank or items is None:
+            return {}
+        task, own = self.worker.task, spec.job.task and spec.job.task.metrics_code
+        kind = kind_of_answers(task, self._interface.task, data.task if isinstance(spec.job.task, UserTask) else None)
+        metrics = None if own else self.worker.metrics
+        return trivial_scores(kind, task, metrics, Codec(data.codec), data.outputs, self._trained_targets(), items)
+
     def _heartbeat(self) -> None:
         self.arena.beats[self.rank] += 1
 
@@ -287,6 +304,21 @@ class WorkerProcess:
             numbers, asked = self._after_judgement.call(progress, best=best, module=worker.module)
             self.channel.send(NumbersAdded(progress.round, numbers))
         return bool(self.group.scores(asked)[0][0])
+
+    def show_round(self, number: int, worker: LocalWorker) -> bool:
+        arrays: dict[str, Any] = {}
+        if self.rank == 0 and self.spec.run_folder:
+            self.transport.wait_until(lambda: self.arena.get("committed") >= number, "the checkpoint of the best round")
+            with suppress(Failure):  # it is gone: the summary says which round was tested
+                best = checkpoint.read_best(self.spec.run_folder, number)
+                arrays = best.arrays if best else {}
+        if not self.group.scores(bool(arrays))[0][0]:
+            return False
+        if self.rank == 0:
+            load_network(worker.module, arrays)
+        self.group.broadcast(worker.params)
+        take_first(worker.module, self.group)
+        return True
 
     def record(self, progress: Progress, record: RoundRecord) -> None:
         self.transport.wait_until(

@@ -57,7 +57,7 @@ class WorkerSetup:
             _repeat_exactly()
             _reach(rank, self.device)
 
-        dataset = spec.dataset.open(_mapped(spec.dataset_fd))
+        self._dataset = dataset = spec.dataset.open(_mapped(spec.dataset_fd))
         self.interface = interface_of(spec, dataset.item_shape)
         self.module = build_drawn(job.model, spec.folder, self.interface, job.seed).train()
         self.start_note = self._start_from_file()
@@ -149,6 +149,15 @@ class WorkerSetup:
             return None
         newest = None if items.newest is None else items.newest[held.cpu()]
         return replace(items, inputs=items.inputs[held], targets=items.targets[held], newest=newest)
+
+    def trained_targets(self) -> torch.Tensor | None:
+        """Return the targets of all training items of this run; None for those of a stream."""
+        if self._dataset.stream:
+            return None
+        trained = np.zeros(len(self._dataset.targets), bool)
+        trained[slice(None) if self._dataset.rows is None else self._dataset.rows] = True
+        trained[self._held.cpu().numpy()] = False
+        return torch.from_numpy(self._dataset.targets[trained])
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
         """Build the worker over its row (layout.numbers,). `shared` (d,): parameters that all workers change."""

@@ -56,6 +56,8 @@ class ProcessSpec:
     """The file that the network starts from; None if its numbers are drawn, or restored from a checkpoint."""
     start_fd: Any = None
     """Memory file of its arrays, likewise."""
+    run_folder: Path | None = None
+    """Folder of the run; None on machines without it."""
     try_built_in: bool = False
     """The dry run trains and judges a batch although network and task are built in."""
 

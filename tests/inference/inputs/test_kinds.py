@@ -85,6 +85,7 @@ def test_a_saved_data_set(tmp_path: Path, column: str) -> None:
     own = json.loads(partrain("evaluate", run, "--json").out)["test"]
     judged = json.loads(partrain("evaluate", run, "-i", PETS / "test", "--json").out)[str(PETS / "test")]
     assert judged.pop("loss") == pytest.approx(own.pop("loss"), rel=1e-6)
+    assert own.pop("constant")["accuracy"] == 0.5
     assert judged == own
     told = rows(partrain("predict", run, "-i", PETS / "test").out)
     assert len(told) == own["items"] == 2

@@ -1,0 +1,94 @@
+"""Answers that need no training, beside which a network's numbers stand: the commonest class, the mean, the newest value."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from partrain.data.codec import Codec
+from partrain.record.round_record import finite, without_nan
+from partrain.tasks.judged import JudgedMetrics
+from partrain.tasks.kinds import TaskKind
+from partrain.tasks.measures import OfNumbers
+from partrain.tasks.task import Task
+from partrain.training.batches import Samples
+from partrain.training.evaluate import evaluate
+
+MOST_TARGETS = 1_000_000
+"""Training targets of which the commonest class or the mean is taken."""
+Scores = dict[str, dict[str, float]]
+
+
+class Constant(nn.Module):
+    """A network that gives the same answer (outputs,) to each item."""
+
+    def __init__(self, answer: Tensor) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.answer.expand(len(inputs), -1)
+
+
+def trivial_scores(
+    kind: TaskKind, task: Task, metrics: JudgedMetrics | None, codec: Codec, outputs: int, trained: Tensor | None, items: Samples
+) -> Scores:
+    """Evaluate trivial answers to some items, by name, as a network is evaluated.
+
+    Args:
+        kind: The kind of task.
+        task: The task.
+        metrics: The job's metrics, if their code is partrain's.
+        codec: The conversion of files into items.
+        outputs: Number of classes or numbers.
+        trained: Training targets (n,) or (n, k); None if they are unknown.
+        items: The items.
+
+    Returns:
+        `constant`: loss, accuracy and metrics of always answering the shares of the classes, or the mean. `naive`, `seasonal_naive`: see
+        `naive`. Empty where answers have no known meaning.
+    """
+    if kind.follows:
+        return naive(codec, items)
+    if type(task).__module__ != Task.__module__:  # user code may give answers another meaning
+        return {}
+    if trained is None or not len(trained) or kind.head != "outputs" or not kind.orders:
+        return {}
+    answer = _constant(kind, task, trained[:: -(-len(trained) // MOST_TARGETS)], outputs).to(items.batch_device)
+    count = len(items.targets)
+    blank = Samples(
+        torch.zeros(count, 1, device=items.inputs.device), items.targets, 1.0, device=items.device, newest=items.newest
+    )
+    loss, correct = evaluate(Constant(answer), task, blank, range(count), metrics=metrics)
+    named = {name: finite(value) for name, value in metrics.compute().items()} if metrics else {}
+    scores = {"loss": loss / count, "accuracy": correct / count if task.accuracy else None, **named}
+    return {"constant": {name: value for name, value in scores.items() if value is not None}}
+
+
+def _constant(kind: TaskKind, task: Task, trained: Tensor, outputs: int) -> Tensor:
+    """Return the answer (outputs,) that fits the training targets best: logits of the shares of classes or labels, or the mean."""
+    if kind.one_class:
+        return (torch.bincount(trained, minlength=outputs) + 0.5).log()
+    mean = trained.double().mean(0)
+    if kind.zero_one:
+        return mean.clamp(1e-6, 1 - 1e-6).logit().float()
+    return (mean.log() if getattr(task, "counts", False) else mean).float()
+
+
+def naive(codec: Codec, items: Samples) -> Scores:
+    """Return the errors of a forecast that repeats the newest value, and of one that repeats the newest season, where they are known."""
+    newest = items.newest
+    if newest is None and codec.has_newest_values:
+        newest = codec.newest(items.inputs)
+    if newest is None:
+        return {}
+    targets = codec.restore_units(items.targets.double().flatten(1), newest)
+    steps = targets.shape[1] // newest.shape[2]
+    by_rule = {}
+    for name, season in ("naive", 1), ("seasonal_naive", codec.season):
+        if season:
+            errors = OfNumbers()
+            errors.add(newest[:, -season:].repeat(1, -(-steps // season), 1)[:, :steps].flatten(1), targets)
+            numbers = errors.numbers()
+            by_rule[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
+    return by_rule
