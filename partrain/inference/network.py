@@ -18,8 +18,8 @@ from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import agree, probe
+from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import finite
-from partrain.record.test_scores import TestScores
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
 from partrain.tasks.kinds import USER, TaskKind
@@ -213,7 +213,7 @@ def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) 
     return trivial_scores(network.kind, network.task, None if own else network.metrics(), codec, outputs, trained, items)
 
 
-def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[TestScores | None, Scores]:
+def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores]:
     """Evaluate a checkpoint's network on its test items, if there are any; and trivial answers to these, or to the held-out ones."""
     network, dataset = load_network(loaded, content), load_dataset(loaded, content)
     splits = items_by_split(network, dataset)
@@ -224,7 +224,7 @@ def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[TestScores | N
         return None, trivial
     scores = evaluate_items(network, splits["test"])
     named = {name: scores[name] for name in network.metric_names if scores[name] is not None}
-    return TestScores(content.round, scores["loss"], scores.get("accuracy"), named), trivial
+    return FinalScores(content.round, scores["loss"], scores.get("accuracy"), named), trivial
 
 
 @contextmanager

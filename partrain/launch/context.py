@@ -15,8 +15,8 @@ from partrain.launch.hook_process import HookProcess
 from partrain.launch.signals import Signals
 from partrain.record.event_log import EventLog
 from partrain.record.events import KnownEvent, StoppingEvent
+from partrain.record.final_scores import FinalScores
 from partrain.record.run_state import RunState
-from partrain.record.test_scores import TestScores
 from partrain.system.environment import boot_seconds, process_start
 from partrain.training.stop import Progress
 
@@ -132,6 +132,6 @@ class Ended:
     """Training seconds, earlier sessions included."""
     failure: Failure | None = None
     signal: int | None = None
-    test: TestScores | None = None
+    test: FinalScores | None = None
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """Numbers of answers that need no training."""

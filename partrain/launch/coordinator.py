@@ -45,8 +45,8 @@ from partrain.launch.worker.messages import (
 )
 from partrain.number_format import plural
 from partrain.record.events import StoppingEvent
+from partrain.record.final_scores import FinalScores
 from partrain.record.run_folder import RunFolder
-from partrain.record.test_scores import TestScores
 
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
@@ -351,4 +351,4 @@ class Coordinator:
     def _ended(self, status: str, reason: str, done: Done | None, failure: Failure | None = None) -> Ended:
         signal = self.context.signals.first if status == "stopped" else None
         ended = Ended(status, reason, self.round_records.progress, self.round_records.seconds, failure, signal)
-        return replace(ended, test=TestScores(*done.test) if done.test else None, trivial=done.trivial) if done else ended
+        return replace(ended, test=FinalScores(*done.test) if done.test else None, trivial=done.trivial) if done else ended

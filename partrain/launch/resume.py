@@ -28,11 +28,11 @@ from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.record.events import EndEvent, RoundEvent
 from partrain.record.file_names import BEST, EVENTS, SUMMARY
+from partrain.record.final_scores import FinalScores
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import COMPLETED, RunState
 from partrain.record.stop_conditions import CONDITIONS
 from partrain.record.summary import summary
-from partrain.record.test_scores import TestScores
 from partrain.record.worker_state import WorkerState
 from partrain.training.stop import Progress
 
@@ -119,7 +119,7 @@ def finish_interrupted_run(
     content: Content,
     folder: Path,
     reason: str,
-    evaluate: Callable[[LoadedJob, Content], tuple[TestScores | None, dict[str, dict[str, float]]]],
+    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]]]],
 ) -> None:
     """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
 

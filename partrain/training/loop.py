@@ -23,8 +23,8 @@ from torch import Tensor
 from partrain.comm.group import ArenaGroup, Closing, NothingToMix
 from partrain.errors import Diverged
 from partrain.protocols import Rule
+from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import NAN, RoundRecord
-from partrain.record.test_scores import TestScores
 from partrain.training.batches import Samples
 from partrain.training.buffers import pool as pool_buffers
 from partrain.training.buffers import recalibrate, shared_buffers
@@ -107,7 +107,7 @@ class Ending:
     """`target`, a limit of the stop table, `asked`, or `after_judgement` if the user's function asked."""
     seconds: float
     """Seconds from the start of the first round to the end of the last one, its evaluation included."""
-    test: TestScores | None = None
+    test: FinalScores | None = None
     """The numbers on the test set."""
 
     @property
@@ -195,9 +195,9 @@ def _test(
         return ending
     best = progress.best_round or progress.round
     if best != progress.round and hooks.show_round(best, worker):
-        return replace(ending, test=TestScores(best, *evaluate(worker, group, config, test, nullcontext())))
+        return replace(ending, test=FinalScores(best, *evaluate(worker, group, config, test, nullcontext())))
     scores = evaluate(worker, group, config, test, shown(worker, group, rule, state))
-    return replace(ending, test=TestScores(progress.round, *scores))
+    return replace(ending, test=FinalScores(progress.round, *scores))
 
 
 def _train_and_mix(

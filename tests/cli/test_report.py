@@ -64,7 +64,7 @@ def test_the_answers_of_a_network(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     assert partrain("report", run, "--items", "-o", out).code == 0
     text = out.read_text()
-    assert "The network of the run on 40 test items, round 4" in text
+    assert "The network of the run on 40 test items, round 2" in text
     assert "Confusion matrix" in text
     assert "Worst-judged items" in text
 

@@ -95,7 +95,7 @@ class Done:
     reached: bool
     seconds: float
     test: list[Any] | None
-    """Fields of the `TestScores`, if there is a test set."""
+    """Fields of the `FinalScores`, if there is a test set."""
     trivial: dict[str, dict[str, float]]
     """Numbers of trivial answers; worker 0 alone has them."""
 

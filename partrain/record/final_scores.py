@@ -7,7 +7,7 @@ from typing import NamedTuple
 from partrain.record.round_record import finite
 
 
-class TestScores(NamedTuple):
+class FinalScores(NamedTuple):
     """The numbers of a network on the test items."""
 
     round: int
