@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from partrain.checkpoint.runs import checkpoint_of
-from partrain.cli.options import Checkpoint, Debug, Json, Overrides
+from partrain.cli.options import Debug, Json, NewestOf, Overrides
 from partrain.cli.shared import examples, print_note, print_warning
 from partrain.errors import BadJob, Failure, InputMissing
 
@@ -128,9 +128,9 @@ def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], 
 
 
 @app.command(epilog=examples("partrain verify runs/mnist"))
-def verify(checkpoint: Checkpoint, *, as_json: Json = False, debug: Debug = False) -> None:
+def verify(checkpoint: NewestOf, *, as_json: Json = False, debug: Debug = False) -> None:
     """Check header, digests and manifest of a checkpoint; exit 65 if any is wrong."""
     from partrain import checkpoint as checkpoints
 
-    summary = checkpoints.verify(checkpoint_of(checkpoint, print_note))
+    summary = checkpoints.verify(checkpoint_of(checkpoint, print_note, newest=checkpoint.is_dir()))
     print(json.dumps(summary) if as_json else f"{summary['file']}: ok, round {summary['round']}, sha256 {summary['sha256']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -33,7 +33,12 @@ def init(
         typer.Option("--from", metavar="DATA", help="Write a job for this table, these arrays, this text or folder of images."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column or array to predict.")
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="COLUMN",
+            help="With --from: the column or array to predict. Repeatable, or `A,B`: several columns.",
+        ),
     ] = None,
     kind: Annotated[
         Literal["table", "series"] | None,
@@ -55,6 +60,16 @@ def init(
     number_marks: Annotated[
         str | None,
         typer.Option("--number-marks", metavar="CHARS", help="Signs beside numbers to leave out, as `%$`; default: recognised."),
+    ] = None,
+    date_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--date-format", metavar="FORM", help="Form of dates in a CSV file, as %d.%m.%Y; default: recognised. Repeatable."
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="COLUMN", help="Column of time stamps: newest rows are held out. Default: recognised."),
     ] = None,
     missing: Annotated[
         list[str] | None,
@@ -87,14 +102,15 @@ def init(
         job = output
     if source is not None and template is not None:
         raise typer.BadParameter("give either --from or --template", param_hint="--from")
-    keys = {
+    keys: dict[str, Any] = {
         "separator": separator,
         "encoding": encoding,
         "decimal": decimal,
         "thousands": thousands,
         "number_marks": number_marks,
     }
-    for option, value in {"target": target, "kind": kind, **keys, "missing": missing}.items():
+    keys |= {"date_format": tuple(date_format)} if date_format else {}
+    for option, value in {"target": target, "kind": kind, "time": time, **keys, "missing": missing}.items():
         if value not in (None, []) and source is None:
             raise typer.BadParameter("it belongs to --from", param_hint=_flag([option]))
     if template is not None and template not in texts:
@@ -115,11 +131,11 @@ def init(
             raise InputMissing(f"no such file: {source}")
         dialect = {key: value for key, value in keys.items() if value is not None}
         try:
-            HasDialect.model_validate(dialect)
+            HasDialect.model_validate(dialect | {"date_format": date_format or []})
         except ValidationError as error:
             wrong = error.errors()[0]
             raise typer.BadParameter(wrong["msg"].removeprefix("Value error, "), param_hint=_flag(wrong["loc"])) from None
-        asked = Asked(target, kind, dialect, tuple(missing) if missing else None)
+        asked = Asked(tuple(target or ()), kind, time, dialect, tuple(missing) if missing else None)
         text, notes = job_for(source, asked, job.absolute().parent)
     from partrain.job.load import parse
 

@@ -9,6 +9,7 @@ from partrain.cli.completion import complete_override
 
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
 Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its best one.")]
+NewestOf = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")]
 Newest = Annotated[
     bool, typer.Option("--newest", help="Of a run folder, take its newest checkpoint (checkpoint.h5), not the best.")
 ]

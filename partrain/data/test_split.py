@@ -31,7 +31,7 @@ class HasTestSplit(DataSection):
     """Share of the items to split off as test items, instead of separate ones."""
     test_from: Literal["shuffled", "end"] = "shuffled"
     """Choice of the items to split off: `shuffled` draws them, the same for all seeds; `end` takes the last ones, for items in
-    the order of time."""
+    the order of time; held-out items are then those before them."""
 
     @model_validator(mode="after")
     def _one_way_to_test_items(self) -> Self:
@@ -41,6 +41,16 @@ class HasTestSplit(DataSection):
         if "test_from" in self.model_fields_set and not self.split_key:
             raise ValueError("`test_from` has no effect without `test_items` or `test_share`")
         return self
+
+    @property
+    def in_time(self) -> bool:
+        """True if items are in the order of time: the last ones are tested on, those before them held out."""
+        return self.test_from == "end"
+
+    @property
+    def gap(self) -> int | None:
+        """Gap of the data set, see `DatasetInfo`."""
+        return 0 if self.in_time else None
 
     @property
     def split_key(self) -> str:
@@ -62,7 +72,7 @@ class HasTestSplit(DataSection):
         """
         import numpy as np
 
-        order: Any = "given" if self.test_from == "end" else "shuffled"
+        order: Any = "given" if self.in_time else "shuffled"
         stay, tested = hold_out(items, tests, order, derive(0, "test items"), None, labels if self.stratify else None)
         return np.sort(stay), np.sort(tested)
 
@@ -86,7 +96,11 @@ class HasTestSplit(DataSection):
             what, advice = "occurs once, as a test item", "add items of it, or leave it out by `classes`"
         else:
             ways = {"end": 'set test_from = "shuffled"', "shuffled": "set stratify = true"}
-            remedy = "leave it out by `classes`" if self.stratify and self.test_from == "shuffled" else ways[self.test_from]
+            remedy = (
+                "leave it out by `classes`"
+                if (self.stratify and self.test_from == "shuffled") or self.in_time > (self.test_from == "end")
+                else ways[self.test_from]
+            )
             what, advice = f"occurs among the test items only, {count:,} times", f"{remedy}, or hold fewer items out"
         more = f" (one of {len(only):,} such classes)" if len(only) > 1 else ""
         raise WrongContent(([self.split_key], f"{locate(name)}: the class `{name}`{more} {what}; {advice}"))

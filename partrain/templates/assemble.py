@@ -41,8 +41,16 @@ def listed(texts: Iterable[str]) -> str:
     return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN:,} more" if len(every) > SHOWN else "")
 
 
-def assemble(path: Path, what: str, model: list[str], dataset: list[str], items: int, recipe: Recipe = Recipe()) -> str:
-    """Write a job: its tables `model` and `dataset` as lines, all others chosen for `items` training items.
+def assemble(
+    path: Path,
+    what: str,
+    model: list[str],
+    dataset: list[str],
+    items: int,
+    recipe: Recipe = Recipe(),
+    task: Sequence[str] = (),
+) -> str:
+    """Write a job: its tables `model`, `dataset` and `task` as lines, all others chosen for `items` training items.
 
     `what` says in a sentence what the job does. The judged loss decides which round is the best, for classes as well: few held-out
     items make the accuracy move in steps of a percent or more, many rounds have the same, and an equal number is no new best.
@@ -69,6 +77,7 @@ def assemble(path: Path, what: str, model: list[str], dataset: list[str], items:
         "[dataset]",
         *dataset,
         "",
+        *(["[task]", *task, ""] if task else []),
         "[optimizer]",
         'name = "adamw"               # a rate that suits most small networks',
         "lr = 0.003",

@@ -66,6 +66,13 @@ class ColumnFacts:
         return {text.lower() for text in self.different} <= {"true", "false"}
 
     @property
+    def labels(self) -> bool:
+        """True if all values are 0 or 1, or `true` or `false`."""
+        return self.truths or (
+            self.numbers and {float(text) for text in self.different if parse_bool(text) is None} <= {0.0, 1.0}
+        )
+
+    @property
     def words(self) -> bool:
         return not self.numbers and not self.dates
 

@@ -24,14 +24,14 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
         raise InputMissing(f"{path}: a Parquet file has its own types: --separator and the like concern CSV files")
     if not path.is_dir() and name.endswith(TABLES):
         return table_job(path, shown, asked)
-    if asked.kind or asked.dialect or asked.null_values is not None:
+    if asked.kind or asked.time or asked.dialect or asked.null_values is not None:
         raise InputMissing(f"{path}: is no table ({', '.join(TABLES)}), and --kind, --separator and the like concern tables")
     if path.is_dir():
         return Draft(_images(path, shown))
     if name.endswith(".txt"):
         return Draft(_text(path, shown))
     if name.endswith(ARRAYS):
-        return Draft(arrays_job(path, shown, asked.target))
+        return Draft(arrays_job(path, shown, asked.targets[0] if asked.targets else None))
     raise InputMissing(
         f"{path}: expected a table ({', '.join(TABLES)}), arrays ({', '.join(ARRAYS)}), a text (.txt) or a folder of images"
     )

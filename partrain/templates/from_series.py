@@ -29,24 +29,29 @@ GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave."""
 
 
-def series_job(file: TableFile, columns: Mapping[str, list[Any]], written: Sequence[str], target: str) -> Draft | None:
-    """Write a job that forecasts a column of a series; None if the table is not a series, or the target not a column of numbers.
+def series_job(
+    file: TableFile, columns: Mapping[str, list[Any]], written: Sequence[str], targets: Sequence[str], asked: str | None
+) -> Draft | None:
+    """Write a job that forecasts columns of a series; None if the table is not a series, or a target not a column of numbers.
 
     Args:
         file: The table.
-        columns: The cells of the target, and of columns that may hold time stamps.
+        columns: The cells of the targets, and of columns that may hold time stamps.
         written: Lines of `[dataset]` that say where the table is, and how it is written.
-        target: The column to forecast.
+        targets: The columns to forecast. The first one decides on differences.
+        asked: The column of time stamps, if the user names it.
     """
-    if len(columns[target]) < FEWEST or (values := _numbers(columns[target], file.is_missing)) is None:
+    target = targets[0]
+    series = [_numbers(columns[name], file.is_missing) for name in targets]
+    if len(columns[target]) < FEWEST or not all(series):
         return None
-    first = next(
-        ((name, step_and_holes) for name in columns if name != target and (step_and_holes := _time(name, columns[name]))), None
-    )
+    values, times = series[0], [name for name in columns if name not in targets]
+    assert values
+    first = next(((name, step_and_holes) for name in times if (step_and_holes := _time(name, columns[name], asked))), None)
     if first is None:
         return None
     time, (step, holes) = first
-    season = SEASONS.get((step.unit, round(step.size)))
+    season = SEASONS.get((step.unit, round(step.size))) or _season_of_numbers(step)
     if season and len(values) < 4 * season:
         season = None
     lags = _lags(values[: len(values) * 7 // 10], season)
@@ -57,7 +62,7 @@ def series_job(file: TableFile, columns: Mapping[str, list[Any]], written: Seque
     lines = [
         'kind = "series"',
         *written,
-        f"target = {toml_value(target)}",
+        f"target = {toml_value(target if len(targets) == 1 else list(targets))}",
         f"time = {toml_value(time)}              # rows are {step} apart",
         f"window = {window}                  # rows that the network sees",
         f"steps = {steps}                   # rows after them that it forecasts",
@@ -69,16 +74,17 @@ def series_job(file: TableFile, columns: Mapping[str, list[Any]], written: Seque
     notes = [
         f"a series: `{time}` has time stamps, {step} apart; the last {2 * tests:,} rows are held out (--kind table for rows in any order)"
     ]
-    if others := [name for name in file.names if name not in (target, time)]:
+    if others := [name for name in file.names if name not in (*targets, time)]:
         notes.append(
             f"{counted(len(others), 'column')} not used, `{target}` is forecast from its own past: {listed(f'`{name}`' for name in others)} (`columns`)"
         )
-    if holes or any(map(file.is_missing, columns[target])):
+    if holes or any(file.is_missing(cell) for name in targets for cell in columns[name]):
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
         notes.append(f"moments without a value of `{target}` are filled in on a line between their neighbours (`missing`)")
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
-    what = f"Forecast `{target}` of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
-    return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1)), notes)
+    what = f"Forecast {listed(f'`{name}`' for name in targets)} of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
+    task = ['metrics = ["rmse"]            # beside the mean error `mae`, which is judged anyway']
+    return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1), task=task), notes)
 
 
 def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float] | None:
@@ -90,11 +96,17 @@ def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float]
     return numbers if len(numbers) > len(cells) // 2 else None
 
 
-def _time(name: str, cells: list[Any]) -> tuple[TimeStep, bool] | None:
+def _season_of_numbers(step: TimeStep) -> int | None:
+    """Return the rows of a season whose time stamps are years and fractions of them; None for other numbers."""
+    rows = round(1 / step.size) if step.unit == "numbers" and 0 < step.size < 1 else 0
+    return rows if rows in (4, 12, 52) and abs(rows * step.size - 1) < 0.01 else None
+
+
+def _time(name: str, cells: list[Any], asked: str | None) -> tuple[TimeStep, bool] | None:
     """Return the step of a column of time stamps, and if moments are missing; None if it is not one."""
     try:
         stamps = [parse_stamp(cell) for cell in cells]
-        if isinstance(stamps[0], float) and name.strip().lower() not in NAMES:
+        if isinstance(stamps[0], float) and name != asked and name.strip().lower() not in NAMES:
             return None
         step, lacking = check_stamps(stamps, cells)
     except (TypeError, ValueError, IrregularTime):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,16 +17,20 @@ from partrain.data.tables.files import PARQUET, TableFile, cells_of, open_by_nam
 from partrain.data.tables.time_stamps import parse_stamp
 from partrain.errors import InputMissing
 from partrain.number_format import counted
-from partrain.preprocess.cells import MOST_CLASSES, are_classes, ordered_classes
+from partrain.preprocess.cells import are_classes, ordered_classes
 from partrain.templates.assemble import SHOWN, Draft, Recipe, assemble, listed
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_series import NAMES, series_job
-from partrain.templates.recognise import lines_of, number_dialect, odd_texts, text_dialect
+from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 
 NOTED_HOLES = 0.01
 """Share of missing numbers from which a column gets an indicator of them."""
 USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
+FEWEST_MOMENTS = 10
+"""Different time stamps from which a table is split by time."""
+FEW = 0.4
+"""Share of the rows, against that of equal classes, below which the rarest class counts as rare."""
 RARE = 3
 """Rows below which a class cannot be in the items to train on, to judge by and to test on."""
 
@@ -51,9 +56,11 @@ SIZES = (
 class Asked(NamedTuple):
     """Settings that the user asks for."""
 
-    target: str | None = None
+    targets: tuple[str, ...] = ()
     kind: Literal["table", "series"] | None = None
-    dialect: Mapping[str, str] = {}
+    time: str | None = None
+    """Column of time stamps."""
+    dialect: Mapping[str, Any] = {}
     """Keys of `Dialect`, but `null_values`."""
     null_values: tuple[str, ...] | None = None
 
@@ -64,35 +71,46 @@ def table_job(path: Path, shown: str, asked: Asked) -> Draft:
     dialect, notes = (Dialect(), []) if typed else text_dialect(path, asked.dialect)
     dialect = replace(dialect, null_values=asked.null_values)
     file = open_by_name(path, dialect)
-    if (target := asked.target) is None:
+    if not asked.targets:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
-    file.require(target, "--target")
+    targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))
+    for name in targets:
+        file.require(name, "--target")
+    if asked.time is not None:
+        file.require(asked.time, "--time")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
         for name, column in columns.items():
             column.add(block.columns[name], file.is_missing)
     if not typed:
         dialect, sentences = number_dialect(dialect, {name: column.different for name, column in columns.items()}, asked.dialect)
-        notes += sentences
+        dialect, more = date_forms(dialect, {name: column.different for name, column in columns.items()})
+        notes += [*sentences, *more]
     if rewrite := dialect.rewrite:
         for column in columns.values():
             column.rewrite(rewrite)
     odd = {name: texts for name, column in columns.items() if (texts := odd_texts(column.different))}
-    notes += _odd_notes(file, columns, odd)
     if odd:
+        notes += _odd_notes(file, columns, odd)
         more = sorted({text for texts in odd.values() for text in texts})
         dialect = replace(dialect, null_values=(*(USUAL_NULLS if asked.null_values is None else asked.null_values), *more))
         for column in columns.values():
             column.discard({text.lower() for text in more})
     file = open_by_name(path, dialect)
     written = [f"path = {toml_value(shown)}", *(f"{key} = {toml_value(value)}" for key, value in lines_of(dialect))]
-    if asked.kind != "table" and (draft := _series(file, columns, written, target)):
+    if asked.kind != "table" and (draft := _series(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])
     if asked.kind == "series":
-        what = f"`{target}` is no column of numbers, or no other column has time stamps in order and in equal steps"
+        what = f"`{targets[0]}` is no column of numbers, or no other column has time stamps in order and in equal steps"
         raise InputMissing(f"{file.header_location}: no series: {what}")
-    text, sentences = _tabular(file, columns, ['kind = "parquet"' if typed else 'kind = "csv"', *written], target)
+    source = ['kind = "parquet"' if typed else 'kind = "csv"', *written]
+    text, sentences = _tabular(file, columns, source, targets, asked.time)
     return Draft(text, [*notes, *sentences])
+
+
+def _names_in(words: str, file: TableFile) -> list[str]:
+    """Return the columns that a value of `--target` names: one, or several with commas between them."""
+    return [words] if words in file.places else [name.strip() for name in words.split(",")]
 
 
 def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping[str, Counter[str]]) -> Iterator[str]:
@@ -118,43 +136,96 @@ def _is_text(text: str, cell: Any) -> bool:
     return str(cell).strip() == text
 
 
-def _series(file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], target: str) -> Draft | None:
-    """Write a job that forecasts the target; None if the table is no series."""
-    stamped = [name for name, facts in columns.items() if _has_stamps(facts)]
-    names = [target, *(name for name in stamped if name != target)]
-    if len(names) == 1 or not columns[target].numbers:
+def _series(
+    file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], targets: Sequence[str], asked: Asked
+) -> Draft | None:
+    """Write a job that forecasts the targets; None if the table is no series."""
+    stamped = [name for name, facts in columns.items() if _has_stamps(facts, asked.time) and name not in targets]
+    if not stamped or not all(columns[name].numbers for name in targets):
         return None
-    return series_job(file, cells_of(file.blocks(names), names), written, target)
+    names = [*targets, *stamped]
+    return series_job(file, cells_of(file.blocks(names), names), written, targets, asked.time)
 
 
-def _has_stamps(column: ColumnFacts) -> bool:
-    """Return whether a column may hold time stamps; numbers are such by the name of the column only."""
+def _time_of(
+    file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], asked: str | None
+) -> tuple[str, str] | None:
+    """Return the column that the rows are in the order of, in words, too; None if they are in none.
+
+    The rows of each unit of a panel, as another column names them, may be in order, too.
+    """
+    stamped = [name for name, facts in columns.items() if _has_stamps(facts, asked) and name not in targets and not facts.missing]
+    units = [name for name, facts in columns.items() if name not in targets and 1 < len(facts.different) <= facts.rows // 3]
+    names = list(dict.fromkeys([*stamped, *units])) if stamped else []
+    cells = cells_of(file.blocks(names), names)
+    for name in stamped:
+        if name == asked:
+            return name, f"`{name}` is the time of a row (--time)"
+        moments = [moment if isinstance(moment, float) else moment.isoformat() for moment in map(parse_stamp, cells[name])]
+        if len(columns[name].different) < FEWEST_MOMENTS or len(set(map(type, moments))) > 1:
+            continue
+        for ordered, order in (moments, ""), (moments[::-1], ", the newest first"):
+            falls = [row for row in range(1, len(ordered)) if ordered[row] < ordered[row - 1]]  # type: ignore[operator]
+            if not falls:
+                return name, f"the rows are in the order of `{name}`{order}"
+            for unit in units:
+                kinds = cells[unit] if not order else cells[unit][::-1]
+                if (
+                    unit != name
+                    and len(falls) < len(columns[unit].different)
+                    and all(kinds[row] != kinds[row - 1] for row in falls)
+                ):
+                    return name, f"the rows of each `{unit}` are in the order of `{name}`{order}"
+    if asked is not None:
+        raise InputMissing(f"{file.header_location}: --time: column `{asked}` has cells that are no time stamps")
+    return None
+
+
+def _has_stamps(column: ColumnFacts, asked: str | None) -> bool:
+    """Return whether a column may hold time stamps; numbers are such by the name of the column only, or where the user asks for them."""
+    if asked is not None and column.name != asked:
+        return False
     if column.numbers:
-        return column.name.strip().lower() in NAMES
+        return column.name == asked or column.name.strip().lower() in NAMES
     try:
         return bool(list(map(parse_stamp, column.different)))
     except (TypeError, ValueError):
         return False
 
 
-def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequence[str], target: str) -> tuple[str, list[str]]:
-    """Write a job for a table whose rows are items; also return notes."""
-    path, answer = file.path, columns[target]
-    rows = answer.rows - answer.missing
+def _tabular(
+    file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequence[str], targets: Sequence[str], asked: str | None
+) -> tuple[str, list[str]]:
+    """Write a job for a table whose rows are items; also return notes. `asked`: the column of time stamps, if the user names it."""
+    path, answers = file.path, [columns[name] for name in targets]
+    answer, target = answers[0], targets[0]
+    rows = min(column.rows - column.missing for column in answers)
     if rows < 10:
         raise InputMissing(f"{path}: {counted(rows, 'row')} with a value of `{target}`: too few to train on")
-    if len(answer.different) < 2:
-        unused = f"; {_texts(answer.holes)} count as no value (--missing TEXT names other texts)" if answer.missing else ""
-        raise InputMissing(
-            f"{file.header_location}: column `{target}` has the same value in each row: nothing to predict{unused}"
-        )
+    for column in answers:
+        if len(column.different) < 2:
+            unused = f"; {_texts(column.holes)} count as no value (--missing TEXT names other texts)" if column.missing else ""
+            raise InputMissing(
+                f"{file.header_location}: column `{column.name}` has the same value in each row: nothing to predict{unused}"
+            )
     rarest = min(answer.different.values())
-    classes = not answer.numbers or answer.truths or (answer.whole and are_classes(len(answer.different), rarest))
-    if classes and len(answer.different) > max(MOST_CLASSES, rows // 2):
+    classes = len(targets) == 1 and (
+        not answer.numbers
+        or answer.truths
+        or (answer.whole and are_classes(len(answer.different), rarest))
+        or (len(answer.different) == 2 and all(float(text).is_integer() for text in answer.different))
+    )
+    labels = len(targets) > 1 and all(column.labels for column in answers)
+    if len(targets) > 1 and (words := [column.name for column in answers if not column.numbers]):
+        what = f"several targets are numbers, or labels 0 and 1, and `{words[0]}` has words: write a job for each column of words"
+        raise InputMissing(f"{file.header_location}: {what}")
+    frequent = {text: count for text, count in answer.different.items() if count >= RARE} if classes else {}
+    if classes and len(frequent) < 2:
         raise InputMissing(
             f"{file.header_location}: column `{target}` has {len(answer.different):,} different words in {rows:,} rows: too many classes"
         )
-    inputs = {name: column for name, column in columns.items() if name != target}
+    time = _time_of(file, columns, targets, asked)
+    inputs = {name: column for name, column in columns.items() if name not in targets}
     dropped = {name: reason for name, column in inputs.items() if (reason := column.reason_to_drop())}
     kept = {name: column for name, column in inputs.items() if name not in dropped}
     if not kept:
@@ -163,18 +234,15 @@ def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequen
     dates = [name for name, column in kept.items() if column.dates]
     holes = [name for name, column in kept.items() if column.missing]
     noted = [name for name in holes if kept[name].numbers and kept[name].missing >= NOTED_HOLES * answer.rows]
-    lines = [
-        *source,
-        f"target = {toml_value(target)}",
-        f'target_kind = "{"class" if classes else "number"}"   # {len(answer.different):,} different values',
-    ]
-    notes = [_answer_note(answer, classes=classes)]
-    rare = [text for text, count in answer.different.items() if count < RARE] if classes else []
-    if rare and len(answer.different) - len(rare) > 1:
+    lines = [*source, f"target = {toml_value(target if len(targets) == 1 else list(targets))}"]
+    if len(targets) == 1:
+        lines.append(f'target_kind = "{"class" if classes else "number"}"   # {len(answer.different):,} different values')
+    notes = [_answer_note(answers, classes=classes, labels=labels)]
+    rare = [text for text in answer.different if text not in frequent] if classes else []
+    if rare:
         lost, some = sum(answer.different[text] for text in rare), listed(f"`{text[:40]}`" for text in rare)
         what = f"{_classes(len(rare))} of fewer than {RARE} rows, {counted(lost, 'row')} in all, left out: {some}"
         notes.append(f"{what} (`classes` names those that are learned)")
-        frequent = {text: count for text, count in answer.different.items() if text not in rare}
         lines.append(f"classes = {toml_value(list(ordered_classes(frequent)))}   # those of {RARE} rows and more")
         rows, rarest = rows - lost, min(frequent.values())
     if dropped:
@@ -184,11 +252,13 @@ def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequen
         lines.append(f"categories = {toml_value(words)}   # columns of words: the network learns an embedding of each word")
     if dates:
         lines.append(f"dates = {toml_value(dates)}   # each becomes the day, and its place in year, week and day")
-    if answer.missing:
+    if lacking := [column.name for column in answers if column.missing]:
         rest = ', "*" = "median"' if holes else ""
-        lines.append(f'missing = {{{toml_value(target)} = "drop"{rest}}}   # rows without a target are left out')
-        notes.append(
-            f"{counted(answer.missing, 'row')} without a value of `{target}` left out: {_texts(answer.holes)} (`missing`)"
+        drops = ", ".join(f'{toml_value(name)} = "drop"' for name in lacking)
+        lines.append(f"missing = {{{drops}{rest}}}   # rows without a target are left out")
+        notes += (
+            f"{counted(columns[name].missing, 'row')} without a value of `{name}` left out: {_texts(columns[name].holes)} (`missing`)"
+            for name in lacking
         )
     elif holes:
         lines.append(
@@ -203,10 +273,14 @@ def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequen
     if noted:
         lines.append(f"missing_indicator = {toml_value(noted)}   # another number says where a value was missing")
     if not classes:
-        lines.append("standardise_target = true    # losses are in standard deviations of the target, answers in its units")
+        standardised = "false" if labels else "true    # losses are in standard deviations of the target, answers in its units"
+        lines.append(f"standardise_target = {standardised}")
     items = int(rows * 0.7)
     lines += ["test_share = 0.15", f"validation = {max(rows * 15 // 100, 1)}"]
-    if classes and rarest >= 20:
+    if time:
+        lines.append(f"time = {toml_value(time[0])}   # the newest rows are tested on, those before them held out")
+        notes.append(f"{time[1]}: the newest 15 % are the test rows, the 15 % before them are held out (`time`)")
+    elif classes and rarest >= 20:
         lines.append("stratify = true              # held-out items have the classes in proportion")
     size = next(size for size in SIZES if items < size.items)
     model = [
@@ -215,13 +289,41 @@ def _tabular(file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequen
         f"hidden = {2 * size.width}",
         f"dropout = {size.dropout}",
     ]
-    what = f"{'Predict the class' if classes else 'Predict the number'} `{target}` from {len(kept)} columns of {path.name}: {rows:,} rows."
-    return assemble(path, what, model, lines, items, size.recipe), notes
+    kind = "class" if classes else "label" if labels else "number"
+    names = listed(f"`{name}`" for name in targets)
+    what = f"Predict the {kind}{'s' * (len(targets) > 1)} {names} from {len(kept)} columns of {path.name}: {rows:,} rows."
+    task, more = _task(answer, frequent, labels=labels)
+    return assemble(path, what, model, lines, items, size.recipe, task), notes + more
 
 
-def _answer_note(answer: ColumnFacts, *, classes: bool) -> str:
+def _task(answer: ColumnFacts, frequent: Mapping[str, int], *, labels: bool) -> tuple[list[str], list[str]]:
+    """Return the lines of `[task]`, and notes. `frequent`: rows of each class, empty where targets are no classes."""
+    if labels:
+        return ['kind = "multi-label"          # each target is 0 or 1, in any combination', 'metrics = ["f1"]'], []
+    if not frequent:
+        return [
+            'metrics = ["r2", "mae"]      # the share of the variance that is explained; the mean error in units of the target'
+        ], []
+    shares = sorted(count / sum(frequent.values()) for count in frequent.values())
+    if shares[0] >= FEW / len(shares):
+        return [], []
+    metrics = ["auroc", "average_precision", "f1"] if find_spec("torchmetrics") else ["f1"]
+    more = "" if find_spec("torchmetrics") else "; pip install 'partrain[metrics]' for AUROC"
+    note = f"the rarest class has {shares[0]:.1%} of the rows: classes are weighted, and judged by {', '.join(metrics)} (`class_weights`){more}"
+    lines = [
+        'class_weights = "balanced"   # rare classes count as much as frequent ones',
+        f"metrics = {toml_value(metrics)}   # means over the classes: the accuracy tells little of rare ones",
+    ]
+    return lines, [note]
+
+
+def _answer_note(answers: Sequence[ColumnFacts], *, classes: bool, labels: bool) -> str:
+    answer = answers[0]
     if not classes:
-        return f"target `{answer.name}`: a number (`target_kind`)"
+        names = listed(f"`{column.name}`" for column in answers)
+        if len(answers) == 1:
+            return f"target {names}: a number (`target_kind`)"
+        return f"targets {names}: {'labels, each 0 or 1' if labels else 'numbers'} (`target`)"
     commonest, count = answer.different.most_common(1)[0]
     share = count / answer.different.total()
     return f"target `{answer.name}`: {_classes(len(answer.different))}; always answering `{commonest}` would be right in {share:.1%} of the rows (`target_kind`)"

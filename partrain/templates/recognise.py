@@ -5,20 +5,21 @@ from __future__ import annotations
 import codecs
 import csv
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from partrain.data.base import reading
+from partrain.data.tables.date_formats import USUAL_FORMATS, date_writer
 from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.data.tables.files import marked_encoding, open_bytes, open_text, separator_line, usual_separator
-from partrain.preprocess.cells import is_number, parse_bool
+from partrain.preprocess.cells import is_number, parse_bool, parse_date
 
 SEPARATORS = (",", ";", "\t", "|")
-MARKS = "$€£¥%*†‡§"
-"""Signs of money, percent and footnotes that stand beside numbers."""
+MARKS = "$€£¥%*†‡§()"
+"""Signs of money, percent and footnotes that stand beside numbers, and parentheses around negative ones."""
 FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"))
 """Decimal marks and thousands separators, the likelier first."""
 ROWS = 200
@@ -113,8 +114,46 @@ def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -
     return None if best == dialect else best
 
 
+def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[Dialect, list[str]]:
+    """Recognise the forms of dates that are not in ISO 8601. Returns a sentence for each."""
+    fitting = {name: forms for name, texts in columns.items() if (forms := _forms_of(texts))}
+    decided, notes = {_day_first(forms[0]) for forms in fitting.values() if len(forms) == 1} - {None}, []
+    day_first = decided == {True} or (not decided and (dialect.separator == ";" or dialect.decimal == ","))
+    chosen: dict[str, None] = {}
+    for name, forms in fitting.items():
+        form = next((form for form in forms if _day_first(form) in (day_first, None)), forms[0])
+        chosen[form] = None
+        either = "; the days do not tell which number is the month" if len({*map(_day_first, forms)}) > 1 else ""
+        example = next(iter(columns[name]))
+        notes.append(f"column `{name}`: {example!r} is read as a date by {form!r}{either} (--date-format)")
+    return replace(dialect, date_format=(*dialect.date_format, *chosen)), notes
+
+
+def _forms_of(texts: Counter[str]) -> list[str]:
+    """Return the usual forms that all texts of a column have, but those that stand for nothing."""
+    present = [text for text in texts if not _stands_for_nothing(text)]
+    if not present or any(is_number(text) or parse_date(text) for text in present[:ROWS]):
+        return []
+    forms = list(USUAL_FORMATS)
+    for some in (present[:ROWS], present[ROWS:]):
+        forms = [form for form in forms if _are_dates(some, date_writer([form]))]
+    return forms
+
+
+def _are_dates(texts: Iterable[str], write: Callable[[str], str]) -> bool:
+    return all(write(text) != text for text in texts)
+
+
+def _day_first(form: str) -> bool | None:
+    """Return whether the day stands before the month; None if it cannot be mistaken for it."""
+    return form.index("%d") < form.index("%m") if "%d" in form and "%m" in form and not form.startswith("%Y") else None
+
+
 def odd_texts(texts: Counter[str]) -> Counter[str] | None:
-    """Return the texts of a column of numbers that are none, which are few; None if it is no column of numbers."""
+    """Return the texts of a column of numbers or dates that are none, which are few; None if it is no such column."""
+    others = Counter({text: count for text, count in texts.items() if not parse_date(text) or is_number(text)})
+    if 0 < len(others) < min(len(texts), MOST) and all(map(_stands_for_nothing, others)):
+        return others
     return _odd(texts, USUAL)
 
 
@@ -139,4 +178,4 @@ def lines_of(dialect: Dialect) -> Iterator[tuple[str, object]]:
     """Yield the keys of `[dataset]` that are not the usual ones."""
     for key, value in vars(dialect).items():
         if value != getattr(USUAL, key):
-            yield key, list(value) if key == "null_values" else value
+            yield key, list(value) if isinstance(value, tuple) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -460,3 +461,145 @@ def test_a_parquet_file_has_no_separator() -> None:
     Path("t.parquet").write_bytes(b"PAR1")
     said = partrain("init", "--from", "t.parquet", "--target", "price", "--separator", ";")
     assert (said.code, "has its own types" in said.err) == (66, True), said
+
+
+def dated(form: str, rows: int = 200, *, order: int = 1, units: int = 1) -> list[str]:
+    """Rows `unit,day,x,y` on working days from 2001-03-01 on."""
+    days = [datetime.date(2001, 3, 1) + datetime.timedelta(days=at) for at in range(2 * rows)]
+    days = [day for day in days if day.weekday() < 5][:rows]
+    draw, lines = random.Random(3), []
+    for unit in "abc"[:units]:
+        for day in days[::order]:
+            x = draw.gauss(0, 1)
+            lines.append(f'{unit},"{day.strftime(form)}",{x:.3f},{2 * x + draw.gauss(0, 0.1):.3f}')
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("form", "asked", "recognised"),
+    [
+        ("%m/%d/%Y", [], "%m/%d/%Y"),
+        ("%d.%m.%Y", [], "%d.%m.%Y"),
+        ("%d/%m/%Y", [], "%d/%m/%Y"),
+        ("%b %d, %Y", [], "%b %d, %Y"),
+        ("%Y/%m/%d", [], "%Y/%m/%d"),
+        ("%d~%m~%Y", ["--date-format", "%d~%m~%Y"], "%d~%m~%Y"),
+    ],
+)
+def test_dates_in_the_forms_that_people_use(form: str, asked: list[str], recognised: str) -> None:
+    Path("t.csv").write_text("\n".join(["unit,day,x,y", *dated(form, units=2), ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema", *asked)
+    assert said.code == 0, said
+    assert written(date_format=0, dates=0, time=0) == {"date_format": [recognised], "dates": ["day"], "time": "day"}
+    assert (f"is read as a date by '{recognised}'" in said.err) == (not asked)
+    assert "the rows of each `unit` are in the order of `day`: the newest 15 % are the test rows" in " ".join(said.err.split())
+    assert partrain("validate", "job.toml").code == 0
+
+
+def test_a_date_that_could_be_two_is_told() -> None:
+    for separator, wanted in (",", "%m/%d/%Y"), (";", "%d/%m/%Y"):
+        lines = [f"{1 + at % 12}/{1 + at // 12}/2001,{at % 7},{at % 7 * 2}" for at in range(100)]
+        Path("t.csv").write_text("\n".join(["day,x,y", *lines, ""]).replace(",", separator))
+        said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema", "--force")
+        assert said.code == 0, said
+        assert written(date_format=0)["date_format"] == [wanted]
+        assert "the days do not tell which number is the month (--date-format)" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(("order", "units", "words"), [
+    (1, 1, "the rows are in the order of `day`:"),
+    (-1, 1, "the rows are in the order of `day`, the newest first:"),
+    (-1, 3, "the rows of each `unit` are in the order of `day`, the newest first:"),
+])  # fmt: skip
+def test_rows_in_the_order_of_time_are_split_by_time(order: int, units: int, words: str) -> None:
+    Path("t.csv").write_text("\n".join(["unit,day,x,y", *dated("%Y-%m-%d", order=order, units=units), ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema", "--kind", "table")
+    assert said.code == 0, said
+    assert words in said.err
+    assert written(time=0, stratify=0) == {"time": "day", "stratify": None}
+
+
+def test_rows_in_another_order_are_not(tmp_path: Path) -> None:
+    lines = dated("%Y-%m-%d", units=2)
+    random.Random(0).shuffle(lines)
+    Path("t.csv").write_text("\n".join(["unit,day,x,y", *lines, ""]))
+    assert partrain("init", "--from", "t.csv", "--target", "y", "--no-schema").code == 0
+    assert written(time=0)["time"] is None
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema", "--force", "--time", "day")
+    assert said.code == 0, said
+    assert written(time=0)["time"] == "day"
+    assert "`day` is the time of a row (--time)" in said.err
+
+
+@pytest.mark.parametrize(("form", "season"), [("%Y %b", 12), ("%b-%y", 12)])
+def test_a_series_of_months_by_name(form: str, season: int) -> None:
+    months = [datetime.date(1990 + at // 12, 1 + at % 12, 1) for at in range(120)]
+    lines = [f"{month.strftime(form)},{100 + 10 * math.sin(month.month) + month.year}" for month in months]
+    Path("t.csv").write_text("\n".join(["month,sales", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
+    assert said.code == 0, said
+    assert written(kind=0, date_format=0, season=0) == {"kind": "series", "date_format": [form], "season": season}
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    told = summary(Path("run"))
+    assert told["trivial"].keys() == {"naive", "seasonal_naive"}
+    answers = partrain("predict", "run", "--input", "t.csv")
+    assert answers.code == 0
+    assert "2000-01-01" in answers.out
+
+
+def test_years_with_fractions_have_a_season() -> None:
+    lines = [f"{1949 + at / 12:.4f},{at + 5 * math.sin(at * math.pi / 6):.3f}" for at in range(120)]
+    Path("t.csv").write_text("\n".join(["year,sales", *lines, ""]))
+    assert partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema").code == 0
+    assert written(kind=0, season=0) == {"kind": "series", "season": 12}
+
+
+@pytest.mark.parametrize(("words", "targets", "task"), [
+    (["--target", "y1", "--target", "y2"], ["y1", "y2"], {"metrics": ["r2", "mae"]}),
+    (["--target", "y1, y2"], ["y1", "y2"], {"metrics": ["r2", "mae"]}),
+    (["--target", "l1,l2"], ["l1", "l2"], {"kind": "multi-label", "metrics": ["f1"]}),
+])  # fmt: skip
+def test_several_targets(words: list[str], targets: list[str], task: dict[str, Any]) -> None:
+    draw, lines = random.Random(4), ["a,b,y1,y2,l1,l2"]
+    for _ in range(300):
+        a, b = draw.random(), draw.random()
+        lines.append(f"{a:.4f},{b:.4f},{a + b:.4f},{a - b:.4f},{int(a > 0.5)},{int(b > 0.3)}")
+    Path("t.csv").write_text("\n".join([*lines, ""]))
+    said = partrain("init", "--from", "t.csv", *words, "--no-schema")
+    assert said.code == 0, said
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert (job["dataset"]["target"], job["task"]) == (targets, task)
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    told = summary(Path("run"))
+    assert told["test"]["r2" if "r2" in told["test"] else "accuracy"] > 0.9
+    assert told["trivial"]["constant"].keys() == told["test"].keys()
+    names = [name for name in ("a", "b", "y1", "y2", "l1", "l2") if name not in targets]
+    Path("new.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+    assert partrain("predict", "run", "--input", "new.csv").code == 0
+
+
+def test_several_targets_of_words_are_refused() -> None:
+    Path("t.csv").write_text("\n".join(["a,b,c", *(f"{at},{at % 3},{'xy'[at % 2]}" for at in range(50)), ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "b,c")
+    assert said.code == 66
+    assert "several targets are numbers, or labels 0 and 1, and `c` has words" in said.err
+
+
+def test_a_rare_class_is_weighted_and_judged_by_its_rank() -> None:
+    draw = random.Random(5)
+    rows = [(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(800)]
+    Path("t.csv").write_text("\n".join(["a,b,ill", *(f"{a:.3f},{b:.3f},{'yes' if a + b > 2.2 else 'no'}" for a, b in rows), ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "ill", "--no-schema")
+    assert said.code == 0, said
+    task = tomllib.loads(Path("job.toml").read_text())["task"]
+    assert task == {"class_weights": "balanced", "metrics": ["auroc", "average_precision", "f1"]}
+    said = partrain("run", "job.toml", "--out", "run", "-q")
+    assert said.code == 0
+    assert "\nbetter than always answering the commonest class: auroc " in said.out
+    assert " against 0.5000\n" in said.out
+
+
+def test_a_target_of_two_numbers_with_points_is_one_of_classes() -> None:
+    Path("t.csv").write_text("\n".join(["a,y", *(f"{at * 7 % 13},{at % 2}.0" for at in range(100)), ""]))
+    assert partrain("init", "--from", "t.csv", "--target", "y", "--no-schema").code == 0
+    assert written(target_kind=0)["target_kind"] == "class"

@@ -33,7 +33,7 @@ def test_a_table_trains_resumes_to_the_bit_and_is_evaluated(tmp_path: Path, bird
     assert said.code == 0, said
     judged = json.loads(said.out)
     assert (judged["validation"]["items"], judged["test"]["items"]) == (12, 18)
-    assert judged["validation"]["loss"] == pytest.approx(summary(run)["loss"], rel=1e-5)
+    assert judged["validation"]["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("order", ['order="stratified"', 'order="by-label"', 'order="dirichlet", alpha=0.3'])

@@ -112,7 +112,7 @@ def test_a_fold_run_resumes_to_the_bit_and_is_evaluated_on_its_fold(place: Path)
     found = json.loads(partrain("evaluate", "whole", "--json").out)
     validation = found["validation"] if "validation" in found else found["splits"]["validation"]
     assert validation["items"] == 46
-    assert validation["loss"] == pytest.approx(judged["loss"], rel=1e-5)
+    assert validation["loss"] == pytest.approx(judged["best"]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [

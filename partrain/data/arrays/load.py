@@ -93,7 +93,7 @@ def load_arrays(section: ArraySection, sources: ArraySources, allocate: Allocate
     if forms.tests and labels is not None:
         section.check_classes(lambda _: sources["targets"].where, codec.get("classes"), labels[stay], labels[tested])
     if wanted := [role for role in ("inputs", "targets") if section.standardises(role, forms.task)]:
-        trained = stay[training(len(stay), None if labels is None else labels[stay])]
+        trained = stay[training(len(stay), None if labels is None else labels[stay], section.gap)]
         codec |= _standardize(wanted, sources, arrays, trained)
     if drawn:
         arrays["rows"][:] = stay
@@ -111,7 +111,7 @@ def load_arrays(section: ArraySection, sources: ArraySources, allocate: Allocate
         prints = [fingerprint_of(own, buffer, codec | described | {"slots": lying}), *map(_sampled_hash, opened)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
     info = DatasetInfo(
-        (*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=opened, parts=parts
+        (*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, section.gap, codec, files=opened, parts=parts
     )
     return info.open(buffer)
 

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from partrain.data.tables.date_formats import date_writer
+
+BRACKETS = str.maketrans("", "", "()")
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -17,18 +21,26 @@ class Dialect:
     decimal: str = "."
     thousands: str = ""
     number_marks: str = ""
+    date_format: tuple[str, ...] = ()
     null_values: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, section: Any) -> Self:
         """Read the keys that a section has."""
         values: dict[str, Any] = {field.name: getattr(section, field.name, field.default) for field in fields(cls)}
-        nulls = values.pop("null_values")
-        return cls(**values, null_values=None if nulls is None else tuple(nulls))
+        nulls, forms = values.pop("null_values"), values.pop("date_format")
+        return cls(**values, date_format=tuple(forms), null_values=None if nulls is None else tuple(nulls))
 
     @property
     def rewrite(self) -> Callable[[str], str] | None:
-        """Function that writes a number as Python reads it, and leaves other texts alone; None if all numbers are so."""
+        """Function that writes numbers as Python reads them and dates in ISO 8601, and leaves other texts alone; None if all are so."""
+        numbers, dates = self._rewrite_numbers, date_writer(self.date_format) if self.date_format else None
+        if numbers is None or dates is None:
+            return numbers or dates
+        return lambda cell: dates(plain) if (plain := numbers(cell)) is cell else plain
+
+    @property
+    def _rewrite_numbers(self) -> Callable[[str], str] | None:
         if (self.decimal, self.thousands, self.number_marks) == (".", "", ""):
             return None
         decimal, group, marks = re.escape(self.decimal), re.escape(self.thousands), self.number_marks + " "
@@ -39,6 +51,8 @@ class Dialect:
             text = cell.strip() if self.thousands != " " else cell.strip().replace("\u00a0", " ").replace("\u202f", " ")
             sign = text[:1] if text[:1] in ("+", "-") else ""
             body = text[len(sign) :].strip(marks)
+            if "(" in marks and text[len(sign) :].strip(marks.translate(BRACKETS))[:1] == "(":
+                sign = "-"
             if body[:1] in ("+", "-") and not sign:
                 sign, body = body[0], body[1:]
             if number.fullmatch(body) is None:

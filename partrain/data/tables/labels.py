@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.tables.time_stamps import moments_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import Class, is_missing, ordered_classes, parse_class
 from partrain.preprocess.column import RowBlock
@@ -79,3 +80,10 @@ def _labels(cells: Iterable[Any], classes: Sequence[Class]) -> NDArray[Any]:
     """Return the label of each cell; -1 where it is none of the classes."""
     whole, labels = all(isinstance(name, int) for name in classes), {name: label for label, name in enumerate(classes)}
     return np.fromiter((labels.get(parse_class(cell, whole=whole), -1) for cell in cells), np.int64)
+
+
+def time_order(blocks: Iterable[RowBlock], time: str) -> NDArray[np.int64]:
+    """Return the indices (n,) of rows from the oldest to the newest; rows of one moment stay in the order of the file."""
+    stamps = [moment for block in blocks for moment in moments_of(block, time)]
+    order: NDArray[np.int64] = np.argsort(np.array(stamps), kind="stable")
+    return order

@@ -14,7 +14,7 @@ from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerp
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.labels import labels_of
+from partrain.data.tables.labels import labels_of, time_order
 from partrain.data.tables.schema import open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
@@ -39,13 +39,16 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     schema = scanned.schema
     table = open_table(section, local_path(section.path, folder))
     inputs, targets = read(table, schema)
+    if schema.time:
+        rows = time_order(table.used_blocks(schema), schema.time)
+        inputs, targets = inputs[rows], targets[rows]
     parts = {"": (inputs, targets)}
     if scanned.split:
         first, last = section.split_off(len(inputs), scanned.split, targets if schema.classes else None)
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
-    trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None)
+    trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None, section.gap)
     if schema.categories:
         schema = _without_rare_words(schema, parts[""][0][trained], [pair[0] for pair in parts.values()])
     codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
@@ -65,7 +68,8 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
         store(arrays[f"{prefix}targets"], answers, str(table.path), schema.targets)
     outputs = len(schema.targets) if schema.classes is None else len(schema.classes)
     task: Kind = REGRESSION if schema.classes is None else CLASSIFICATION
-    return DatasetInfo(slots, task, outputs, 1.0, fingerprint_of(slots, buffer, codec), codec=codec).open(buffer)
+    fingerprint = fingerprint_of(slots, buffer, codec)
+    return DatasetInfo(slots, task, outputs, 1.0, fingerprint, gap=section.gap, codec=codec).open(buffer)
 
 
 def read(table: TableFile, schema: TableSchema) -> Pair:

@@ -20,6 +20,7 @@ from partrain.data.python.section import PythonTable
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile
 from partrain.data.tables.sections import Csv, Tabular
+from partrain.data.tables.time_stamps import moments_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
     FEW_ROWS,
@@ -124,7 +125,9 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
     columns, remarks = _columns(section, table)
     chosen = None if section.classes is None else tuple(section.classes)
     kinds = kinds_of(columns, lambda key: dict.fromkeys(getattr(section, key), ()))
-    schema = TableSchema(kinds, tuple(section.target), None, section.missing, chosen, dict.fromkeys(section.missing_indicator))
+    schema = TableSchema(
+        kinds, tuple(section.target), None, section.missing, chosen, section.time, dict.fromkeys(section.missing_indicator)
+    )
     contents = _contents(table, schema)
     if not contents.rows:
         raise _no_rows(table.path, section)
@@ -136,6 +139,8 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
         raise WrongContent(
             *contents.faults.values(), *(fault for fault in wrong.faults if fault not in contents.faults.values())
         ) from None
+    if len(contents.kinds_of_time) > 1:
+        raise WrongContent((["time"], f"{table.path}: column `{section.time}`: some time stamps are numbers, others dates"))
     if contents.faults:
         raise WrongContent(*(contents.faults[name] for name in schema.used if name in contents.faults))
     kinds = {name: kind.learned(contents.present(name)) if kind.learns else kind for name, kind in kinds.items()}
@@ -173,9 +178,11 @@ def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSc
     if min(rows.values()) <= split:
         import numpy as np  # which most tables need only later
 
-        from partrain.data.tables.labels import labels_of
+        from partrain.data.tables.labels import labels_of, time_order
 
         labels = np.concatenate([labels_of(block, name, schema.classes) for block in table.used_blocks(schema)])
+        if schema.time:
+            labels = labels[time_order(table.used_blocks(schema), schema.time)]
         stay, tested = section.split_off(len(labels), split, labels)
         section.check_classes(
             lambda class_name: _where(table, name, lambda cell: named(cell) == class_name),
@@ -212,7 +219,8 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
     named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", *_KEYS)]
-    for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled)):
+    time = [] if section.time is None else [section.time]
+    for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled), ("time", time)):
         for name in names:
             try:
                 table.require(name, key)
@@ -249,6 +257,8 @@ class _Contents:
     """Distinct cells of targets, of columns whose kind learns from them, and of columns that may number the rows."""
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
+    kinds_of_time: set[type] = field(default_factory=set)
+    """Types of the time stamps: numbers or dates."""
 
     def present(self, name: str) -> list[Any]:
         """Return the distinct cells of a column that have a value."""
@@ -266,6 +276,8 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     contents = _Contents(table, cells={name: Counter() for name in (*collected, *schema.targets)})
     for block in table.used_blocks(schema):
         contents.rows += len(block.positions)
+        if schema.time:
+            contents.kinds_of_time |= set(map(type, moments_of(block, schema.time)))
         for name, cells in contents.cells.items():
             cells.update(block.columns[name])
         for name in schema.inputs:

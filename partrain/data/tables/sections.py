@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from partrain.config.section import Section
 from partrain.data.base import SelectsClasses, repeated
 from partrain.data.fetch import File
+from partrain.data.tables.date_formats import pattern_of
 from partrain.data.test_split import HasTestSplit
 from partrain.preprocess.table import KINDS
 
@@ -26,9 +27,19 @@ def _parting(text: str) -> str:
     return text
 
 
+def _date_form(form: str) -> str:
+    pattern_of(form)
+    return form
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 Columns = Annotated[list[str], AfterValidator(_different)]
-Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(value, str) else value, str | list[str])]
+Names = Annotated[Columns, BeforeValidator(_listed, str | list[str])]
 Treatment = Literal["error", "drop", "mean", "median"]
+Formats = Annotated[list[Annotated[str, AfterValidator(_date_form)]], BeforeValidator(_listed, str | list[str])]
 Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 
@@ -52,7 +63,11 @@ class HasDialect(HasNullValues):
     thousands: Literal["", ".", ",", " ", "'", "_"] = ""
     """Character between groups of three digits of numbers in CSV files; `""`: none."""
     number_marks: str = ""
-    """Characters that may stand before or after a number in CSV files, as `$`, `%` or `*`: they are left out."""
+    """Characters that may stand before or after a number in CSV files, as `$`, `%` or `*`: they are left out. With `()` among them, a
+    number in parentheses is negative."""
+    date_format: Formats = []
+    """Form of dates in CSV files that are not in ISO 8601, as in `"%d.%m.%Y"`; or several. %Y year, %y its last two digits, %m month, %b its
+    name, %d day, %q quarter, %V week, %H %M %S time, %I and %p for hours with am and pm."""
 
     @model_validator(mode="after")
     def _known_encoding(self) -> Self:
@@ -75,6 +90,10 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     """Keys of all tables, whatever their file format."""
 
     test_keys = ("test_path",)
+
+    @property
+    def in_time(self) -> bool:
+        return super().in_time or self.time is not None
 
     path: File
     """The file, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""
@@ -105,6 +124,9 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     """Treatment of cells without a value (see `null_values`). `error`: refuse the file. `drop`: leave the row out.
     `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
     `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` stands for all other columns, a number for itself."""
+    time: str | None = None
+    """Column of time stamps, numbers or dates, in any order. The newest rows are the test items that are split off, and those before them
+    are held out: both are later than all that the network learns from."""
     missing_indicator: Columns = []
     """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""
     test_path: File | None = None
@@ -112,6 +134,9 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> Tabular:
+        if self.time is not None and (self.stratify or self.fold or "test_from" in self.model_fields_set):
+            key = "stratify" if self.stratify else "fold" if self.fold else "test_from"
+            raise ValueError(f"`time` holds the newest rows out, and `{key}` others: keep one")
         if self.inputs and self.drop:
             raise ValueError("`inputs` and `drop` exclude each other: keep one")
         kinds, inputs = {kind.key: getattr(self, kind.key) for kind in KINDS}, {*(self.inputs or [])}

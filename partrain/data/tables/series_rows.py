@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, parse_stamp
+from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, stamps_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import finite
-from partrain.preprocess.column import CellFault, RowBlock
+from partrain.preprocess.column import CellFault
 from partrain.preprocess.numbers import NumberColumn
 
 Missing = Literal["error", "interpolate", "forward"]
@@ -68,7 +68,7 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
         places += block.positions
         if time:
             cells += block.columns[time]
-            stamps += _stamps(block, time)
+            stamps += stamps_of(block, time)
     step = None
     if time:
         step, order = _moments(table, places, stamps, cells, time, missing)
@@ -91,21 +91,6 @@ class _Number(NumberColumn):
 
     def lacks(self, *, advises: bool) -> str:
         return "no value; a series needs every value: fill it in" + TREATED * advises
-
-
-def _stamps(block: RowBlock, time: str) -> list[Stamp]:
-    stamps = []
-    for index, cell in enumerate(block.columns[time]):
-        try:
-            stamps.append(parse_stamp(cell))
-        except (TypeError, ValueError):
-            wrong = (
-                "no value"
-                if block.source.is_missing(cell)
-                else f"`{str(cell)[:60]}` is neither a number nor a date such as 1949-01-31"
-            )
-            raise WrongContent((["time"], f"{block.where(time, index)}: {wrong}")) from None
-    return stamps
 
 
 def _moments(

@@ -10,10 +10,13 @@ import calendar
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from statistics import median_low
 from typing import Any, Literal
+
+from partrain.data.base import WrongContent
+from partrain.preprocess.column import RowBlock
 
 Unit = Literal["months", "seconds", "numbers"]
 Stamp = datetime | float
@@ -24,6 +27,7 @@ _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(.*)")
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _DIGITS = re.compile(r"\d{8}")
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 
 
 class IrregularTime(ValueError):
@@ -73,6 +77,31 @@ def parse_stamp(cell: Any) -> Stamp:
         except ValueError:
             pass
     return datetime.fromisoformat(text)
+
+
+def stamps_of(block: RowBlock, time: str) -> list[Stamp]:
+    """Parse the time stamps of some rows. Raises WrongContent for a cell that is none."""
+    stamps = []
+    for index, cell in enumerate(block.columns[time]):
+        try:
+            stamps.append(parse_stamp(cell))
+        except (TypeError, ValueError):
+            wrong = (
+                "no value"
+                if block.source.is_missing(cell)
+                else f"`{str(cell)[:60]}` is neither a number nor a date such as 1949-01-31"
+            )
+            raise WrongContent((["time"], f"{block.where(time, index)}: {wrong}")) from None
+    return stamps
+
+
+def moments_of(block: RowBlock, time: str) -> list[float | int]:
+    """Return numbers by which some rows can be sorted in time: whole microseconds of dates, or the numbers of the time stamps."""
+    return [stamp if isinstance(stamp, float) else (_utc(stamp) - _EPOCH) // _MICROSECOND for stamp in stamps_of(block, time)]
+
+
+def _utc(stamp: datetime) -> datetime:
+    return stamp.astimezone(UTC).replace(tzinfo=None) if stamp.tzinfo else stamp
 
 
 def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeStep | None, list[int]]:

@@ -19,7 +19,7 @@ from partrain.config import usercode
 from partrain.data import Dataset
 from partrain.data.base import StreamForm
 from partrain.data.codec import Codec
-from partrain.data.partition import assign
+from partrain.data.partition import assign, split
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
 from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
@@ -152,11 +152,10 @@ class WorkerSetup:
 
     def trained_targets(self) -> torch.Tensor | None:
         """Return the targets of all training items of this run; None for those of a stream."""
+        job = self._spec.job
         if self._dataset.stream:
             return None
-        trained = np.zeros(len(self._dataset.targets), bool)
-        trained[slice(None) if self._dataset.rows is None else self._dataset.rows] = True
-        trained[self._held.cpu().numpy()] = False
+        trained, _ = split(self._dataset, job.dataset, job.partition.order, job.seed)
         return torch.from_numpy(self._dataset.targets[trained])
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:

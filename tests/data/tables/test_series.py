@@ -18,9 +18,9 @@ from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
 from partrain.data.tables.time_stamps import are_month_ends, check_stamps, continue_stamps, parse_stamp
 from partrain.errors import InputMissing
-from partrain.inference.evaluate import naive
 from partrain.job.load import load as load_job
 from partrain.training.batches import Samples
+from partrain.training.trivial import naive
 
 
 def series(**more: Any) -> Series:
