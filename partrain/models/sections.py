@@ -199,6 +199,9 @@ class TabularNetwork(Network):
     sigma: float = Field(0.1, gt=0)
     """Standard deviation of the frequencies at the start. A larger one lets answers change faster, and overfits sooner."""
 
+    linear: bool = False
+    """Add a linear function of the numbers to the answers, which follow them beyond the numbers that were trained on."""
+
     @model_validator(mode="after")
     def _frequencies_in_use(self) -> Self:
         idle = [key for key in ("frequencies", "sigma") if key in self.model_fields_set and not self.periodic]

@@ -73,13 +73,18 @@ class TabularModule(nn.Module):
         self.blocks = nn.Sequential(
             *(TabularBlock(section.width, section.hidden, section.dropout) for _ in range(section.blocks))
         )
+        self.straight = None
+        if section.linear and self.plain:
+            self.straight = nn.Linear(len(self.plain), math.prod(interface.answer), bias=False)
+            nn.init.zeros_(self.straight.weight)
         self.leave = nn.Sequential(nn.LayerNorm(section.width), nn.ReLU(), nn.Linear(section.width, math.prod(interface.answer)))
 
     def forward(self, items: Tensor) -> Tensor:
         numbers = items[:, self.plain]
         parts = [embedding(items[:, at].round().long()) for at, embedding in zip(self.coded, self.embeddings, strict=True)]
         parts += [numbers, *([self.periodic(numbers)] if self.periodic is not None else [])]
-        return self.leave(self.blocks(self.enter(torch.cat(parts, dim=1))))  # type: ignore[no-any-return]
+        answers: Tensor = self.leave(self.blocks(self.enter(torch.cat(parts, dim=1))))
+        return answers if self.straight is None else answers + self.straight(numbers)
 
 
 def build(section: TabularNetwork, interface: Interface) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -29,8 +29,10 @@ USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
 FEWEST_MOMENTS = 10
 """Different time stamps from which a table is split by time."""
-FEW = 0.4
-"""Share of the rows, against that of equal classes, below which the rarest class counts as rare."""
+FEW = 0.1
+"""Share of the rows below which one of two classes is rare: the accuracy then tells little."""
+OLDER = 0.7
+"""Share of the rows that are trained on."""
 RARE = 3
 """Rows below which a class cannot be in the items to train on, to judge by and to test on."""
 
@@ -80,8 +82,10 @@ def table_job(path: Path, shown: str, asked: Asked) -> Draft:
         file.require(asked.time, "--time")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
+        answered = [not any(map(file.is_missing, cells)) for cells in zip(*map(block.columns.__getitem__, targets), strict=True)]
+        used = block.kept(answered)  # a row without a target is left out
         for name, column in columns.items():
-            column.add(block.columns[name], file.is_missing)
+            column.add((block if name in targets else used).columns[name], file.is_missing)
     if not typed:
         dialect, sentences = number_dialect(dialect, {name: column.different for name, column in columns.items()}, asked.dialect)
         dialect, more = date_forms(dialect, {name: column.different for name, column in columns.items()})
@@ -181,6 +185,23 @@ def _time_of(
     return None
 
 
+def _later_classes(file: TableFile, target: str, time: str, frequent: Collection[str]) -> set[str]:
+    """Return the classes that only newer rows have, of those that are learned: nothing could be learned of them."""
+    cells = cells_of(file.blocks([time, target]), [time, target])
+    pairs = [
+        (parse_stamp(stamp), str(cell).strip())
+        for stamp, cell in zip(cells[time], cells[target], strict=True)
+        if not file.is_missing(cell)
+    ]
+    texts = [text for _, text in sorted(pairs, key=lambda pair: pair[0])]
+    learned = set(frequent)
+    while True:  # fewer rows are left, of which others are the older ones
+        texts = [text for text in texts if text in learned]
+        if (older := set(texts[: int(len(texts) * OLDER)])) == learned:
+            return set(frequent) - learned
+        learned = older
+
+
 def _has_stamps(column: ColumnFacts, asked: str | None) -> bool:
     """Return whether a column may hold time stamps; numbers are such by the name of the column only, or where the user asks for them."""
     if asked is not None and column.name != asked:
@@ -220,11 +241,13 @@ def _tabular(
         what = f"several targets are numbers, or labels 0 and 1, and `{words[0]}` has words: write a job for each column of words"
         raise InputMissing(f"{file.header_location}: {what}")
     frequent = {text: count for text, count in answer.different.items() if count >= RARE} if classes else {}
+    time = _time_of(file, columns, targets, asked)
+    late = _later_classes(file, target, time[0], frequent) if classes and time else set()
+    frequent = {text: count for text, count in frequent.items() if text not in late}
     if classes and len(frequent) < 2:
         raise InputMissing(
             f"{file.header_location}: column `{target}` has {len(answer.different):,} different words in {rows:,} rows: too many classes"
         )
-    time = _time_of(file, columns, targets, asked)
     inputs = {name: column for name, column in columns.items() if name not in targets}
     dropped = {name: reason for name, column in inputs.items() if (reason := column.reason_to_drop())}
     kept = {name: column for name, column in inputs.items() if name not in dropped}
@@ -238,13 +261,16 @@ def _tabular(
     if len(targets) == 1:
         lines.append(f'target_kind = "{"class" if classes else "number"}"   # {len(answer.different):,} different values')
     notes = [_answer_note(answers, classes=classes, labels=labels)]
-    rare = [text for text in answer.different if text not in frequent] if classes else []
-    if rare:
-        lost, some = sum(answer.different[text] for text in rare), listed(f"`{text[:40]}`" for text in rare)
-        what = f"{_classes(len(rare))} of fewer than {RARE} rows, {counted(lost, 'row')} in all, left out: {some}"
-        notes.append(f"{what} (`classes` names those that are learned)")
-        lines.append(f"classes = {toml_value(list(ordered_classes(frequent)))}   # those of {RARE} rows and more")
-        rows, rarest = rows - lost, min(frequent.values())
+    rare = [text for text, count in answer.different.items() if count < RARE] if classes else []
+    for some, why in (rare, f"of fewer than {RARE} rows"), (sorted(late), "that no row of the older part has"):
+        if some:
+            lost = sum(answer.different[text] for text in some)
+            what = f"{_classes(len(some))} {why}, {counted(lost, 'row')} in all, left out: {listed(f'`{text[:40]}`' for text in some)}"
+            notes.append(f"{what} (`classes` names those that are learned)")
+            rows -= lost
+    if rare or late:
+        lines.append(f"classes = {toml_value(list(ordered_classes(frequent)))}   # the others are too rare, or too new")
+        rarest = min(frequent.values())
     if dropped:
         lines += [f"# {name}: {reason}" for name, reason in dropped.items()] + [f"drop = {toml_value(list(dropped))}"]
         notes += _some(f"column `{name}` is left out: {reason} (`drop`)" for name, reason in dropped.items())
@@ -275,7 +301,7 @@ def _tabular(
     if not classes:
         standardised = "false" if labels else "true    # losses are in standard deviations of the target, answers in its units"
         lines.append(f"standardise_target = {standardised}")
-    items = int(rows * 0.7)
+    items = int(rows * OLDER)
     lines += ["test_share = 0.15", f"validation = {max(rows * 15 // 100, 1)}"]
     if time:
         lines.append(f"time = {toml_value(time[0])}   # the newest rows are tested on, those before them held out")
@@ -283,11 +309,16 @@ def _tabular(
     elif classes and rarest >= 20:
         lines.append("stratify = true              # held-out items have the classes in proportion")
     size = next(size for size in SIZES if items < size.items)
+    beyond = [
+        "periodic = 0",
+        "linear = true                # newer rows may lie beyond the older ones: a linear path follows trends",
+    ]
     model = [
         'name = "tabular"             # embeddings of words and of numbers, residual blocks',
         f"width = {size.width}",
         f"hidden = {2 * size.width}",
         f"dropout = {size.dropout}",
+        *(beyond if time else []),
     ]
     kind = "class" if classes else "label" if labels else "number"
     names = listed(f"`{name}`" for name in targets)
@@ -305,7 +336,7 @@ def _task(answer: ColumnFacts, frequent: Mapping[str, int], *, labels: bool) -> 
             'metrics = ["r2", "mae"]      # the share of the variance that is explained; the mean error in units of the target'
         ], []
     shares = sorted(count / sum(frequent.values()) for count in frequent.values())
-    if shares[0] >= FEW / len(shares):
+    if len(shares) > 2 or shares[0] >= FEW:
         return [], []
     metrics = ["auroc", "average_precision", "f1"] if find_spec("torchmetrics") else ["f1"]
     more = "" if find_spec("torchmetrics") else "; pip install 'partrain[metrics]' for AUROC"

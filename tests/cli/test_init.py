@@ -603,3 +603,29 @@ def test_a_target_of_two_numbers_with_points_is_one_of_classes() -> None:
     Path("t.csv").write_text("\n".join(["a,y", *(f"{at * 7 % 13},{at % 2}.0" for at in range(100)), ""]))
     assert partrain("init", "--from", "t.csv", "--target", "y", "--no-schema").code == 0
     assert written(target_kind=0)["target_kind"] == "class"
+
+
+def test_a_class_that_only_newer_rows_have_is_left_out() -> None:
+    lines = [
+        f"{datetime.date(2001, 1, 1) + datetime.timedelta(days=3 * at)},{at % 7},{'new' if at > 250 else 'ab'[at % 2]}"
+        for at in range(300)
+    ]
+    Path("t.csv").write_text("\n".join(["day,x,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema")
+    assert said.code == 0, said
+    assert "1 class that no row of the older part has, 49 rows in all, left out: `new`" in " ".join(said.err.split())
+    assert written(classes=0, time=0) == {"classes": ["a", "b"], "time": "day"}
+    assert (
+        tomllib.loads(Path("job.toml").read_text())["model"] | {"linear": True, "periodic": 0}
+        == tomllib.loads(Path("job.toml").read_text())["model"]
+    )
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+
+
+def test_rows_without_a_target_do_not_count_for_the_other_columns() -> None:
+    lines = [f"{at * 7 % 31},{at if at < 100 else ''},{'' if at < 100 else at % 5 / 2}" for at in range(300)]
+    Path("t.csv").write_text("\n".join(["a,early,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema")
+    assert said.code == 0, said
+    assert "column `early` is left out: no value in any row (`drop`)" in said.err
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0

