@@ -2,6 +2,7 @@
 
 From Python: `partrain.train(model=MODULE, dataset=(X, y), workers=2, stop={"rounds": 40})`, `partrain.train(Job(...))` or
 `partrain.train("job.toml")` returns the trained network, which predicts, evaluates and resumes; `partrain.load(RUN)` reads it again.
+`partrain.init(DATA, target=COLUMN)` looks at data and chooses all of that.
 `partrain.PartrainClassifier` and `partrain.PartrainRegressor` are estimators of scikit-learn.
 `partrain.sections` makes tables of jobs with completion: `partrain.sections.Adam(lr=0.01)`.
 `partrain.Task` is the base class of user tasks, `partrain.Failure` that of all our errors. Each name is imported on first use, so that
@@ -16,7 +17,7 @@ from partrain.version import __version__
 
 if TYPE_CHECKING:
     from partrain import sections
-    from partrain.api import Job, Trained, load, train
+    from partrain.api import Job, Trained, init, load, train
     from partrain.errors import Failure
     from partrain.estimators import PartrainClassifier, PartrainRegressor
     from partrain.tasks.task import Task
@@ -31,6 +32,7 @@ __all__ = [
     "Task",
     "Trained",
     "__version__",
+    "init",
     "load",
     "sections",
     "train",
@@ -44,6 +46,7 @@ _HOMES = {
     "PartrainRegressor": "partrain.estimators",
     "Task": "partrain.tasks.task",
     "Trained": "partrain.api",
+    "init": "partrain.api",
     "load": "partrain.api",
     "sections": "partrain.sections",
     "train": "partrain.api",

@@ -13,7 +13,7 @@ from partrain.api import objects, session
 from partrain.api.trained import Trained, trained
 from partrain.checkpoint.runs import checkpoint_of
 from partrain.config.overrides import as_toml
-from partrain.config.problems import IN_PYTHON
+from partrain.config.problems import IN_PYTHON, did_you_mean
 from partrain.config.python_objects import PYTHON, PythonObjects
 from partrain.config.section import Section
 from partrain.errors import BadJob, UserCodeFailed
@@ -35,6 +35,17 @@ BATCH_SIZE = 32
 _OPTIMIZER = {"name": "adam", "lr": 0.001}
 ITERATIONS = 10
 """Iterations of a round, where passes cannot count it."""
+ELSEWHERE = {
+    "epochs": 'stop={"rounds": 20}, of one pass each by default',
+    "lr": 'optimizer={"name": "adam", "lr": 0.001}',
+    "batch_size": 'optimizer={"name": "adam", "batch_size": 32}',
+    "validation_split": 'dataset={"inputs": X, "targets": y, "validation": 100}',
+    "callbacks": "hooks=FUNCTION",
+    "n_jobs": "workers=2",
+}
+"""Arguments of other libraries, and where they are given here."""
+AUTO = "auto"
+"""Name of the network that `partrain.init` chooses."""
 ROUNDS = 20
 """Rounds of a training that is given no `stop`: passes over the data, with the default `sync`."""
 
@@ -60,6 +71,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     show: bool = False,
     log: Sequence[str] = (),
+    **unknown: Any,
 ) -> Trained:
     """Train a network with many workers. Threads that call it train one after the other.
 
@@ -68,7 +80,7 @@ def train(
     Args:
         job: A `Job` or its tables, whose relative paths start from the current folder; or a job file.
         model: An `nn.Module` (it stays as it is; the result holds a trained copy), its class or a function that makes it, the name of
-            a network as "mlp", or its table, as `{"name": "mlp", "hidden": [64]}` or `{"name": MODULE, "freeze": ["conv1.*"]}`.
+            a network as "mlp" ("auto": network, optimizer and all else that is not given suit the data, see `partrain.init`), or its table, as `{"name": "mlp", "hidden": [64]}` or `{"name": MODULE, "freeze": ["conv1.*"]}`.
         dataset: `(X, y)` or `(X, y, X_test, y_test)` of arrays, tensors or DataFrames; a torch Dataset; an object with a method `stream`, which is not read into
             memory; a dict of `inputs` and `targets`, or of `data` and `target` (a DataFrame, and its column), with further keys of [dataset] such as `validation`;
             the name of a data set as "mnist"; or its table.
@@ -99,10 +111,21 @@ def train(
         trained = partrain.train(model=net, dataset=(X, y), workers=2, stop={"rounds": 40})
         trained.predict(X_new)
     """
+    if unknown:
+        name, names = next(iter(unknown)), [name for name in inspect.signature(train).parameters if name != "unknown"]
+        near = did_you_mean(name, names)
+        hint = ELSEWHERE.get(name) or (f"did you mean {near}?" if near else f"there are {', '.join(names)}")
+        raise BadJob(f"train: no argument is called `{name}`: {hint}")
     if current_process().name.startswith("partrain "):  # a worker or the data set's process imports the script for a user class
         raise UserCodeFailed(
             "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
         )
+    if isinstance(model, str) and model == AUTO and dataset is not None:
+        from partrain.api.from_data import init
+
+        chosen = init(dataset)
+        model, dataset, task = chosen["model"], chosen["dataset"], task or chosen.get("task")
+        optimizer, sync, stop = optimizer or chosen["optimizer"], sync or chosen["sync"], stop or chosen["stop"]
     tables = {"stop": stop, "optimizer": optimizer, "sync": sync, "partition": partition, "transport": transport, "engine": engine,
               "checkpoint": checkpoint, "faults": faults}  # fmt: skip
     tables = {key: value for key, value in tables.items() if value is not None}

@@ -32,8 +32,8 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="F.html", help="The file to write.")] = Path("report.html"),
     *,
     items: Annotated[
-        bool, typer.Option("--items", help="Evaluate the networks, too: confusion matrix, worst items, answers.")
-    ] = False,
+        bool, typer.Option("--items/--no-items", help="Evaluate the networks: result, errors, worst items, data.")
+    ] = True,
     force: Force = False,
     trust_code: TrustCode = False,
     as_json: Json = False,

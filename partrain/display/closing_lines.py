@@ -7,32 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.number_format import counted, number, scores
+from partrain.number_format import counted, scores
 from partrain.record.file_names import BEST
+from partrain.record.result_lines import result_lines
 from partrain.record.round_record import time_shares
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
 """Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
-
-TRIVIAL = {
-    "constant": "always answering the commonest class",
-    "naive": "repeating the newest value",
-    "seasonal_naive": "repeating the newest season",
-}
-"""Answers that need no training, in words."""
-ALWAYS_THE_MEAN = "always answering the mean"
-TELLING = {
-    "auroc": True,
-    "average_precision": True,
-    "accuracy": True,
-    "r2": True,
-    "mae": False,
-    "rmse": False,
-    "loss": False,
-}
-"""Numbers by which a network is compared with them, the most telling first; True if higher is better."""
 
 
 def closing_lines(
@@ -73,7 +56,7 @@ def closing_lines(
         lines.append(f"best: round {best['round']:,}, {scores({'loss': best['loss'], **best['metrics']})}{kept}")
     tested = f"test, round {content['tested_round']:,}" if "tested_round" in content else "test"
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
-    lines += [*_beside_trivial(content), *_course(content, spent=spent)]
+    lines += result_lines(content, spent=spent)
     lines += [*_waiting(content["workers"]), *_without_core(content["workers"]), *_slow(content["workers"], remedy)]
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
@@ -103,35 +86,6 @@ def closing_lines(
         f"  partrain inspect {file}",
         *onward,
     ]
-
-
-def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each answer that needs no training: whether the network is better, by the number that tells most."""
-    best = content.get("best") or {}
-    own = content["test"] or {"loss": best.get("loss"), **best.get("metrics", {})}
-    for name, answer in TRIVIAL.items():
-        numbers = content.get("trivial", {}).get(name, {})
-        key = next((key for key in TELLING if numbers.get(key) is not None and own.get(key) is not None), None)
-        if key is None:
-            continue
-        words = answer if name != "constant" else ALWAYS_THE_MEAN if "accuracy" not in numbers else answer
-        gain = (own[key] - numbers[key]) * (1 if TELLING[key] else -1)
-        verdict = "better than" if gain > 0 else "NO BETTER than"
-        yield f"{verdict} {words}: {scores({key: own[key]})} against {number(numbers[key])}"
-
-
-def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:
-    """Return a line on the course of the judged loss at the end: more rounds may help, or not; none where a target ended the run."""
-    course = content.get("course") if content["status"] in ("finished", "not-reached", "stopped") else None
-    match course:
-        case "improving":
-            how = "raise `rounds` in [stop] and run it again" if spent else "resume it for more rounds"
-            return [f"still improving at the end: {how}"]
-        case "past its best":
-            return [f"past its best since round {content['best']['round']:,}: more rounds of this kind would not help"]
-        case "level":
-            return ["at its best: the last rounds changed little"]
-    return []
 
 
 def _numbers_told(content: Mapping[str, Any]) -> list[str]:

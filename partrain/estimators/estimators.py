@@ -91,8 +91,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], *, stratify: bool) -> None:
-        """Train in a temporary run folder, and keep the network."""
+    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], *, stratify: bool, task: Any = None) -> None:
+        """Train in a temporary run folder, and keep the network. `task`: the table `[task]`."""
         items = len(inputs)
         share = as_data(self.validation)
         if not isinstance(share, int | float) or not 0 <= share < 1:
@@ -101,7 +101,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         dataset = {"inputs": inputs, "targets": targets, "standardise": self.standardise, "validation": held}
         dataset |= {"stratify": True} if stratify and held else {}
         dataset |= {"standardise_target": True} if KINDS[self._task].targets == "numbers" else {}
-        objects_given = objects.given(self._model(), dataset)
+        objects_given = objects.given(self._model(), dataset, task)
         tables = objects_given.tables | {
             "name": type(self).__name__,
             "workers": self.workers,
@@ -144,36 +144,79 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
 
 class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """A classifier trained by many workers.
+    """A classifier trained by many workers, of one class or several labels for each item.
 
-    Attributes: `classes_`, `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
+    Args:
+        class_weight: "balanced", or a dict with the weight of each class, by which the losses of its items are multiplied.
+
+    All other arguments are those of both estimators. Attributes: `classes_`, `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
 
     Example: `PartrainClassifier(workers=2).fit(X, y).score(X_test, y_test)`
     """
 
     _task = CLASSIFICATION
 
+    def __init__(
+        self,
+        hidden: int | Sequence[int] = (64, 64),
+        *,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        model: Any = None,
+        workers: Any = 1,
+        rule: Any = "average",
+        rounds: int = 100,
+        patience: int | None = 10,
+        validation: float = 0.1,
+        optimizer: Any = "adam",
+        lr: float = 0.003,
+        batch_size: int = 32,
+        weight_decay: float = 0.0,
+        standardise: bool = True,
+        class_weight: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        common = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
+        super().__init__(**common)
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on items X (n, features) and classes y (n,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        """Train on items X (n, features), and classes y (n,) or labels y (n, k) of 0 and 1."""
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
         check_classification_targets(y)
+        if y.ndim == 2 and y.shape[1] > 1:
+            self.classes_ = np.arange(y.shape[1])
+            self._train(X, y.astype(np.float64), stratify=False, task="multi-label")
+            return self
         self.classes_, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"PartrainClassifier needs more than one class: all items have the class {self.classes_[0]!r}")
         few = np.bincount(labels).min() < 2
-        self._train(X, labels.astype(np.int64), stratify=not few)
+        self._train(X, labels.astype(np.int64), stratify=not few, task=self._task_table())
         return self
 
+    def _task_table(self) -> dict[str, Any]:
+        weights = self.class_weight
+        if isinstance(weights, dict):
+            if unknown := [name for name in weights if name not in self.classes_]:
+                raise ValueError(f"class_weight: `{unknown[0]}` is no class; there are {', '.join(map(str, self.classes_))}")
+            weights = [float(weights.get(name, 1.0)) for name in self.classes_.tolist()]
+        return {"kind": CLASSIFICATION} | ({} if weights is None else {"class_weights": weights})
+
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class (n,) of each item."""
-        labels: NDArray[Any] = (
-            self.classes_[self._answers(X)["label"]] if hasattr(self, "classes_") else self._answers(X)["label"]
-        )
-        return labels
+        """Return the most probable class (n,) of each item, or its labels (n, k) of 0 and 1."""
+        labels: NDArray[Any] = np.asarray(self._answers(X)["label"])
+        return labels if labels.ndim == 2 else self.classes_[labels]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Return the probability of each class (n, classes), in the order of `classes_`."""
+        """Return the probability of each class (n, classes), in the order of `classes_`, or of each label (n, k)."""
         return np.asarray(self._answers(X, probabilities=True)["probability"])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]

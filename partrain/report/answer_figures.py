@@ -104,7 +104,7 @@ def scatter(pairs: Pairs, name: str) -> Spec:
 
 
 def series(pairs: Pairs, name: str) -> Spec:
-    """Describe true and predicted numbers item by item."""
+    """Describe true and predicted numbers moment by moment."""
     rows: Rows = []
     for place, what in enumerate(("true", "predicted")):
         rows += [{"x": index, "y": float(f"{pair[place]:.5g}"), "what": what} for index, pair in enumerate(pairs[-MOST_STEPS:])]
@@ -112,7 +112,7 @@ def series(pairs: Pairs, name: str) -> Spec:
         "data": {"values": rows},
         "mark": {"type": "line", "strokeWidth": 1.75},
         "encoding": {
-            "x": {"field": "x", "type": "quantitative", "title": "item", "axis": AXIS, "scale": {"nice": False}},
+            "x": {"field": "x", "type": "quantitative", "title": "moment", "axis": AXIS, "scale": {"nice": False}},
             "y": {"field": "y", "type": "quantitative", "title": name, "axis": AXIS, "scale": {"zero": False}},
             "color": {
                 "field": "what",
@@ -121,5 +121,74 @@ def series(pairs: Pairs, name: str) -> Spec:
                 "legend": LINE_LEGEND,
             },
         },
+        "height": 300,
+    }
+
+
+def residuals(pairs: Pairs, name: str) -> Spec:
+    """Describe how often errors of each size occur: predicted minus true."""
+    errors: Rows = [{"e": float(f"{predicted - true:.4g}")} for true, predicted in pairs]
+    return {
+        "data": {"values": errors},
+        "mark": {"type": "bar", "color": "run-0"},
+        "encoding": {
+            "x": {"field": "e", "type": "quantitative", "bin": {"maxbins": 30}, "title": f"error of {name}", "axis": AXIS},
+            "y": {"aggregate": "count", "type": "quantitative", "title": "items", "axis": AXIS},
+        },
+        "height": 300,
+    }
+
+
+def roc(scores: Sequence[float], labels: Sequence[int]) -> tuple[Spec, float]:
+    """Describe the ROC curve of scores for labels 0 and 1: recall over the share of false alarms. Also return the area under it."""
+    positives, negatives = sum(labels), len(labels) - sum(labels)
+    points, hits, alarms, area = [(0.0, 0.0)], 0, 0, 0.0
+    for hit, alarm in _thresholds(scores, labels):
+        area += alarm * (hits + hit / 2) / (positives * negatives)
+        hits, alarms = hits + hit, alarms + alarm
+        points.append((alarms / negatives, hits / positives))
+    return _curve(points, "share of false alarms", "recall", [(0.0, 0.0), (1.0, 1.0)]), area
+
+
+def precision_recall(scores: Sequence[float], labels: Sequence[int]) -> Spec:
+    """Describe precision over recall of scores for labels 0 and 1; the dashed line is the precision of guessing."""
+    positives, points, hits, alarms = sum(labels), list[tuple[float, float]](), 0, 0
+    for hit, alarm in _thresholds(scores, labels):
+        hits, alarms = hits + hit, alarms + alarm
+        points.append((hits / positives, hits / (hits + alarms)))
+    share = positives / len(labels)
+    return _curve(points, "recall", "precision", [(0.0, share), (1.0, share)])
+
+
+def _thresholds(scores: Sequence[float], labels: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the hits and false alarms that each lower threshold adds; equal scores are one threshold."""
+    by_score: dict[float, list[int]] = {}
+    for score, label in zip(scores, labels, strict=True):
+        by_score.setdefault(score, [0, 0])[1 - label] += 1
+    return [(hit, alarm) for _, (hit, alarm) in sorted(by_score.items(), reverse=True)]
+
+
+def _curve(points: Sequence[tuple[float, float]], x: str, y: str, guess: Sequence[tuple[float, float]]) -> Spec:
+    """Describe a line through points in the unit square, and the dashed line of guessing."""
+    step = -(-len(points) // MOST_STEPS)
+    kept = [*points[:-1:step], points[-1]]
+
+    def encoding(title: str, field: str) -> Spec:
+        return {"field": field, "type": "quantitative", "title": title, "axis": AXIS, "scale": {"domain": [0, 1]}}
+
+    axes = {"x": encoding(x, "x"), "y": encoding(y, "y"), "order": {"field": "n"}}
+    return {
+        "layer": [
+            {
+                "data": {"values": [{"x": a, "y": round(b, 4), "n": n} for n, (a, b) in enumerate(guess)]},
+                "mark": {"type": "line", "color": "muted", "strokeDash": [4, 4]},
+                "encoding": axes,
+            },
+            {
+                "data": {"values": [{"x": round(a, 4), "y": round(b, 4), "n": n} for n, (a, b) in enumerate(kept)]},
+                "mark": {"type": "line", "strokeWidth": 2, "color": "run-0"},
+                "encoding": axes,
+            },
+        ],
         "height": 300,
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from partrain.errors import Failure
 from partrain.number_format import number
-from partrain.report.answer_figures import confusion, scatter, series
+from partrain.record.result_lines import result_lines
+from partrain.report.answer_figures import confusion, precision_recall, residuals, roc, scatter, series
 from partrain.report.facts import Table
 from partrain.report.history import RunHistory
 from partrain.report.theme import Spec
@@ -19,8 +20,10 @@ from partrain.tasks.kinds import AutoencoderKind, ClassificationKind, Regression
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.inference.network import TrainedNetwork
+    from partrain.data import Dataset
+    from partrain.inference.network import Split, TrainedNetwork
     from partrain.tasks.kinds import AnswerBatch
+    from partrain.training.batches import Samples
 
 MOST_ITEMS = 20_000
 """Most items whose answers are looked at."""
@@ -33,14 +36,17 @@ MOST_CLASSES = 20
 NARROW_CLASSES = 12
 """Most classes of a confusion matrix that takes half of the page."""
 ANSWER_CHARACTERS = 24
+MOST_COLUMNS = 60
+"""Most columns of the data that are listed."""
+SPLITS = {"test": "test items", "validation": "held-out items", "training": "training items"}
 
 
 @dataclass(frozen=True)
 class WorstItem:
     """One of the worst-judged items."""
 
-    item: int
-    """Its index in the data set's split."""
+    place: str
+    """Its line in the data set's file, or its index in the split."""
     text: str
     picture: str = ""
     """A data URI; empty if the item is no image."""
@@ -48,36 +54,58 @@ class WorstItem:
 
 @dataclass
 class JudgedAnswers:
-    """The part of a report on one network's answers."""
+    """The part of a report on one network's answers, and on the data."""
 
     label: str
-    note: str
+    title: str = "Result"
+    notes: list[str] = field(default_factory=list)
     figures: dict[str, Spec] = field(default_factory=dict)
-    """Descriptions under `confusion`, `scatter`, `series`."""
+    """Descriptions under `confusion`, `scatter`, `residuals`, `series`, `roc`, `ranking`."""
     confusion_caption: str = ""
     confusion_wide: bool = False
     errors: Table | None = None
     """The most frequent errors of a classifier."""
     scatter_caption: str = ""
+    series_caption: str = ""
+    roc_caption: str = ""
+    ranking_caption: str = ""
+    scores_title: str = ""
+    scores: Table | None = None
+    """Metrics of each class, label or number."""
     table: Table | None = None
     worst: list[WorstItem] = field(default_factory=list)
     worst_title: str = ""
+    data: list[tuple[str, Table]] = field(default_factory=list)
+    """Tables on the data, each with its title."""
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The answers of a network to some items, and the places of these."""
+
+    network: TrainedNetwork
+    inputs: NDArray[Any]
+    batch: AnswerBatch
+    places: Sequence[str]
+    """Place of each item."""
 
 
 def answers_of(run: RunHistory, *, trusted: bool, several: bool) -> JudgedAnswers:
     """Evaluate a run's network on its test items, or those held out. If that fails, the note says why."""
-    answers = JudgedAnswers(run.label if several else "", "")
+    answers = JudgedAnswers(run.label if several else "")
     try:
         _evaluate(run, trusted=trusted, answers=answers)
     except Failure as failure:
-        answers.note = f"Left out: {failure.message}."
+        answers.notes.append(f"Left out: {failure.message}.")
     return answers
 
 
 def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None:
     import torch
 
-    from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network
+    from partrain.data.codec import Codec
+    from partrain.inference.evaluate import LABELS
+    from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network, trivial_of
     from partrain.inference.open import load_job, open_checkpoint
     from partrain.tasks.kinds import AnswerBatch
 
@@ -90,27 +118,105 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     items = by_split[split]
     newest = None if items.newest is None else items.newest[:MOST_ITEMS]
     items = replace(items, inputs=items.inputs[:MOST_ITEMS], targets=items.targets[:MOST_ITEMS], newest=newest)
-    inputs = items.inputs.numpy()
     batches: list[AnswerBatch] = []
     draw = next((draw for kind, draw in _DRAWN.items() if isinstance(network.kind, kind)), None)
-    scores = evaluate_items(network, items, network.metrics(observe=batches.append if draw else None))
-    which = f"{scores['items']:,} {split} items, round {content.round:,}"
-    answers.note = f"The network of the run on {which}: " + ", ".join(
-        f"{name} {number(value)}" for name, value in scores.items() if name != "items"
+    metrics = network.metrics(reports=True, observe=batches.append if draw else None)
+    scores = evaluate_items(network, items, metrics)
+    answers.title = f"Result on {SPLITS[split]}"
+    answers.notes.append(
+        f"The network of the run on {scores['items']:,} {split} items, round {content.round:,}: {_named(scores)}."
     )
+    answers.notes += [f"{line[0].upper()}{line[1:]}." for line in result_lines(run.summary)]
+    trained = by_split["training"].targets if "training" in by_split else None
+    answers.notes += [
+        f"{LABELS[key].capitalize()}: {_named(numbers)}." for key, numbers in trivial_of(network, items, trained).items()
+    ]
+    if metrics.measured:
+        codec = Codec(network.codec)
+        names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
+        report = metrics.measured.report(names)
+        for key in ("classes", "labels", "numbers"):
+            if report.get(key):
+                answers.scores_title, answers.scores = f"By {key[:-2] if key == 'classes' else key[:-1]}", _table(report[key])
+    answers.data = data_tables(network, dataset, by_split)
     if draw is None:
-        answers.note += f". Single items are not shown for {network.kind}."
+        answers.notes.append(f"Single items are not shown for {network.kind}.")
         return
     joined = AnswerBatch(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
-    draw(network, inputs, joined, answers)
+    places = _places(network, dataset, split)
+    draw(
+        _Judged(network, items.inputs.numpy(), joined, places or [f"item {item:,}" for item in range(len(items.inputs))]), answers
+    )
 
 
-def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
+def _named(scores: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number(value)}" for name, value in scores.items() if name != "items")
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Make a table of rows of numbers by name."""
+    head = list(rows[0])
+    texts = [
+        [number(value) if isinstance(value, float) else "-" if value is None else str(value) for value in row.values()]
+        for row in rows
+    ]
+    return Table(head, texts, frozenset(range(1, len(head))))
+
+
+def _places(network: TrainedNetwork, dataset: Dataset, split: Split) -> list[str]:
+    """Return the line of each item of a table's file; none for other data."""
+    from partrain.data.tables.load import row_numbers
+    from partrain.data.tables.schema import open_table
+    from partrain.data.tables.sections import Csv
+    from partrain.inference.network import split_items
+
+    section, folder = network.loaded.job.dataset, network.loaded.folder
+    if not isinstance(section, Csv):
+        return []
+    rows, path = row_numbers(section, folder), section.test_path if split == "test" and section.test_path else section.path
+    lines = rows["test_"] if split == "test" else rows[""][split_items(network.loaded, dataset)[split == "validation"]]
+    table = open_table(section, folder / path)
+    return [f"{table.path.name}:{line}" for line in lines[:MOST_ITEMS].tolist()]
+
+
+def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str, Samples]) -> list[tuple[str, Table]]:
+    """Describe the data: items and classes by split, and the columns of a table as the network was trained on them."""
+    from partrain.data.codec import Codec
+
+    codec = Codec(network.codec)
+    head, rows = ["", *by_split], [["items", *(f"{len(items.targets):,}" for items in by_split.values())]]
+    if network.kind.one_class and network.record.outputs <= MOST_CLASSES:
+        counts = [items.targets.bincount(minlength=network.record.outputs).tolist() for items in by_split.values()]
+        rows += [
+            [codec.class_name(label), *(f"{count:,}" for count in of_label)]
+            for label, of_label in enumerate(zip(*counts, strict=True))
+        ]
+    tables = [("Items", Table(head, rows, frozenset(range(1, len(head)))))]
+    if not codec.is_table or "training" not in by_split:
+        return tables
+    inputs, stored, columns = by_split["training"].inputs.double(), codec.stored, []
+    words = {name: len(kinds) for key in ("one_hot", "categories") for name, kinds in stored.get(key, {}).items()}
+    cardinalities = stored.get("cardinalities") or [0] * len(stored["features"])
+    for at, (name, count) in enumerate(zip(stored["features"], cardinalities, strict=True)):
+        values = inputs[:, at] * stored["std"][at] + stored["mean"][at]
+        numbers = [number(float(value)) for value in (values.min(), values.mean(), values.max(), values.std())]
+        columns.append([name, f"{words.get(name, count):,} words", *("",) * 4] if count else [name, "number", *numbers])
+    tables.append(
+        (
+            "Columns, training items",
+            Table(["column", "kind", "least", "mean", "largest", "deviation"], columns[:MOST_COLUMNS], frozenset(range(2, 6))),
+        )
+    )
+    return tables
+
+
+def _classes(judged: _Judged, answers: JudgedAnswers) -> None:
     import torch
 
     from partrain.data.codec import Codec
     from partrain.tasks.measures import OfClasses
 
+    network, batch = judged.network, judged.batch
     codec, count = Codec(network.codec), network.record.outputs
     names = [codec.class_name(label)[:ANSWER_CHARACTERS] for label in range(batch.answers.shape[1])]
     measure = OfClasses(count)
@@ -120,6 +226,12 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
         answers.figures["confusion"] = confusion(matrix.tolist(), names)
         answers.confusion_wide = count > NARROW_CLASSES
         answers.confusion_caption = "Rows: true class. Columns: answer. Color: share of the true class."
+    if count == 2 and 0 < int(batch.targets.sum()) < len(batch.targets):
+        positive, share = names[1], float(batch.targets.double().mean())
+        answers.figures["roc"], area = roc(batch.answers[:, 1].tolist(), batch.targets.tolist())
+        answers.figures["ranking"] = precision_recall(batch.answers[:, 1].tolist(), batch.targets.tolist())
+        answers.roc_caption = f"Class {positive}. Area {number(area)}; the dashed line is guessing."
+        answers.ranking_caption = f"Class {positive}, which {share:.1%} of the items have."
     wrong = [(int(matrix[a, b]), names[a], names[b]) for a, b in (matrix - torch.diag(matrix.diag())).nonzero().tolist()]
     rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda row: (-row[0], row[1:]))[:10]]
     answers.errors = Table(["true", "answer", "items"], rows, frozenset({2})) if rows else None
@@ -127,44 +239,55 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, 
     answers.worst_title = "Worst-judged items"
     for item in network.kind.worst(batch, WORST):
         true, answer = int(batch.targets[item]), int(batch.decided[item])
-        share = f"{names[true]}, answered {names[answer]} ({float(batch.answers[item, answer]):.0%})"
-        answers.worst.append(
-            WorstItem(
-                item, share if true != answer else f"{names[true]}, right ({float(right[item]):.0%})", picture(inputs[item])
-            )
-        )
+        share_of = f"{names[true]}, answered {names[answer]} ({float(batch.answers[item, answer]):.0%})"
+        text = share_of if true != answer else f"{names[true]}, right ({float(right[item]):.0%})"
+        answers.worst.append(WorstItem(judged.places[item], text, picture(judged.inputs[item])))
 
 
-def _numbers(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
+def _numbers(judged: _Judged, answers: JudgedAnswers) -> None:
     from partrain.data.codec import Codec
 
+    network, batch = judged.network, judged.batch
     predicted, true = (numbers.reshape(len(numbers), -1) for numbers in (batch.answers, batch.targets))
-    names = Codec(network.codec).names(true.shape[1])
+    codec = Codec(network.codec)
+    names = codec.names(true.shape[1])
     name = names[0]
     pairs = list(zip(true[:, 0].tolist(), predicted[:, 0].tolist(), strict=True))
     answers.figures["scatter"] = scatter(pairs, name)
+    answers.figures["residuals"] = residuals(pairs, name)
     several = f" The first of {len(names):,} predicted numbers." if len(names) > 1 else ""
     answers.scatter_caption = f"On the dashed line an answer is right.{several}"
     if network.kind.follows:
-        answers.figures["series"] = series(pairs, name)
+        width = len(codec.targets) or 1
+        steps = true.shape[1] // width
+        some = range((len(true) - 1) % steps, len(true), steps)  # forecasts that follow one another; the last one ends the series
+        ahead = [
+            (float(true[item, step * width]), float(predicted[item, step * width])) for item in some for step in range(steps)
+        ]
+        answers.figures["series"] = series(ahead, codec.targets[0] if codec.targets else name)
+        answers.series_caption = (
+            f"Each forecast has {steps:,} steps, and begins where the one before it ends." if steps > 1 else ""
+        )
     answers.table = Table(
         ["item", f"true {name}", f"predicted {name}"],
         [
-            [f"{item:,}", number(float(true[item, 0])), number(float(predicted[item, 0]))]
+            [judged.places[item], number(float(true[item, 0])), number(float(predicted[item, 0]))]
             for item in network.kind.worst(batch, WORST_NUMBERS)
         ],
         frozenset({1, 2}),
     )
 
 
-def _reconstructions(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
-    errors = network.kind.faults(batch)
+def _reconstructions(judged: _Judged, answers: JudgedAnswers) -> None:
+    kind = judged.network.kind
+    errors = kind.faults(judged.batch)
     answers.worst_title = "Worst-judged items: largest reconstruction errors"
-    for item in network.kind.worst(batch, WORST):
-        answers.worst.append(WorstItem(item, f"error {number(float(errors[item]))}", picture(inputs[item])))
+    for item in kind.worst(judged.batch, WORST):
+        text = f"error {number(float(errors[item]))}"
+        answers.worst.append(WorstItem(judged.places[item], text, picture(judged.inputs[item])))
 
 
-_DRAWN: dict[type[TaskKind], Callable[[TrainedNetwork, NDArray[Any], AnswerBatch, JudgedAnswers], None]] = {
+_DRAWN: dict[type[TaskKind], Callable[[_Judged, JudgedAnswers], None]] = {
     ClassificationKind: _classes,
     AutoencoderKind: _reconstructions,
     RegressionKind: _numbers,

@@ -149,7 +149,7 @@ def _items(index: int, judged: JudgedAnswers, drawn: dict[str, Spec]) -> dict[st
     for kind, spec in judged.figures.items():
         drawn[name := f"{kind}-{index}"] = theme.themed(spec, theme.VARIABLES, "container")
         names[kind] = name
-    empty = {"confusion": "", "scatter": "", "series": ""}
+    empty = dict.fromkeys(("confusion", "scatter", "residuals", "series", "roc", "ranking"), "")
     return {**vars(judged), **empty, **names}
 
 

@@ -39,7 +39,7 @@ def arrays_job(path: Path, shown: str, target: str | None) -> str:
         if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}, and arrays of numbers are needed")
     classes = answer.texts is not None or answer.kind in "iu"
-    form, model = _network(arrays[inputs], items)
+    form, model = _network(arrays[inputs].shape, arrays[inputs].dtype, items)
     tests = _tests(arrays, items)
     dataset = [
         f'kind = "{kind}"',
@@ -84,10 +84,25 @@ def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:
     return {role: name for role, name in chosen.items() if name} if all(chosen.values()) else {}
 
 
-def _network(inputs: ArraySource, items: int) -> tuple[str, list[str]]:
+def memory_job(shape: tuple[int, ...], dtype: str, targets: tuple[int, ...], kind: str) -> str:
+    """Write a job for arrays in memory: `shape` and `dtype` of the inputs, shape and numpy's letter of the type of the `targets`."""
+    items = shape[0] if shape else 0
+    if len(shape) < 2 or items < 20 or not targets or targets[0] != items:
+        raise InputMissing(f"inputs {shape} and targets {targets}: expected 20 items or more, with a target for each")
+    classes = kind in "iubUSO" and len(targets) == 1
+    form, model = _network(shape, dtype, items)
+    dataset = ["standardise = true"] * (dtype != "|u1") + ["standardise_target = true"] * (not classes)
+    held = max(items * 15 // 100, 1)
+    dataset += ["test_share = 0.15", f"validation = {held}"]
+    what = f"Predict the {'class' if classes else 'numbers'} from {form}: {items:,} items."
+    task = [] if classes else ['metrics = ["r2", "mae"]']
+    return assemble(Path("arrays"), what, model, dataset, int(items * 0.85) - held, task=task)
+
+
+def _network(shape: tuple[int, ...], dtype: str, items: int) -> tuple[str, list[str]]:
     """Choose a network for the items' shape, and describe the items."""
-    axes = inputs.shape[1:]
-    image = len(axes) == 3 or (len(axes) == 2 and inputs.dtype == "|u1")
+    axes = shape[1:]
+    image = len(axes) == 3 or (len(axes) == 2 and dtype == "|u1")
     if image and min(axes[-2:]) >= SMALLEST_IMAGE:
         stages = [16, 32, 64] if min(axes[-2:]) >= 24 else [16, 32]
         return "images", ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]

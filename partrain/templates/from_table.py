@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from partrain.config.overrides import toml_value
+from partrain.data.python.frames import NAME
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import PARQUET, TableFile, cells_of, open_by_name
+from partrain.data.tables.files import PARQUET, FrameTable, TableFile, cells_of, open_by_name
 from partrain.data.tables.time_stamps import parse_stamp
 from partrain.errors import InputMissing
 from partrain.number_format import counted
@@ -67,12 +68,24 @@ class Asked(NamedTuple):
     null_values: tuple[str, ...] | None = None
 
 
+def frame_job(frame: Any, asked: Asked) -> Draft:
+    """Write a job for a DataFrame of polars; see `table_job`."""
+    return _job(lambda dialect: FrameTable(frame, NAME, null_values=dialect.null_values), Dialect(), [], NAME, asked, typed=True)
+
+
 def table_job(path: Path, shown: str, asked: Asked) -> Draft:
     """Write a job for a table; `shown` is its path in the job. Raises InputMissing if none can be trained on it."""
     typed = path.name.lower().endswith(PARQUET)
     dialect, notes = (Dialect(), []) if typed else text_dialect(path, asked.dialect)
+    return _job(lambda dialect: open_by_name(path, dialect), dialect, notes, shown, asked, typed=typed)
+
+
+def _job(
+    opened: Callable[[Dialect], TableFile], dialect: Dialect, notes: list[str], shown: str, asked: Asked, *, typed: bool
+) -> Draft:
+    """Write a job for a table that is `opened` by a dialect; `typed`: its cells have types."""
     dialect = replace(dialect, null_values=asked.null_values)
-    file = open_by_name(path, dialect)
+    file = opened(dialect)
     if not asked.targets:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
     targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))
@@ -100,7 +113,7 @@ def table_job(path: Path, shown: str, asked: Asked) -> Draft:
         dialect = replace(dialect, null_values=(*(USUAL_NULLS if asked.null_values is None else asked.null_values), *more))
         for column in columns.values():
             column.discard({text.lower() for text in more})
-    file = open_by_name(path, dialect)
+    file = opened(dialect)
     written = [f"path = {toml_value(shown)}", *(f"{key} = {toml_value(value)}" for key, value in lines_of(dialect))]
     if asked.kind != "table" and (draft := _series(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])

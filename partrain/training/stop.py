@@ -105,8 +105,12 @@ class Progress:
         return Standing(self.round, self.item_iterations, seconds, self.loss, self.accuracy, self.misses, self.metrics)
 
     def stored(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint holds them. Without metrics and caps, the bytes are those of older versions."""
-        return {name: value for name, value in asdict(self).items() if name not in ("metrics", "caps") or value}
+        """Return the fields as a checkpoint holds them. Without metrics, caps and judgements, the bytes are those of older versions."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("metrics", "caps", "best_loss") or value not in ({}, [], None)
+        }
 
     def judge(
         self,

@@ -72,6 +72,25 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     return DatasetInfo(slots, task, outputs, 1.0, fingerprint, gap=section.gap, codec=codec).open(buffer)
 
 
+def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
+    """Return the number of the row behind each item, as `TableFile.locate` takes it: of items that stay (n,), and under "test_" of test items."""
+    scanned = scan(section, folder)
+    schema, table = scanned.schema, open_table(section, local_path(section.path, folder))
+    blocks = list(table.used_blocks(schema))
+    numbers = np.concatenate([np.array(block.positions, np.int64) for block in blocks])
+    labels = np.concatenate([labels_of(block, schema.targets[0], schema.classes) for block in blocks]) if schema.classes else None
+    if schema.time:
+        rows = time_order(blocks, schema.time)
+        numbers, labels = numbers[rows], None if labels is None else labels[rows]
+    if scanned.split:
+        first, last = section.split_off(len(numbers), scanned.split, labels)
+        return {"": numbers[first], "test_": numbers[last]}
+    if not section.test_path:
+        return {"": numbers}
+    tests = open_table(section, local_path(section.test_path, folder)).used_blocks(schema)
+    return {"": numbers, "test_": np.concatenate([np.array(block.positions, np.int64) for block in tests])}
+
+
 def read(table: TableFile, schema: TableSchema) -> Pair:
     """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = [], []

@@ -1,0 +1,80 @@
+"""`partrain.init`: what `partrain init --from` decides, for files, DataFrames and arrays, as arguments of `train`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from partrain.api import session
+from partrain.api.objects import with_target
+from partrain.data.python.frames import is_frame, to_polars
+from partrain.errors import BadJob
+from partrain.templates.from_arrays import memory_job
+from partrain.templates.from_data import job_for
+from partrain.templates.from_table import Asked, frame_job
+
+
+def init(
+    data: Any,
+    target: str | Sequence[str] | None = None,
+    *,
+    kind: Literal["table", "series"] | None = None,
+    time: str | None = None,
+    missing: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Look at data, and return arguments of `train` that suit them: tables of a job, to look at and to change. Decisions go to stderr.
+
+    Args:
+        data: The path of a file or folder, a DataFrame, or `(X, y)` of arrays or of a DataFrame and a column.
+        target: The column to predict, or several.
+        kind: Take a table of a file as items in any order, or as a series in time; default: by its time stamps.
+        time: The column of time stamps, whose newest rows are held out.
+        missing: Texts of missing values, instead of NA, N/A, nan, null and ?.
+
+    Raises:
+        Failure: There is no such file, or it is of no known kind; the target is missing or no column.
+
+    Example: `trained = partrain.train(**partrain.init(frame, target="price"))`
+    """
+    targets = (target,) if isinstance(target, str) else tuple(target or ())
+    asked = Asked(targets, kind, time, {}, tuple(missing) or None)
+    if isinstance(data, str | os.PathLike):
+        draft = job_for(Path(data), asked, Path.cwd())
+        return _arguments(draft.text, draft.notes, {})
+    if isinstance(data, Mapping) and "data" in data:
+        targets = targets or _listed(data.get("target"))
+        data, asked = data["data"], asked._replace(targets=targets)
+    if isinstance(data, tuple | list) and len(data) == 2 and is_frame(data[0]):
+        column = str(getattr(data[1], "name", None) or "target")
+        data, asked = with_target(data[0], data[1], column), asked._replace(targets=(column,))
+    if is_frame(data):
+        if kind == "series":
+            raise BadJob("init: a series is read from a file: write the DataFrame to a CSV file, and give its path")
+        draft = frame_job(to_polars(data), asked._replace(kind="table"))
+        return _arguments(draft.text, draft.notes, {"data": data})
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise BadJob(f"init: a {type(data).__name__}; expected a path, a DataFrame with `target`, or (X, y)")
+    if targets or kind or time or missing:
+        raise BadJob("init: `target`, `kind`, `time` and `missing` concern tables, and these are arrays")
+    X, y = map(np.asarray, data)
+    return _arguments(memory_job(X.shape, X.dtype.str, y.shape, y.dtype.kind), (), {"inputs": data[0], "targets": data[1]})
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def _arguments(text: str, notes: Sequence[str], objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a job as arguments of `train`; `objects` stand in `[dataset]` instead of a file."""
+    for note in notes:
+        session.warn(note)
+    tables = tomllib.loads(text)
+    if objects:
+        kept = {key: value for key, value in tables["dataset"].items() if key not in ("kind", "path")}
+        tables["dataset"] = {**objects, **kept}
+    return tables

@@ -1,0 +1,60 @@
+"""Lines on the result of a run: beside answers that need no training, and whether more rounds may help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from partrain.number_format import number, scores
+
+TRIVIAL = {
+    "constant": "always answering the commonest class",
+    "naive": "repeating the newest value",
+    "seasonal_naive": "repeating the newest season",
+}
+"""Answers that need no training, in words."""
+ALWAYS_THE_MEAN = "always answering the mean"
+TELLING = {
+    "auroc": True,
+    "average_precision": True,
+    "accuracy": True,
+    "r2": True,
+    "mae": False,
+    "rmse": False,
+    "loss": False,
+}
+"""Numbers by which a network is compared with them, the most telling first; True if higher is better."""
+
+
+def result_lines(content: Mapping[str, Any], *, spent: bool = False) -> list[str]:
+    """Return lines on a result; `content` is that of summary.json. `spent`: the learning rate is 0, so continuing is useless."""
+    return [*_beside_trivial(content), *_course(content, spent=spent)]
+
+
+def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each answer that needs no training: whether the network is better, by the number that tells most."""
+    best = content.get("best") or {}
+    own = content["test"] or {"loss": best.get("loss"), **best.get("metrics", {})}
+    for name, answer in TRIVIAL.items():
+        numbers = content.get("trivial", {}).get(name, {})
+        key = next((key for key in TELLING if numbers.get(key) is not None and own.get(key) is not None), None)
+        if key is None:
+            continue
+        words = answer if name != "constant" else ALWAYS_THE_MEAN if "accuracy" not in numbers else answer
+        gain = (own[key] - numbers[key]) * (1 if TELLING[key] else -1)
+        verdict = "better than" if gain > 0 else "NO BETTER than"
+        yield f"{verdict} {words}: {scores({key: own[key]})} against {number(numbers[key])}"
+
+
+def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:
+    """Return a line on the course of the judged loss at the end: more rounds may help, or not; none where a target ended the run."""
+    course = content.get("course") if content["status"] in ("finished", "not-reached", "stopped") else None
+    match course:
+        case "improving":
+            how = "raise `rounds` in [stop] and run it again" if spent else "resume it for more rounds"
+            return [f"still improving at the end: {how}"]
+        case "past its best":
+            return [f"past its best since round {content['best']['round']:,}: more rounds of this kind would not help"]
+        case "level":
+            return ["at its best: the last rounds changed little"]
+    return []
