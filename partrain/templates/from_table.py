@@ -292,14 +292,13 @@ def _tabular(
     if dates:
         lines.append(f"dates = {toml_value(dates)}   # each becomes the day, and its place in year, week and day")
     if lacking := [column.name for column in answers if column.missing]:
-        rest = ', "*" = "median"' if holes else ""
         drops = ", ".join(f'{toml_value(name)} = "drop"' for name in lacking)
-        lines.append(f"missing = {{{drops}{rest}}}   # rows without a target are left out")
+        lines.append(f'missing = {{{drops}, "*" = "median"}}   # rows without a target are left out')
         notes += (
             f"{counted(columns[name].missing, 'row')} without a value of `{name}` left out: {_texts(columns[name].holes)} (`missing`)"
             for name in lacking
         )
-    elif holes:
+    else:
         lines.append(
             'missing = "median"         # the median stands for a missing number, a missing word is a category of its own'
         )

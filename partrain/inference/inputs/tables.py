@@ -16,7 +16,7 @@ from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
-from partrain.preprocess.column import RowBlock
+from partrain.preprocess.column import CellFault, RowBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,10 @@ def read_table(
         skip_bad: Leave out rows that cannot be read, instead of raising InputMissing for the first.
     """
     if not skip_bad:
-        inputs, targets = _convert(network, sheet, labeled=labeled)
+        try:
+            inputs, targets = _convert(network, sheet, labeled=labeled)
+        except CellFault as fault:
+            raise InputMissing(f"{fault.message}; --skip-bad leaves such rows out") from None
         return TableItems(inputs, targets, range(len(inputs)), cells_of(sheet.blocks(carry), carry) if carry else {})
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
