@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from partrain.api import objects
 from partrain.byte_layout import LENGTHS, input_names
 from partrain.data.arrays.files import in_memory
 from partrain.data.codec import Codec
+from partrain.data.documents import numbered, words_of
 from partrain.data.python.convert import to_array
 from partrain.data.python.frames import is_frame, to_polars
 from partrain.data.python.load import needs_names
@@ -21,6 +23,7 @@ from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import FrameTable
 from partrain.data.user.packed import PackedItems
 from partrain.errors import BadJob, InputMissing
+from partrain.inference.inputs.documents import COLUMN
 from partrain.inference.inputs.parts import of_parts
 from partrain.inference.inputs.read import read
 from partrain.inference.inputs.sample import Sample, of_array, of_table, with_targets
@@ -44,6 +47,8 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
     if _is_dataset(items):
         items, targets = _from_dataset(network, items, targets)
     codec = Codec(network.codec)
+    if codec.is_documents:
+        return _texts(network, items, targets, labeled=labeled)
     wanted, from_frame = labeled and bool(network.kind.targets), is_frame(items) and codec.is_table
     if wanted and targets is None and not from_frame:
         raise BadJob("evaluate: X has no targets: give y, too")
@@ -59,6 +64,22 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
     else:
         sample = of_array(network, to_array(items, "X"), _X)
     return with_targets(network, sample, answers, _X) if labeled else sample
+
+
+def _texts(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) -> Sample:
+    """Return texts, a list of them or the column of a DataFrame, as the network takes them."""
+    stored = network.codec
+    if is_frame(items):
+        targets = items[stored["target"]] if labeled and targets is None and stored["target"] in items.columns else targets
+        items = items[stored["text"] or COLUMN]
+    texts = list(items)
+    if wrong := next((type(text).__name__ for text in texts if not isinstance(text, str)), ""):
+        raise BadJob(f"X: expected texts, got an item of type `{wrong}`")
+    if labeled and targets is None:
+        raise BadJob("evaluate: X has no targets: give y, too")
+    rows = numbered(list(map(words_of, texts)), stored["vocabulary"], network.record.parts)
+    sample = Sample(torch.from_numpy(rows), None, list(map(str, range(len(rows)))))
+    return with_targets(network, sample, np.array(list(map(str, targets))), _X) if labeled else sample
 
 
 def _is_dataset(items: Any) -> bool:

@@ -145,6 +145,24 @@ class TextCodec(Section):
             raise CodecField("vocabulary", f"{longer[0][:20]!r} is not one character")
 
 
+class DocumentCodec(Section):
+    """Texts and their classes."""
+
+    form: Literal["documents"]
+    classes: Classes
+    vocabulary: Annotated[list[str], Field(min_length=1)]
+    text: str | None
+    target: str | None
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        if network.vocabulary != len(self.vocabulary) or not network.interface.unequal:
+            raise CodecField("vocabulary", f"{len(self.vocabulary)} tokens for a network of {network.vocabulary}")
+        if len(set(self.vocabulary)) != len(self.vocabulary):
+            raise CodecField("vocabulary", "a token stands there twice")
+        _named_classes(self.classes, network)
+
+
 class SeriesCodec(Section):
     """Windows of a series."""
 
@@ -221,17 +239,18 @@ class RowsCodec(_HasTargetScale):
 
 _NAMED: dict[str, Any] = {kind.key: (dict[str, kind.stored_type], {}) for kind in KINDS if kind.key not in RowsCodec.model_fields}  # type: ignore[name-defined]
 TableCodec = create_model("TableCodec", __base__=RowsCodec, **_NAMED)
-FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | RowsCodec]] = {
+FORMS: dict[Any, type[ArrayCodec | TextCodec | DocumentCodec | SeriesCodec | RowsCodec]] = {
     None: ArrayCodec,
     "images": ImageCodec,
     "text": TextCodec,
+    "documents": DocumentCodec,
     "series": SeriesCodec,
     "table": TableCodec,
 }
 """Schema of a codec, by its form."""
 
 
-FORM_OF_KIND = {"text": "text", "series": "series", "csv": "table", "parquet": "table"}
+FORM_OF_KIND = {"text": "text", "documents": "documents", "series": "series", "csv": "table", "parquet": "table"}
 """Form of the codec of data sets whose items are never taken as they are, by `kind` in `[dataset]`."""
 
 

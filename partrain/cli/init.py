@@ -41,8 +41,8 @@ def init(
         ),
     ] = None,
     kind: Annotated[
-        Literal["table", "series"] | None,
-        typer.Option("--kind", help="Take a table as items in any order, or as a series in time. Default: by its time stamps."),
+        Literal["table", "series", "text"] | None,
+        typer.Option("--kind", help="Take a table as items in any order, as a series in time, or as texts. Default: recognised."),
     ] = None,
     separator: Annotated[
         str | None, typer.Option("--separator", metavar="CHAR", help="Separator of the cells of a CSV file; default: recognised.")

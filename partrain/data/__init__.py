@@ -77,6 +77,7 @@ DATASETS = {
     "npy": DatasetKind("partrain.data.arrays.sections:Npy", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
     "hdf5": DatasetKind("partrain.data.arrays.sections:Hdf5", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
     "mapped": DatasetKind("partrain.data.arrays.mapped:Mapped", "partrain.data.arrays.mapped", "partrain.data.arrays.mapped"),
+    "documents": DatasetKind("partrain.data.documents:Documents", "partrain.data.documents", "partrain.data.documents"),
     "text": DatasetKind("partrain.data.text:TextSection", "partrain.data.text", "partrain.data.text"),
     "series": DatasetKind("partrain.data.tables.series:Series", "partrain.data.tables.series", "partrain.data.tables.series"),
     "images": DatasetKind("partrain.data.images:ImagesSection", "partrain.data.images", "partrain.data.images"),

@@ -41,6 +41,10 @@ class Codec:
         return self.stored.get("form") == "series"
 
     @property
+    def is_documents(self) -> bool:
+        return self.stored.get("form") == "documents"
+
+    @property
     def resizes(self) -> bool:
         """True if images of any size are resized to items."""
         return self.stored.get("form") == "images"

@@ -67,6 +67,8 @@ class Preprocessing:
         stored, kind, form = network.codec, network.kind, network.codec.get("form")
         if kind.targets == "tokens" or form == "text":
             raise _cannot("it continues texts, token by token")
+        if form == "documents":
+            raise _cannot("its words are numbered outside of the graph; the vocabulary is in the metadata of the file")
         if form == "table" and len(stored["features"]) != network.record.input[0]:
             raise _cannot("its items are not the features of the table")
         if dtype and (network.record.parts or network.record.vocabulary is not None):

@@ -65,6 +65,7 @@ EXAMPLES: dict[str, Any] = {
     "[dataset] separator": ";",
     "[dataset] null_values": ["k.A.", "-"],
     "[dataset] number_marks": "€%",
+    "[dataset] text": "body",
     "[dataset] date_format": ["%d.%m.%Y", "%b %Y"],
     "[dataset] thousands": ".",
     "[dataset] length": 64,

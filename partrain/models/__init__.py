@@ -46,6 +46,7 @@ MODELS = {
     "rnn": "partrain.models.sequence_sections:Rnn",
     "lstm": "partrain.models.sequence_sections:Lstm",
     "gru": "partrain.models.sequence_sections:Gru",
+    "bag": "partrain.models.sequence_sections:Bag",
     "transformer": "partrain.models.sequence_sections:Transformer",
     TORCHVISION: "partrain.models.image_sections:TorchVision",
     TIMM: "partrain.models.image_sections:Timm",

@@ -5,25 +5,45 @@ Symbols: b items of a batch; L steps or tokens of an item, V in the vocabulary; 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from partrain.models.interface import FORMS, Interface
-from partrain.models.sections import DropoutRate, Network
+from partrain.models.interface import FORMS, Form, Interface
+from partrain.models.sections import Count, DropoutRate, Network
+from partrain.tasks.kinds import Head
 
 
 class Sequences(Network):
     """A network for items that are tokens (b, L) or number series (b, L, features), of equal or unequal lengths."""
 
-    accepts = ("tokens", "series")
+    accepts: ClassVar[tuple[Form | None, ...]] = ("tokens", "series")
     takes_lengths = True
-    answer_forms = ("outputs", "tokens")
+    answer_forms: ClassVar[tuple[Head, ...]] = ("outputs", "tokens")
 
     def _mismatch(self, interface: Interface) -> str | None:
         if interface.kind.head == "tokens" and interface.form != "tokens":
             return f"the task `{interface.task}` is for {FORMS['tokens']}, and the items are {interface.description}"
         return None
+
+
+class Bag(Sequences):
+    """Bag of tokens: the mean of their embeddings -> hidden layers -> answers (b, k). The order of the tokens has no effect.
+
+    Source: Joulin, Grave, Bojanowski, Mikolov. Bag of Tricks for Efficient Text Classification. 2016. arXiv:1607.01759
+    """
+
+    builder = "bag"
+    accepts = ("tokens",)
+    answer_forms = ("outputs",)
+
+    name: Literal["bag"]
+    embedding: int = Field(64, ge=1)
+    """Length of the embedding vector of a token."""
+    hidden: list[Count] = [64]
+    """Units of each hidden layer; `[]`: none."""
+    dropout: DropoutRate = 0.2
+    """Share of the mean, and of the units of each hidden layer, dropped in training."""
 
 
 class Recurrent(Sequences):

@@ -8,6 +8,8 @@ from typing import Any
 
 from partrain.preprocess.cells import FEW_ROWS, is_number, numbers_rows, parse_bool, parse_date
 
+WORDS_OF_TEXTS = 4
+"""Words of a cell, on average, from which a column holds texts."""
 MOST_VALUES = 100_000
 """Different numbers of a column that are remembered."""
 
@@ -75,6 +77,13 @@ class ColumnFacts:
     @property
     def words(self) -> bool:
         return not self.numbers and not self.dates
+
+    @property
+    def texts(self) -> bool:
+        """True if the cells are sentences: different ones, of several words each."""
+        if not self.words or len(self.different) <= self.rows // 2:
+            return False
+        return sum(len(text.split()) for text in self.different) >= WORDS_OF_TEXTS * len(self.different)
 
     def reason_to_drop(self) -> str:
         """Say why a network should not see the column; "" if it should."""

@@ -12,6 +12,7 @@ from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
 from partrain.templates.from_table import Asked, table_job
+from partrain.templates.from_texts import folder_job
 
 
 def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
@@ -27,7 +28,7 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     if asked.kind or asked.time or asked.dialect or asked.null_values is not None:
         raise InputMissing(f"{path}: is no table ({', '.join(TABLES)}), and --kind, --separator and the like concern tables")
     if path.is_dir():
-        return Draft(_images(path, shown))
+        return folder_job(path, shown) or Draft(_images(path, shown))
     if name.endswith(".txt"):
         return Draft(_text(path, shown))
     if name.endswith(ARRAYS):

@@ -22,6 +22,7 @@ from partrain.preprocess.cells import are_classes, ordered_classes
 from partrain.templates.assemble import SHOWN, Draft, Recipe, assemble, listed
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_series import NAMES, series_job
+from partrain.templates.from_texts import documents_job
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 
 NOTED_HOLES = 0.01
@@ -60,7 +61,7 @@ class Asked(NamedTuple):
     """Settings that the user asks for."""
 
     targets: tuple[str, ...] = ()
-    kind: Literal["table", "series"] | None = None
+    kind: Literal["table", "series", "text"] | None = None
     time: str | None = None
     """Column of time stamps."""
     dialect: Mapping[str, Any] = {}
@@ -115,6 +116,8 @@ def _job(
             column.discard({text.lower() for text in more})
     file = opened(dialect)
     written = [f"path = {toml_value(shown)}", *(f"{key} = {toml_value(value)}" for key, value in lines_of(dialect))]
+    if asked.kind in (None, "text") and (draft := _documents(file, columns, written, targets, asked)):
+        return Draft(draft.text, [*notes, *draft.notes])
     if asked.kind != "table" and (draft := _series(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])
     if asked.kind == "series":
@@ -151,6 +154,42 @@ def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping
 
 def _is_text(text: str, cell: Any) -> bool:
     return str(cell).strip() == text
+
+
+def _documents(
+    file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], targets: Sequence[str], asked: Asked
+) -> Draft | None:
+    """Write a job that classifies texts, if the user wants it, or if a column of texts is all that there is to learn from."""
+    others = {name: facts for name, facts in columns.items() if name not in targets}
+    texts = [name for name, facts in others.items() if facts.texts]
+    only = not any(not facts.texts and not facts.reason_to_drop() for facts in others.values())
+    answer = columns[targets[0]]
+    if asked.kind != "text" and not (len(texts) == 1 and only and answer.words and not answer.missing):
+        return None
+    if not texts or len(targets) > 1 or answer.missing:
+        what = (
+            "no column has texts"
+            if not texts
+            else "several targets"
+            if len(targets) > 1
+            else f"`{answer.name}` has cells without a class"
+        )
+        raise InputMissing(f"{file.header_location}: no texts to classify: {what}")
+    text = max(texts, key=lambda name: sum(map(len, columns[name].different)) / len(columns[name].different))
+    frequent = {name: count for name, count in answer.different.items() if count >= RARE}
+    unused = [name for name in others if name != text]
+    notes = [
+        _answer_note(answers=[answer], classes=True, labels=False),
+        f"`{text}` holds texts: their words are the input (--kind table for other columns)",
+    ]
+    if unused:
+        notes.append(f"{counted(len(unused), 'column')} not used: {listed(f'`{name}`' for name in unused)} (--kind table)")
+    if lost := [name for name in answer.different if name not in frequent]:
+        notes.append(
+            f"{_classes(len(lost))} of fewer than {RARE} rows left out: {listed(f'`{name[:40]}`' for name in lost)} (`classes`)"
+        )
+    lines = [*written, f"text = {toml_value(text)}", f"target = {toml_value(answer.name)}"]
+    return Draft(documents_job(file.path, lines, frequent, whole=not lost), notes)
 
 
 def _series(

@@ -358,7 +358,7 @@ def test_a_word_that_usually_means_no_value() -> None:
     assert "cells without a value: `NA` (" in partrain(*words).err
     said = partrain(*words, "--missing", "")
     assert "without a value" not in said.err
-    assert written(null_values=[""], missing=None) == {"null_values": [""], "missing": None}
+    assert written(null_values=[""], missing="median") == {"null_values": [""], "missing": "median"}
     assert partrain("run", "job.toml", "--set", "stop.rounds=1", "--out", "run", "-q").code == 0
     Path("two.csv").write_text("\n".join(["x,region", *(f"{n * n},{'NA' if n % 2 else 'EU'}" for n in range(60)), ""]))
     said = partrain("init", "--from", "two.csv", "--target", "region", "--no-schema", "--force")

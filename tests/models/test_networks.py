@@ -30,7 +30,7 @@ FITTING = {
     "of a cube": (Interface((2, 3, 2, 2), 3, "classification"), ANY),
     "of images": (IMAGES, (*ANY, "lenet", "cnn", "resnet")),
     "of series": (Interface((6, 2), 3, "classification"), (*ANY, "rnn", "lstm", "gru", "transformer")),
-    "of words": (WORDS, ("rnn", "lstm", "gru", "transformer")),
+    "of words": (WORDS, ("rnn", "lstm", "gru", "bag", "transformer")),
     "regression of images": (Interface((2, 9, 8), 3, "regression"), (*ANY, "lenet", "cnn", "resnet")),
     "forecast": (SERIES, (*ANY, "rnn", "lstm", "gru", "transformer")),
     "language": (TEXT, ("rnn", "lstm", "gru", "transformer")),

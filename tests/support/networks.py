@@ -85,6 +85,7 @@ CASES = {
     "lstm, series": Case(SERIES, {"name": "lstm", "hidden": 6, "layers": 2, "bidirectional": True, "dropout": 0.25}),
     "gru": Case(SERIES, {"name": "gru", "hidden": 6}),
     "gru, frozen": Case(TEXT, {"name": "gru", "hidden": 6, "embedding": 4, "freeze": ["embedding.*"]}),
+    "bag": Case(WORDS, {"name": "bag", "embedding": 6, "hidden": [5], "dropout": 0.25}),
     "transformer": Case(WORDS, {"name": "transformer", "width": 8, "layers": 2, "heads": 2, "dropout": 0.25}),
     "transformer, tied": Case(TEXT, {"name": "transformer", "width": 8, "layers": 2, "heads": 2, "tied": True}),
     "transformer, series": Case(SERIES, {"name": "transformer", "width": 8, "layers": 1, "heads": 1}),

@@ -14,6 +14,7 @@ from partrain.data.codec import Codec
 from partrain.data.fetch import require_regular
 from partrain.errors import InputMissing
 from partrain.inference.inputs.arrays import read_arrays
+from partrain.inference.inputs.documents import read_documents
 from partrain.inference.inputs.images import read_images
 from partrain.inference.inputs.kinds import STDIN, kind_of, stored_stdin
 from partrain.inference.inputs.mapped import inputs_of, read_converted, targets_of
@@ -60,6 +61,14 @@ def read(
             return replace(items, skipped=[fault.replace(str(stored), STDIN) for fault in items.skipped])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
+    if Codec(network.codec).is_documents:
+        wanted = labeled and targets is None
+        if skip_bad:
+            raise InputMissing(f"{path}: --skip-bad: any text can be read")
+        carry = None if with_input else [id_column] if id_column else []
+        rows, classes, names, columns = read_documents(network, require_regular(path), labeled=wanted, carry=carry)
+        sample = Sample(torch.from_numpy(rows), None, names, columns)
+        return with_targets(network, sample, classes, path) if wanted else sample
     several = network.record.parts and not (path.is_file() and is_mapped(path))
     kind = "several" if several else kind_of(require_regular(path), network.kind)
     codec = Codec(network.codec)

@@ -83,7 +83,7 @@ def test_a_gap_is_no_mean_unless_the_job_says_so(place: Path, tmp_path: Path) ->
         ("1,2,7", "column `kind`: the class `7` is not one that was trained on"),
         ("1,2,seven", "column `kind`: the class `seven` is not one that was trained on"),
         ("1,2,", "column `kind`: no value"),
-        ("1,nan,a", "column `y`: no value; fill it in"),
+        ("1,nan,a", "column `y`: no value; fill it in; --skip-bad leaves such rows out"),
         ("1,inf,a", "column `y`: `inf` is no finite number"),
     ],
 )
@@ -97,8 +97,8 @@ def test_a_bad_cell_of_a_table_to_be_judged_by(place: Path, tmp_path: Path, row:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("x,y\n1,\n", ":2: column `y`: no value; fill it in"),
-        ("x,y\n1,high\n", ":2: column `y`: `high` is no number"),
+        ("x,y\n1,\n", ":2: column `y`: no value; fill it in; --skip-bad leaves such rows out"),
+        ("x,y\n1,high\n", ":2: column `y`: `high` is no number; --skip-bad leaves such rows out"),
         ("x,y\n1,2,3\n", ":2: 3 cells where line 1 names 2 columns: put cells that hold the separator ',' in quotes"),
         (
             "x;y\n1;2\n",
