@@ -97,6 +97,8 @@ def _checked(content: Content) -> StoredManifest:
         stored = StoredManifest.model_validate_json(manifest_text(content.manifest))
         if missing := sorted(Progress().stored().keys() - content.manifest["progress"].keys()):
             raise _wrong(f"progress.{missing[0]}", "field required")
+        if stored.progress.best is not None and stored.progress.best_loss is None:
+            raise _wrong("progress.best_loss", "field required")
         _check(stored)
         _check_counts(stored.progress, content.arrays)
         check_codec(stored.codec, stored.network, _kind_of_data(content.job))
