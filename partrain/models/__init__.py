@@ -67,12 +67,14 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
         from torch import nn
 
         from partrain.config import usercode
-        from partrain.models.several import take_several
+        from partrain.models.several import take_output, take_several
         from partrain.models.ties import keep_ties
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
         if interface.parts:
             take_several(module, section.name, interface)
+        if section.output_key is not None:
+            take_output(module, section.output_key)
         _materialize_lazy_layers(module, interface)
         keep_ties(module, section.called)
     else:

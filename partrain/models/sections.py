@@ -128,6 +128,9 @@ class UserModel(Network, UserCode):
 
     table: ClassVar[str] = "model"
 
+    output_key: str | None = None
+    """Key or attribute of what the network returns that holds its answers, where that is no tensor: `logits`, say."""
+
     def mismatch(self, interface: Interface) -> str | None:
         if interface.parts and interface.kind.head == "item":
             return super().mismatch(interface)

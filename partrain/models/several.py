@@ -7,6 +7,7 @@ names in the state dict stay as they are.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,20 @@ def take_several(module: nn.Module, name: str, interface: Interface) -> None:
         what = f"[model] name: `{name}`: forward{signature} cannot take the items ({error})"
         raise UserCodeFailed(f"{what}; {kind}: expected {wanted}") from None
     module.register_forward_pre_hook(_spread, with_kwargs=True)
+
+
+def take_output(module: nn.Module, key: str) -> None:
+    """Let the module answer with one of several outputs: that of a key of a dict, or of an attribute."""
+
+    def chosen(_: nn.Module, __: Any, answers: Any) -> Any:
+        if isinstance(answers, Mapping) and key in answers:
+            return answers[key]
+        if not isinstance(answers, Mapping) and hasattr(answers, key):
+            return getattr(answers, key)
+        names = ", ".join(map(str, answers)) if isinstance(answers, Mapping) else type(answers).__name__
+        raise UserCodeFailed(f"[model] output_key: forward returns no `{key}`, but {names}")
+
+    module.register_forward_hook(chosen)
 
 
 def zeros(interface: Interface, count: int, dtype: torch.dtype) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
-from partrain.data.arrays.files import ArraySource, hdf5, npz
+from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.errors import InputMissing
-from partrain.templates.assemble import assemble
+from partrain.templates.assemble import Draft, assemble
 
-ARRAYS = (".npz", ".h5", ".hdf5")
+ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
 """Endings of files of arrays."""
 PAIRS = (
     ("inputs", "targets"), ("x_train", "y_train"), ("X_train", "y_train"), ("train_x", "train_y"), ("x", "y"), ("X", "y"),
@@ -24,11 +25,22 @@ SMALLEST_IMAGE = 8
 """Pixels of a side from which bytes of two or three axes are images."""
 
 
-def arrays_job(path: Path, shown: str, target: str | None) -> str:
-    """Write a job for a file of arrays. Raises InputMissing if the inputs or targets are not clear."""
-    kind = "npz" if path.suffix.lower() == ".npz" else "hdf5"
-    arrays = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
-    inputs, targets = _chosen(path, arrays, target)
+def arrays_job(path: Path, shown: str, target: str | None, folder: Path) -> Draft:
+    """Write a job in a folder for a file of arrays. Raises InputMissing if the inputs or targets are not clear.
+
+    `target`: the array of the targets, or beside a .npy file the .npy file of these.
+    """
+    kind = {".npz": "npz", ".npy": "npy"}.get(path.suffix.lower(), "hdf5")
+    if kind == "npy":
+        if target is None or not target.lower().endswith(".npy"):
+            raise InputMissing(f"{path}: name the file of the targets: --target FILE.npy")
+        arrays = {"inputs": npy(path), "targets": npy(Path(target))}
+        inputs, targets = "inputs", "targets"
+        named = [f"inputs = {toml_value(shown)}", f"targets = {toml_value(os.path.relpath(target, folder))}"]
+    else:
+        arrays = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
+        inputs, targets = _chosen(path, arrays, target)
+        named = [f"path = {toml_value(shown)}", f"inputs = {toml_value(inputs)}", f"targets = {toml_value(targets)}"]
     items = arrays[inputs].shape[0]
     answer = arrays[targets]
     if items < 20:
@@ -43,9 +55,8 @@ def arrays_job(path: Path, shown: str, target: str | None) -> str:
     tests = _tests(arrays, items)
     dataset = [
         f'kind = "{kind}"',
-        f"path = {toml_value(shown)}",
-        f"inputs = {toml_value(inputs)}",
-        f"targets = {toml_value(targets)}           # {'labels: a class for each' if classes else 'numbers: a regression'}",
+        *named[:-1],
+        f"{named[-1]}           # {'labels: a class for each' if classes else 'numbers: a regression'}",
         *(f"{role} = {toml_value(name)}" for role, name in tests.items()),
     ]
     if arrays[inputs].dtype != "|u1":
@@ -57,7 +68,10 @@ def arrays_job(path: Path, shown: str, target: str | None) -> str:
     held = max(items * 15 // 100, 1)
     dataset.append(f"validation = {held}")
     what = f"{'Predict the class' if classes else 'Predict the numbers'} `{targets}` from {form} of {path.name}: {items:,} items."
-    return assemble(path, what, model, dataset, int(items * (1 - share)) - held)
+    notes = [
+        f"the targets `{targets}` are {'classes' if classes else 'numbers'}; the items are {form} {arrays[inputs].shape[1:]} (`[model]`)"
+    ]
+    return Draft(assemble(path, what, model, dataset, int(items * (1 - share)) - held), notes)
 
 
 def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:

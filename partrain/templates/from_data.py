@@ -32,7 +32,7 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     if name.endswith(".txt"):
         return Draft(_text(path, shown))
     if name.endswith(ARRAYS):
-        return Draft(arrays_job(path, shown, asked.targets[0] if asked.targets else None))
+        return arrays_job(path, shown, asked.targets[0] if asked.targets else None, folder)
     raise InputMissing(
         f"{path}: expected a table ({', '.join(TABLES)}), arrays ({', '.join(ARRAYS)}), a text (.txt) or a folder of images"
     )

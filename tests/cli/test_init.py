@@ -629,3 +629,49 @@ def test_rows_without_a_target_do_not_count_for_the_other_columns() -> None:
     assert said.code == 0, said
     assert "column `early` is left out: no value in any row (`drop`)" in said.err
     assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+
+
+def test_two_files_of_arrays() -> None:
+    inputs, targets = arrays((120, 5))
+    np.save("x.npy", inputs)
+    np.save("y.npy", targets)
+    said = partrain("init", "--from", "x.npy", "--target", "y.npy", "--no-schema")
+    assert said.code == 0, said
+    assert written(kind=0, inputs=0, targets=0) == {"kind": "npy", "inputs": "x.npy", "targets": "y.npy"}
+    assert "the targets `targets` are classes; the items are 5 numbers (5,)" in said.err
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    said = partrain("init", "--from", "x.npy", "--no-schema", "--force")
+    assert (said.code, "name the file of the targets: --target FILE.npy" in said.err) == (66, True)
+
+
+@pytest.mark.parametrize("source", ["table", "folder"])
+def test_texts_are_recognised(source: str) -> None:
+    draw, lines = random.Random(6), ["id,topic,body"]
+    for item in range(120):
+        topic = "ab"[item % 2]
+        text = " ".join(draw.choice([f"{topic}{draw.randrange(9)}", "the", "of"]) for _ in range(12))
+        lines.append(f"{item},{topic},{text}")
+        Path("texts", topic).mkdir(parents=True, exist_ok=True)
+        Path("texts", topic, f"{item}.txt").write_text(text)
+    Path("t.csv").write_text("\n".join([*lines, ""]))
+    words = ["--from", "t.csv", "--target", "topic"] if source == "table" else ["--from", "texts"]
+    said = partrain("init", *words, "--no-schema")
+    assert said.code == 0, said
+    assert written(kind=0, text=0) == {"kind": "documents", "text": "body" if source == "table" else None}
+    assert ("`body` holds texts" in said.err) == (source == "table")
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert summary(Path("run"))["test"]["accuracy"] > 0.9
+
+
+def test_texts_beside_other_columns_are_taken_if_asked_for() -> None:
+    draw = random.Random(7)
+    lines = [f"{draw.random():.3f},{'ab'[at % 2]},{' '.join(draw.choice('xyzuvw') for _ in range(9))} {at}" for at in range(80)]
+    Path("t.csv").write_text("\n".join(["size,topic,body", *lines, ""]))
+    assert partrain("init", "--from", "t.csv", "--target", "topic", "--no-schema").code == 0
+    assert written(kind=0)["kind"] == "csv"
+    said = partrain("init", "--from", "t.csv", "--target", "topic", "--no-schema", "--force", "--kind", "text")
+    assert said.code == 0, said
+    assert written(kind=0, text=0) == {"kind": "documents", "text": "body"}
+    assert "1 column not used: `size`" in said.err
+    said = partrain("init", "--from", "t.csv", "--target", "size,topic", "--kind", "text", "--force")
+    assert (said.code, "no texts to classify: several targets" in said.err) == (66, True)
