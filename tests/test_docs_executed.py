@@ -49,6 +49,7 @@ NAMES = {
     },
     "docs/best-and-averages.md": {"new.csv": "pixels.csv"},
     "docs/series.md": {"FILE": "passengers.csv", "COLUMN": "passengers"},
+    "docs/text.md": {"new.csv": "topics.csv", "letters": "texts"},
     "docs/tasks-and-metrics.md": {"RUN": "runs/class-weights"},
 }  # fmt: skip
 """Placeholders and files of the reader, by page ("" are all), and names that are there."""
@@ -70,6 +71,7 @@ CODES = {"partrain diff A B": 1}
 """Exit codes that pages tell."""
 
 EXCEPTIONS = {
+    "make test": "the tests themselves",
     "make run": "installs .venv; other lines run jobs/mnist.toml, and test_init.py an installed wheel",
     "pip install .": "the same",
     "pip install '.[onnx,report]'": "the same",

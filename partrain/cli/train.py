@@ -210,9 +210,7 @@ def _resume_with(
     folder = out or run_folder_of(path)
     if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
         if own := run_folder_of(path):
-            from partrain.inference.network import evaluate_at_end
-
-            finish_interrupted_run(loaded, content, own, reason, evaluate_at_end)
+            finish_interrupted_run(loaded, content, own, reason)
         if machine:
             from partrain.launch.rendezvous import Rendezvous
 

@@ -38,6 +38,10 @@ class HasTestSplit(DataSection):
         apart = any(key in self.model_fields_set and getattr(self, key) for key in self.test_keys)
         if sum(map(bool, (apart, self.test_items, self.test_share))) > 1:
             raise ValueError(f"`{self.test_keys[0]}`, `test_items` and `test_share` exclude one another: keep one")
+        if self.fold and self.in_time:
+            raise ValueError(
+                "`fold` holds out any part of the items, and these are in the order of time: use `validation`, which holds out the last"
+            )
         if "test_from" in self.model_fields_set and not self.split_key:
             raise ValueError("`test_from` has no effect without `test_items` or `test_share`")
         return self

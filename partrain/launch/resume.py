@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.record.events import EndEvent, RoundEvent
 from partrain.record.file_names import BEST, EVENTS, SUMMARY
-from partrain.record.final_scores import FinalScores
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import COMPLETED, RunState
 from partrain.record.stop_conditions import CONDITIONS
@@ -114,17 +113,8 @@ def _trained(folder: Path | None, number: int) -> float:
     return float(last.seconds["train"]) if isinstance(last, EndEvent) and last.round == number else 0.0
 
 
-def finish_interrupted_run(
-    loaded: LoadedJob,
-    content: Content,
-    folder: Path,
-    reason: str,
-    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]]]],
-) -> None:
-    """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
-
-    `evaluate` computes the numbers of a checkpoint on the test items, if there are any, and those of trivial answers.
-    """
+def finish_interrupted_run(loaded: LoadedJob, content: Content, folder: Path, reason: str) -> None:
+    """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested."""
     with locked(folder):
         check_same_run(content, folder)
         all_events = list(RunFolder(folder).events())
@@ -134,7 +124,9 @@ def finish_interrupted_run(
         progress, stop = manifest_of(content).progress, loaded.job.stop
         state = truncate_after(folder / EVENTS, progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
-        scores, trivial = evaluate(loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content)
+        from partrain.inference.network import evaluate_at_end  # torch, which the coordinator does without
+
+        scores, trivial = evaluate_at_end(loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content)
         event = EndEvent(
             t=time.time(),
             status=status,

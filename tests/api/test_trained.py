@@ -48,7 +48,9 @@ def test_a_module_is_trained_evaluated_resumed_and_loaded(tmp_path: Path) -> Non
     assert rest.summary["rounds"] == 8
     assert all(torch.equal(*pair) for pair in zip(whole.module.parameters(), rest.module.parameters(), strict=True))
 
-    assert whole.evaluate() == whole.evaluate(X[:50], NAMES[:50])
+    own = whole.evaluate()
+    assert own.pop("constant")["accuracy"] == 0.56  # which class is the commonest in training, other items do not tell
+    assert own == whole.evaluate(X[:50], NAMES[:50])
     assert set(whole.predict(X)) <= {"none", "one", "both"}
     assert whole.classes == ["both", "none", "one"]
     assert np.allclose(whole.predict_proba(X[:7]).sum(1), 1)

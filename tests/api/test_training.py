@@ -63,7 +63,7 @@ def test_a_job_file_gives_the_bits_of_the_command_line(tmp_path: Path) -> None:
     done = run(tmp_path, "show(partrain.train('job.toml', out='run'))")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert (said["status"], said["folder"], said["checkpoint"]) == ("finished", "run", "run/checkpoint.h5")
+    assert (said["status"], said["folder"], said["checkpoint"]) == ("finished", "run", "run/best.h5")
     assert command_line("run", tmp_path / "job.toml", "--out", tmp_path / "other", "-q").code == 0
     assert (tmp_path / "run/checkpoint.h5").read_bytes() == (tmp_path / "other/checkpoint.h5").read_bytes()
 

@@ -136,7 +136,7 @@ def test_an_augmented_run_resumes_to_the_bit_and_is_judged_on_plain_images(tmp_p
     resume(round_file(run, 2), "--out", tmp_path / "again")
     assert newest(tmp_path / "again") == newest(run)
     judged = json.loads(partrain("evaluate", run, "--json", "--split", "validation").out)["validation"]
-    assert judged["loss"] == pytest.approx(summary(run)["loss"], rel=1e-5)
+    assert judged["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize(("table", "message"), [

@@ -301,7 +301,7 @@ def test_language_ignores_padding(tmp_path: Path, name: str) -> None:
     sets = job(tmp_path, f'{{name="{name}"}}', '{name="own.py:words", language=true, validation=20}')
     run = train(tmp_path, *sets)
     judged = json.loads(partrain("evaluate", run, "--json", "--trust-code").out)["validation"]
-    assert judged["loss"] == pytest.approx(summary(run)["loss"], rel=1e-5)
+    assert judged["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-5)
     assert 20 <= judged["tokens"] < 20 * 9
 
 

@@ -321,7 +321,7 @@ def test_commands_know_streams(tmp_path: Path) -> None:
     run = train(tmp_path / "run", *on(tmp_path / "run", "Counted"))
     scores = json.loads(partrain("evaluate", run, "--json", "--trust-code").out)
     assert (scores["validation"]["items"], scores["test"]["items"]) == (20, 10)
-    assert scores["validation"]["loss"] == pytest.approx(summary(run)["loss"], rel=1e-5)
+    assert scores["validation"]["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-5)
     endless = train(tmp_path / "endless", *on(tmp_path / "endless"), "stop.rounds=1")
     said = partrain("report", endless, "-o", tmp_path / "report.html")
     assert (said.code, ">stream<" in (tmp_path / "report.html").read_text()) == (0, True), said

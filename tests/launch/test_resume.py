@@ -229,7 +229,7 @@ OVERWRITTEN = {"progress.judged_round", "progress.loss", "progress.accuracy"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "sync",
-    [["sync.buffers='local'", "sync.optimizer_state='local'"], ["sync.ema=0.8"], ["sync.swa=0.2"]],
+    [["sync.buffers='local'", "sync.optimizer_state='local'"], ["sync.ema=0.7"], ["sync.swa=0.2"]],
     ids=["local", "ema", "swa"],
 )
 def test_nothing_is_stored_in_vain(tmp_path: Path, sync: list[str]) -> None:

@@ -85,6 +85,13 @@ def write_tables() -> None:
     load = [f"{math.sin(hour / 4) + draw.gauss(0, 0.1):.3f},{draw.gauss(10, 3):.1f}" for hour in range(600)]
     Path("load.csv").write_text("\n".join(["load,temperature", *load]) + "\n")
     Path("raw.csv").write_text("1,2\n")
+    topics = [("sport", "ball goal team match"), ("money", "bank stock price fund")] * 150
+    texts = [" ".join(draw.choice([*words.split(), "the", "of"]) for _ in range(12)) for _, words in topics]
+    lines = [f"{number},{topic},{text}" for number, ((topic, _), text) in enumerate(zip(topics, texts, strict=True))]
+    Path("topics.csv").write_text("\n".join(["number,topic,body", *lines]) + "\n")
+    for number, ((topic, _), text) in enumerate(zip(topics, texts, strict=True)):
+        Path("texts", topic).mkdir(parents=True, exist_ok=True)
+        Path("texts", topic, f"{number}.txt").write_text(text)
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 
 
@@ -120,7 +127,8 @@ def write_jobs_of_pages() -> None:
     """Jobs that commands name: those that other pages write, and copies of a small one."""
     for words in (["first.toml"], ["--from", "data.csv", "--target", "cultivator", "my.toml"],
                   ["--from", "datasets/wine/wine.csv", "--target", "cultivator", "wine.toml"],
-                  ["--from", "houses.csv", "--target", "price", "houses.toml"]):  # fmt: skip
+                  ["--from", "houses.csv", "--target", "price", "houses.toml"],
+                  ["--from", "topics.csv", "--target", "topic", "topics.toml"]):  # fmt: skip
         said = partrain("init", *words)
         assert said.code == 0, said
     Path("few").mkdir()
@@ -135,7 +143,7 @@ def train_runs() -> None:
     every = 'checkpoint={commit="every", keep=9}'
     short = "stop={rounds=2, judge_every=1}"
     for job, run, *sets in (("first", "first", short), ("wine", "wine"), ("wine", "one", short, "workers.0.count=1"),
-                            ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("jobs/mnist", "mnist", every),
+                            ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("topics", "topics", short), ("jobs/mnist", "mnist", every),
                             ("jobs/mnist-digits-0-4", "mnist-digits-0-4")):  # fmt: skip
         words = [word for each in sets for word in ("--set", each)]
         said = partrain("run", f"{job}.toml", "--out", f"runs/{run}", "--quiet", *words)

@@ -13,7 +13,7 @@ import numpy as np
 from partrain.data.codec import Codec
 from partrain.data.tables import load
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import TableFile, cells_of, open_by_name
+from partrain.data.tables.files import FrameTable, TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
 from partrain.preprocess.column import CellFault, RowBlock
@@ -65,7 +65,8 @@ def read_table(
         try:
             inputs, targets = _convert(network, sheet, labeled=labeled)
         except CellFault as fault:
-            raise InputMissing(f"{fault.message}; --skip-bad leaves such rows out") from None
+            option = "" if isinstance(sheet, FrameTable) else "; --skip-bad leaves such rows out"
+            raise InputMissing(f"{fault.message}{option}") from None
         return TableItems(inputs, targets, range(len(inputs)), cells_of(sheet.blocks(carry), carry) if carry else {})
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
