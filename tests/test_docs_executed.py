@@ -570,6 +570,18 @@ MONTHS = {
 }
 TEXTS = {"dataset": {"kind": "npz", "path": "texts.npz", "tokens": True, "offsets": "offsets", "validation": 20}}
 SINE = {"dataset": {"kind": "synthetic", "function": "sine", "items": 230, "validation": 30}}
+DICT_NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LazyLinear(3)
+
+    def forward(self, items):
+        return {"logits": self.layer(items.flatten(1))}
+"""
+"""A network that returns a dict."""
 OWN_NET = """from torch import nn
 
 
@@ -642,6 +654,7 @@ def test_the_jobs_of_a_page_train(page: str, part: str, here: Path, monkeypatch:
     write_own(page, here)
     shutil.copy("jobs/own_data.py", here)
     (here / "head.py").write_text(OWN_NET)
+    (here / "net.py").write_text(DICT_NET)
     monkeypatch.setenv("TORCH_HOME", str(here / "torch"))
     if "torchvision:" in part:
         digest = page_world.publish_weights(here / "torch")
