@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.comm.machine import Machine
     from partrain.job.load import LoadedJob
+    from partrain.record.final_scores import FinalScores
 
 app = typer.Typer()
 
@@ -210,7 +211,7 @@ def _resume_with(
     folder = out or run_folder_of(path)
     if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
         if own := run_folder_of(path):
-            finish_interrupted_run(loaded, content, own, reason)
+            finish_interrupted_run(loaded, content, own, reason, _evaluated)
         if machine:
             from partrain.launch.rendezvous import Rendezvous
 
@@ -231,6 +232,12 @@ def _resume_with(
     )
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     finish(outcome, loaded, as_json=options.as_json, until=() if made_progress(context, content) else until)
+
+
+def _evaluated(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, dict[str, dict[str, float]]]:
+    from partrain.inference.network import evaluate_at_end  # torch, which a run that has ended does without
+
+    return evaluate_at_end(loaded, content)
 
 
 def _job_to_resume(

@@ -22,6 +22,7 @@ EXAMPLES: dict[str, Any] = {
     "[model] init_range": 0.1,
     "[model] hidden": [256, 128],
     "[model] channels": [16, 32, 64],
+    "[model] output_key": "logits",
     "[dataset] name": "data.py:Data",
     "[dataset] fold": "1/5",
     "[dataset] classes": [0, 1],

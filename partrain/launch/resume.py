@@ -113,8 +113,17 @@ def _trained(folder: Path | None, number: int) -> float:
     return float(last.seconds["train"]) if isinstance(last, EndEvent) and last.round == number else 0.0
 
 
-def finish_interrupted_run(loaded: LoadedJob, content: Content, folder: Path, reason: str) -> None:
-    """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested."""
+def finish_interrupted_run(
+    loaded: LoadedJob,
+    content: Content,
+    folder: Path,
+    reason: str,
+    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]]]],
+) -> None:
+    """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
+
+    `evaluate` computes the numbers of a checkpoint on the test items, if there are any, and those of trivial answers.
+    """
     with locked(folder):
         check_same_run(content, folder)
         all_events = list(RunFolder(folder).events())
@@ -124,9 +133,7 @@ def finish_interrupted_run(loaded: LoadedJob, content: Content, folder: Path, re
         progress, stop = manifest_of(content).progress, loaded.job.stop
         state = truncate_after(folder / EVENTS, progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
-        from partrain.inference.network import evaluate_at_end  # torch, which the coordinator does without
-
-        scores, trivial = evaluate_at_end(loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content)
+        scores, trivial = evaluate(loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content)
         event = EndEvent(
             t=time.time(),
             status=status,
