@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.record.events import EndEvent, RoundEvent
 from partrain.record.file_names import BEST, EVENTS, SUMMARY
+from partrain.record.final_scores import FinalScores
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import COMPLETED, RunState
 from partrain.record.stop_conditions import CONDITIONS
