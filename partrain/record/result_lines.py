@@ -17,6 +17,7 @@ ALWAYS_THE_MEAN = "always answering the mean"
 TELLING = {
     "auroc": True,
     "average_precision": True,
+    "f1": True,
     "accuracy": True,
     "r2": True,
     "mae": False,

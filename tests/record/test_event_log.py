@@ -492,3 +492,21 @@ def test_a_curve_keeps_its_mean_and_its_direction(size):
 def test_unknown_events_are_passed_over():
     assert fed(start(), decode(b'{"event":"new","t":%f}' % (T + 5))).clock.total == 5.0
     assert decode(b'{"event":"new","t":1,"round":3}') == UnknownEvent(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("losses", "course"),
+    [
+        ([1.0, 0.8, 0.6, 0.4, 0.3, 0.2], "improving"),
+        ([1.0, 0.5, 0.2, 0.3, 0.5, 0.7], "past its best"),
+        ([1.0, 0.5, 0.3, 0.2, 0.2, 0.2], "level"),
+        ([1.0, 0.5], None),
+    ],
+)
+def test_the_summary_says_how_the_judged_loss_went(losses: list[float], course: str | None) -> None:
+    judged = [
+        JudgementEvent(t=T, round=number, seconds=1.0, loss=loss, best=loss < min(losses[: number - 1], default=2.0))
+        for number, loss in enumerate(losses, 1)
+    ]
+    rounds = [event for number in range(1, len(losses) + 1) for event in (round_(number, 0), round_(number, 1))]
+    assert summary(fed(start(rounds=9), *rounds, *judged)).get("course") == course
