@@ -107,7 +107,7 @@ def measure(package: str, item: str, seeds: int, folder: Path) -> dict[str, Any]
     row: dict[str, Any] = {"table": f"{package}::{item}", "rows": len(frame), "target": target, "outcome": "ok"}
     made = command("init", "--from", "table.csv", f"--target={target}", "--no-schema", folder=folder)
     row["init says"] = "; ".join(
-        line.removeprefix("partrain: ").removeprefix("table.csv: ")
+        line.removeprefix("partrain: ").removeprefix("table.csv: ").replace(f"{folder}/", "")
         for line in made.stderr.splitlines()
         if line.startswith("partrain: ")
     )
