@@ -56,6 +56,8 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
     if dataset is not None:
         tables["dataset"], data, items, code = _dataset_table(dataset)
         pickled |= {"dataset": code} if code else {}
+        if _embeds_tokens(tables.get("model")) and _are_tokens(data) and isinstance(tables["dataset"], dict):
+            tables["dataset"] = {"tokens": True} | tables["dataset"]
         if isinstance(data, dict) and _takes_numbers(tables.get("task")):  # whole numbers would be classes
             data = {
                 role: array.astype(np.float64)
@@ -64,6 +66,18 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any =
                 for role, array in data.items()
             }
     return Given(tables, PythonObjects(pickled, data), items)
+
+
+def _embeds_tokens(model: Any) -> bool:
+    """Return whether a `[model]` table names a network that takes items (L,) as tokens only."""
+    name = str(model.get("name", "")) if isinstance(model, Mapping) else str(getattr(model, "name", ""))
+    return name in ("rnn", "lstm", "gru", "transformer", "bag")
+
+
+def _are_tokens(data: Any) -> bool:
+    """Return whether inputs are whole numbers (n, L)."""
+    inputs = data.get("inputs") if isinstance(data, dict) else None
+    return isinstance(inputs, np.ndarray) and inputs.dtype.kind in "iu" and inputs.dtype != np.uint8 and inputs.ndim == 2
 
 
 def _takes_numbers(task: Any) -> bool:

@@ -118,3 +118,13 @@ def test_a_classifier_learns_several_labels() -> None:
     assert model.predict(X).shape == (400, 2)
     assert model.score(X, y) > 0.9
     assert model.predict_proba(X).shape == (400, 2)
+
+
+@pytest.mark.parametrize("model", ["gru", {"name": "bag"}, "transformer"])
+def test_whole_numbers_are_tokens_where_the_network_embeds_them(model: object) -> None:
+    draw = np.random.default_rng(0)
+    X = draw.integers(0, 9, (120, 6))
+    y = (X == 3).any(1).astype(int)
+    trained = partrain.train(model=model, dataset={"inputs": X, "targets": y, "validation": 20}, stop={"rounds": 2}, out="run")
+    assert trained.network.record.vocabulary == 9
+    assert trained.predict(X[:4]).shape == (4,)
