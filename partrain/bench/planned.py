@@ -144,7 +144,10 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
             speed = _speed(jobs[number].job, plans[number], outcome.folder)
             speeds[case.label].append(speed | {"memory": memory.take() or None})
     for key, both in zip(("now", "more"), speeds.values(), strict=False):
-        result[key] = {name: None if value is None else mean(run[name] for run in both) for name, value in both[0].items()}
+        readings = {
+            name: [run[name] for run in both if run[name] is not None] for name in both[0]
+        }  # a short run may miss a reading
+        result[key] = {name: mean(values) if values else None for name, values in readings.items()}
         result[key]["items_per_second"] = result[key].pop("items_per_round") / result[key]["seconds_per_round"]
     result["seconds_to_end"] = result["now"].pop("seconds_to_end")
     if result["more"]:
