@@ -68,7 +68,7 @@ def read(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTE
 
 
 def read_best(folder: Path, number: int) -> Content | None:
-    """Read the checkpoint of a run's best round; None if it is gone. Another run folder's may lie there as `best.h5` only."""
+    """Read the checkpoint of a run's best round; None if it is gone. In a folder that the run was resumed into it may lie as `best.h5` only."""
     if (path := round_path(folder, number)).exists():
         return read(path)
     best = folder / BEST

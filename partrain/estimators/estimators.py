@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ FEW = 20
 """Items below which none are held out for `patience`."""
 
 
+@dataclass(eq=False, repr=False)
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """Parameters and training, common to both.
 
@@ -52,44 +54,25 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         verbose: Show the progress.
     """
 
-    _task: Kind
+    _task: ClassVar[Kind]
 
-    def __init__(
-        self,
-        hidden: int | Sequence[int] = (64, 64),
-        *,
-        activation: str = "relu",
-        dropout: float = 0.0,
-        model: Any = None,
-        workers: Any = 1,
-        rule: Any = "average",
-        rounds: int = 100,
-        patience: int | None = 10,
-        validation: float = 0.1,
-        optimizer: Any = "adam",
-        lr: float = 0.003,
-        batch_size: int = 32,
-        weight_decay: float = 0.0,
-        standardise: bool = True,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.dropout = dropout
-        self.model = model
-        self.workers = workers
-        self.rule = rule
-        self.rounds = rounds
-        self.patience = patience
-        self.validation = validation
-        self.optimizer = optimizer
-        self.lr = lr
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.standardise = standardise
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden: int | Sequence[int] = (64, 64)
+    _: KW_ONLY
+    activation: str = "relu"
+    dropout: float = 0.0
+    model: Any = None
+    workers: Any = 1
+    rule: Any = "average"
+    rounds: int = 100
+    patience: int | None = 10
+    validation: float = 0.1
+    optimizer: Any = "adam"
+    lr: float = 0.003
+    batch_size: int = 32
+    weight_decay: float = 0.0
+    standardise: bool = True
+    random_state: Any = None
+    verbose: bool = False
 
     def _train(self, inputs: NDArray[Any], targets: NDArray[Any], *, stratify: bool, task: Any = None) -> None:
         """Train in a temporary run folder, and keep the network. `task`: the table `[task]`."""
@@ -143,6 +126,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return predict(self.network_, sample, probabilities=probabilities).columns
 
 
+@dataclass(eq=False, repr=False)
 class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """A classifier trained by many workers, of one class or several labels for each item.
 
@@ -156,30 +140,7 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     _task = CLASSIFICATION
 
-    def __init__(
-        self,
-        hidden: int | Sequence[int] = (64, 64),
-        *,
-        activation: str = "relu",
-        dropout: float = 0.0,
-        model: Any = None,
-        workers: Any = 1,
-        rule: Any = "average",
-        rounds: int = 100,
-        patience: int | None = 10,
-        validation: float = 0.1,
-        optimizer: Any = "adam",
-        lr: float = 0.003,
-        batch_size: int = 32,
-        weight_decay: float = 0.0,
-        standardise: bool = True,
-        class_weight: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        common = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
-        super().__init__(**common)
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on items X (n, features), and classes y (n,) or labels y (n, k) of 0 and 1."""

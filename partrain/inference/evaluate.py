@@ -16,6 +16,7 @@ from partrain.inference.network import (
     load_dataset,
     trivial_of,
 )
+from partrain.record.result_lines import TRIVIAL, trivial_words
 from partrain.record.round_record import without_nan
 from partrain.training.batches import Samples
 
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
 WIDEST_CONFUSION = 20
 """Largest number of classes for which the whole confusion matrix is shown."""
 LABELS = {
-    "constant": "always the same answer",
     "macro": "mean over classes",
     "error": "reconstruction error",
-    "naive": "newest value as forecast",
-    "seasonal_naive": "value of one season before as forecast",
 }
 """Labels of groups of metrics."""
 
@@ -76,7 +74,8 @@ def render(results: dict[str, Any]) -> list[str]:
     for name, scored in results.items():
         shown = [f"{key} {_shown(value)}" for key, value in scored.items() if isinstance(value, float)]
         lines += [""] * bool(lines) + [f"{name} ({scored['items']:,} items): " + ", ".join(shown)]
-        for key, label in LABELS.items():
+        words = {key: trivial_words(key, scored[key]) for key in TRIVIAL if key in scored}
+        for key, label in (LABELS | words).items():
             if key in scored:
                 lines.append(f"{label}: " + ", ".join(f"{what} {_shown(value)}" for what, value in scored[key].items()))
         for key in ("classes", "labels", "numbers"):

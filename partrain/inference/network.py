@@ -209,8 +209,7 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
 def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) -> Scores:
     """Evaluate trivial answers to some items; `trained`: training targets, if they are known. See `trivial_scores`."""
     codec, outputs = Codec(network.codec), network.record.outputs
-    own = network.loaded.job.task and network.loaded.job.task.metrics_code
-    return trivial_scores(network.kind, network.task, None if own else network.metrics(), codec, outputs, trained, items)
+    return trivial_scores(network.kind, network.task, network.metrics(), codec, outputs, trained, items)
 
 
 def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores]:

@@ -32,19 +32,23 @@ def result_lines(content: Mapping[str, Any], *, spent: bool = False) -> list[str
     return [*_beside_trivial(content), *_course(content, spent=spent)]
 
 
+def trivial_words(name: str, numbers: Mapping[str, Any]) -> str:
+    """Name an answer that needs no training, which has these numbers."""
+    return ALWAYS_THE_MEAN if name == "constant" and "accuracy" not in numbers else TRIVIAL[name]
+
+
 def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each answer that needs no training: whether the network is better, by the number that tells most."""
     best = content.get("best") or {}
     own = content["test"] or {"loss": best.get("loss"), **best.get("metrics", {})}
-    for name, answer in TRIVIAL.items():
+    for name in TRIVIAL:
         numbers = content.get("trivial", {}).get(name, {})
         key = next((key for key in TELLING if numbers.get(key) is not None and own.get(key) is not None), None)
         if key is None:
             continue
-        words = answer if name != "constant" else ALWAYS_THE_MEAN if "accuracy" not in numbers else answer
         gain = (own[key] - numbers[key]) * (1 if TELLING[key] else -1)
         verdict = "better than" if gain > 0 else "NO BETTER than"
-        yield f"{verdict} {words}: {scores({key: own[key]})} against {number(numbers[key])}"
+        yield f"{verdict} {trivial_words(name, numbers)}: {scores({key: own[key]})} against {number(numbers[key])}"
 
 
 def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:

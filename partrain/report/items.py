@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.errors import Failure
 from partrain.number_format import number
-from partrain.record.result_lines import result_lines
+from partrain.record.result_lines import result_lines, trivial_words
 from partrain.report.answer_figures import confusion, precision_recall, residuals, roc, scatter, series
 from partrain.report.facts import Table
 from partrain.report.history import RunHistory
@@ -104,7 +104,6 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     import torch
 
     from partrain.data.codec import Codec
-    from partrain.inference.evaluate import LABELS
     from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network, trivial_of
     from partrain.inference.open import load_job, open_checkpoint
     from partrain.tasks.kinds import AnswerBatch
@@ -128,9 +127,8 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     )
     answers.notes += [f"{line[0].upper()}{line[1:]}." for line in result_lines(run.summary)]
     trained = by_split["training"].targets if "training" in by_split else None
-    answers.notes += [
-        f"{LABELS[key].capitalize()}: {_named(numbers)}." for key, numbers in trivial_of(network, items, trained).items()
-    ]
+    for key, numbers in trivial_of(network, items, trained).items():
+        answers.notes.append(f"{trivial_words(key, numbers).capitalize()}: {_named(numbers)}.")
     if metrics.measured:
         codec = Codec(network.codec)
         names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
@@ -194,11 +192,11 @@ def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str
     tables = [("Items", Table(head, rows, frozenset(range(1, len(head)))))]
     if not codec.is_table or "training" not in by_split:
         return tables
-    inputs, stored, columns = by_split["training"].inputs.double(), codec.stored, []
+    inputs, stored, columns = by_split["training"].inputs, codec.stored, []
     words = {name: len(kinds) for key in ("one_hot", "categories") for name, kinds in stored.get(key, {}).items()}
     cardinalities = stored.get("cardinalities") or [0] * len(stored["features"])
     for at, (name, count) in enumerate(zip(stored["features"], cardinalities, strict=True)):
-        values = inputs[:, at] * stored["std"][at] + stored["mean"][at]
+        values = inputs[:, at].double() * stored["std"][at] + stored["mean"][at]
         numbers = [number(float(value)) for value in (values.min(), values.mean(), values.max(), values.std())]
         columns.append([name, f"{words.get(name, count):,} words", *("",) * 4] if count else [name, "number", *numbers])
     tables.append(

@@ -72,6 +72,11 @@ class JudgedMetrics:
             metric.dist_sync_fn = lambda x, group=None: self._gather(x)  # type: ignore[attr-defined]
             metric.distributed_available_fn = lambda: True  # type: ignore[attr-defined]
 
+    @property
+    def own(self) -> bool:
+        """True if some are user code."""
+        return bool(self._code)
+
     def __bool__(self) -> bool:
         return bool(self._measure or self._metrics or self._observe)
 

@@ -94,6 +94,8 @@ def _job(
         file.require(name, "--target")
     if asked.time is not None:
         file.require(asked.time, "--time")
+        if asked.time in targets:
+            raise InputMissing(f"{file.header_location}: --time: column `{asked.time}` is the target")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
         answered = [not any(map(file.is_missing, cells)) for cells in zip(*map(block.columns.__getitem__, targets), strict=True)]

@@ -116,7 +116,9 @@ def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -
 
 def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[Dialect, list[str]]:
     """Recognise the forms of dates that are not in ISO 8601. Returns a sentence for each."""
-    fitting = {name: forms for name, texts in columns.items() if (forms := _forms_of(texts))}
+    write = date_writer(dialect.date_format)
+    unread = {name: texts for name, texts in columns.items() if not texts or not _are_dates(texts, write)}
+    fitting = {name: forms for name, texts in unread.items() if (forms := _forms_of(texts))}
     decided, notes = {_day_first(forms[0]) for forms in fitting.values() if len(forms) == 1} - {None}, []
     day_first = decided == {True} or (not decided and (dialect.separator == ";" or dialect.decimal == ","))
     chosen: dict[str, None] = {}

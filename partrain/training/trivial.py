@@ -31,14 +31,14 @@ class Constant(nn.Module):
 
 
 def trivial_scores(
-    kind: TaskKind, task: Task, metrics: JudgedMetrics | None, codec: Codec, outputs: int, trained: Tensor | None, items: Samples
+    kind: TaskKind, task: Task, metrics: JudgedMetrics, codec: Codec, outputs: int, trained: Tensor | None, items: Samples
 ) -> Scores:
     """Evaluate trivial answers to some items, by name, as a network is evaluated.
 
     Args:
         kind: The kind of task.
         task: The task.
-        metrics: The job's metrics, if their code is partrain's.
+        metrics: The job's metrics; own ones of the user are left out with all others.
         codec: The conversion of files into items.
         outputs: Number of classes or numbers.
         trained: Training targets (n,) or (n, k); None if they are unknown.
@@ -54,13 +54,14 @@ def trivial_scores(
         return {}
     if trained is None or not len(trained) or kind.head != "outputs" or not kind.orders:
         return {}
+    judged = None if metrics.own else metrics
     answer = _constant(kind, task, trained[:: -(-len(trained) // MOST_TARGETS)], outputs).to(items.batch_device)
     count = len(items.targets)
     blank = Samples(
         torch.zeros(count, 1, device=items.inputs.device), items.targets, 1.0, device=items.device, newest=items.newest
     )
-    loss, correct = evaluate(Constant(answer), task, blank, range(count), metrics=metrics)
-    named = {name: finite(value) for name, value in metrics.compute().items()} if metrics else {}
+    loss, correct = evaluate(Constant(answer), task, blank, range(count), metrics=judged)
+    named = {name: finite(value) for name, value in judged.compute().items()} if judged else {}
     scores = {"loss": loss / count, "accuracy": correct / count if task.accuracy else None, **named}
     return {"constant": {name: value for name, value in scores.items() if value is not None}}
 

@@ -497,6 +497,14 @@ def test_dates_in_the_forms_that_people_use(form: str, asked: list[str], recogni
 
 
 def test_a_date_that_could_be_two_is_told() -> None:
+    Path("t.csv").write_text(
+        "\n".join(["day,x,y", *(f"{1 + at % 12}/{1 + at // 12}/2001,{at % 7},{at % 7 * 2}" for at in range(100)), ""])
+    )
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema", "--date-format", "%d/%m/%Y")
+    assert (said.code, "as a date" in said.err) == (0, False), said
+    assert written(date_format=0)["date_format"] == ["%d/%m/%Y"]
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--force", "--time", "y")
+    assert (said.code, "--time: column `y` is the target" in said.err) == (66, True)
     for separator, wanted in (",", "%m/%d/%Y"), (";", "%d/%m/%Y"):
         lines = [f"{1 + at % 12}/{1 + at // 12}/2001,{at % 7},{at % 7 * 2}" for at in range(100)]
         Path("t.csv").write_text("\n".join(["day,x,y", *lines, ""]).replace(",", separator))

@@ -215,7 +215,7 @@ def test_reconstructions(run_of: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "newest value as forecast"), ("codes", "reconstruction error")]
+    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "repeating the newest value"), ("codes", "reconstruction error")]
 )
 def test_people_can_read_it(run_of: Runs, name: str, line: str) -> None:
     said = partrain("evaluate", run_of(name))

@@ -157,7 +157,7 @@ class WorkerProcess:
         rule, layout = spec.job.sync, setup.layout
         rows_end = self._build_worker(setup)
         self.held_out, self.test = setup.held_out(), setup.test
-        self._trained_targets = setup.trained_targets
+        self._trained_targets, self._judged_metrics = setup.trained_targets, setup.metrics
         self.worker.heartbeat, self.worker.on_iteration = self._heartbeat, self._on_iteration
         self.worker.clock = transport.clock
         self._other_machines = [peer for peer in range(len(spec.plan.shares)) if peer not in spec.members]
@@ -259,10 +259,9 @@ class WorkerProcess:
         spec, data, items = self.spec, self.spec.dataset, self.test or self.held_out
         if self.rank or items is None:
             return {}
-        task, own = self.worker.task, spec.job.task and spec.job.task.metrics_code
+        task, codec = self.worker.task, Codec(data.codec)
         kind = kind_of_answers(task, self._interface.task, data.task if isinstance(spec.job.task, UserTask) else None)
-        metrics = None if own else self.worker.metrics
-        return trivial_scores(kind, task, metrics, Codec(data.codec), data.outputs, self._trained_targets(), items)
+        return trivial_scores(kind, task, self._judged_metrics, codec, data.outputs, self._trained_targets(), items)
 
     def _heartbeat(self) -> None:
         self.arena.beats[self.rank] += 1
