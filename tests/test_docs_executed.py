@@ -654,7 +654,7 @@ def test_the_jobs_of_a_page_train(page: str, part: str, here: Path, monkeypatch:
     write_own(page, here)
     shutil.copy("jobs/own_data.py", here)
     (here / "head.py").write_text(OWN_NET)
-    (here / "net.py").write_text(DICT_NET)
+    (here / "language_model.py").write_text(DICT_NET)
     monkeypatch.setenv("TORCH_HOME", str(here / "torch"))
     if "torchvision:" in part:
         digest = page_world.publish_weights(here / "torch")
