@@ -12,8 +12,8 @@ try:
 except KeyboardInterrupt:  # nothing has started
     os._exit(130)
 
-TRAINING = {"run", "resume", "bench"}
-ANSWERING = {"resume", "evaluate", "predict", "export", "soup", "diff", "report"}
+TRAINING = {"run", "resume", "refit", "bench"}
+ANSWERING = {"resume", "refit", "evaluate", "predict", "export", "soup", "diff", "report"}
 """Commands that build the network of a checkpoint, which may walk a set."""
 LASTING = TRAINING | ANSWERING - {"diff", "report"} | {"compare"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -27,7 +27,10 @@ from partrain.inference.open import load_job, open_checkpoint, require_permissio
 from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
+from partrain.launch.refit import on_all_items
 from partrain.launch.resume import already_finished, drop_met_targets, resume
+from partrain.launch.run import run
+from partrain.launch.run_folder import new_folder
 from partrain.record.run_folder import RunFolder
 from partrain.system.environment import boot_seconds
 
@@ -239,9 +242,33 @@ class Trained:
             def work(hooks: HookProcess) -> Outcome:
                 return resume(loaded, content, session.context(self.folder, started, show=show, hooks=hooks, made=None))
 
-            outcome, path = session.perform(work, (), self._objects)
-            best = checkpoint_of(outcome.folder)
-            return trained(loaded, outcome.summary, outcome.folder, best, self._objects, newest=path, trusted=self._trusted)
+            return self._after(loaded, work)
+
+    def refit(self, *, out: str | os.PathLike[str] | None = None, show: bool = False) -> Trained:
+        """Train the job anew on its held-out items, too, for as many rounds as this network had. Returns the new result.
+
+        Args:
+            out: Folder of the new run; default: a new one in `runs/`.
+            show: Show the live table.
+        """
+        with session.alone(self._objects):
+            started = boot_seconds()
+            with _permission():
+                loaded = load_job(self._content, self.checkpoint, trusted=self._trusted, use="run")
+            loaded = on_all_items(loaded, self._content, self.checkpoint)
+            _check_objects(loaded, self._objects)
+
+            def work(hooks: HookProcess) -> Outcome:
+                folder, made = new_folder(Path(out) if out else None, loaded.job.name)
+                return run(loaded, session.context(folder, started, show=show, hooks=hooks, made=made))
+
+            return self._after(loaded, work)
+
+    def _after(self, loaded: LoadedJob, work: Callable[[HookProcess], Outcome]) -> Trained:
+        """Return the result of a further training."""
+        outcome, path = session.perform(work, (), self._objects)
+        best = checkpoint_of(outcome.folder)
+        return trained(loaded, outcome.summary, outcome.folder, best, self._objects, newest=path, trusted=self._trusted)
 
     def __repr__(self) -> str:
         return f"Trained({summary_text(self.summary, self.folder)})" if self.summary else f"Trained({self.checkpoint})"

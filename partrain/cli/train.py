@@ -1,11 +1,12 @@
-"""`partrain run` and `partrain resume`."""
+"""`partrain run`, `partrain resume` and `partrain refit`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -106,7 +107,7 @@ def run(
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
-    _train(files[0], out, set_, RunOptions(hooks, quiet, as_json, verbose))
+    _train(partial(_job_file, files[0], set_ or ()), out, RunOptions(hooks, quiet, as_json, verbose))
 
 
 def _given(context: typer.Context, names: Collection[str]) -> list[str]:
@@ -117,13 +118,43 @@ def _given(context: typer.Context, names: Collection[str]) -> list[str]:
     return [flag for flag, source in sources.items() if source and source.name == "COMMANDLINE"]
 
 
-def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOptions) -> None:
-    """Train one job. In a further attempt of torchrun, continue from the newest checkpoint of the former one."""
+def _job_file(file: Path, set_: Sequence[str], again: bool) -> LoadedJob:
     from partrain.job.load import load
 
+    return load(file, set_, resuming=again)
+
+
+@app.command(epilog=examples("partrain refit runs/wine", "partrain refit runs/wine --out runs/wine-refit"))
+def refit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint.")],
+    out: Out = None,
+    *,
+    trust_code: TrustCode = False,
+    log: Log = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a run's job anew on its held-out items, too, for as many rounds as its best network had."""
+
+    def job(_again: bool) -> LoadedJob:
+        from partrain.launch.refit import on_all_items
+
+        path, content = open_checkpoint(run, print_note)
+        return on_all_items(load_job(content, path, trusted=trust_code, use="run"), content, path)
+
+    hooks = HookOptions.checked(log, metrics_port, metrics_host)
+    _train(job, out, RunOptions(hooks, quiet, as_json, verbose))
+
+
+def _train(job: Callable[[bool], LoadedJob], out: Path | None, options: RunOptions) -> None:
+    """Train the job that a function loads. In a further attempt of torchrun, of which it is told, continue the former one."""
     machine = _find_machine()
     with _parting(machine):
-        loaded = load(job, set_ or (), resuming=bool(machine and machine.former))
+        loaded = job(bool(machine and machine.former))
         print_warnings(loaded)
         if machine and machine.number:
             _follow(machine, loaded)

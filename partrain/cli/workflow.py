@@ -38,7 +38,7 @@ TRAINING = ("bench", "compare")
 """Commands that start workers."""
 NO_STEPS_IN = ("flow", "runs")
 """Groups of commands that are no steps: they tell of runs and workflows, or remove them."""
-NOT_STEPS = ("run", "resume")
+NOT_STEPS = ("run", "resume", "refit")
 """Commands that are no steps: a step that trains has a `job`."""
 
 

@@ -77,9 +77,12 @@ def closing_lines(
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     items = "--prompt TEXT" if language else "--input FILE"
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
+    held_out = best and content["status"] in COMPLETED and inside
+    refit = [f"  partrain refit {network}{trust * trust_to_resume}   # trains again, on the held-out items, too"] if held_out else []
     return [
         *lines,
         *predict,
+        *refit,
         f"  partrain evaluate {network}{trust * trust_to_evaluate}",
         *export,
         *report,

@@ -50,11 +50,11 @@ class Size:
 
 
 SIZES = (
-    Size(1000, 64, 0.3, Recipe(32, 0.1, 20, 15)),
-    Size(5000, 64, 0.2, Recipe(64, 0.1, 30, 25)),
+    Size(1000, 64, 0.3, Recipe(32, 0.1, 100, 30)),
+    Size(5000, 64, 0.2, Recipe(64, 0.1, 60, 25)),
     Size(math.inf, 128, 0.1, Recipe(128, 0.1, 50, 20)),
 )
-"""Settings by size: fewer passes, a smaller network and more dropout where there are few items."""
+"""Settings by size: more passes, a smaller network and more dropout where there are few items."""
 
 
 class Asked(NamedTuple):

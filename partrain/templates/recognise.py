@@ -15,7 +15,7 @@ from partrain.data.base import reading
 from partrain.data.tables.date_formats import USUAL_FORMATS, date_writer
 from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.data.tables.files import marked_encoding, open_bytes, open_text, separator_line, usual_separator
-from partrain.preprocess.cells import is_number, parse_bool, parse_date
+from partrain.preprocess.cells import finite, is_number, parse_bool, parse_date
 
 SEPARATORS = (",", ";", "\t", "|")
 MARKS = "$€£¥%*†‡§()"
@@ -24,8 +24,9 @@ FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "),
 """Decimal marks and thousands separators, the likelier first."""
 ROWS = 200
 """Lines by which a separator is recognised; the whole file is read with it afterwards, and a row of another width is an error."""
-PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "unknown", "missing", "nr"}
-"""Words that stand for a missing number. So does a text without letters and digits."""
+PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "unknown", "missing", "nr",
+                "inf", "-inf", "+inf", "infinity"}  # fmt: skip
+"""Words that stand for a missing number, or for none that can be computed with. So does a text without letters and digits."""
 FEW, MOST = 0.1, 10
 """Share of rows, and number of different texts, up to which cells among numbers are odd ones, and the column is one of numbers."""
 
@@ -162,7 +163,7 @@ def odd_texts(texts: Counter[str]) -> Counter[str] | None:
 def _odd(texts: Counter[str], dialect: Dialect) -> Counter[str] | None:
     rewrite, odd, rows, few = dialect.rewrite or str, Counter[str](), texts.total(), 0
     for text, count in texts.items():
-        if not is_number(plain := rewrite(text)) and parse_bool(plain) is None:
+        if not _is_finite(plain := rewrite(text)) and parse_bool(plain) is None:
             odd[text] += count
             few += 0 if _stands_for_nothing(text) else count
             if len(odd) > MOST or few > FEW * rows:
@@ -170,6 +171,14 @@ def _odd(texts: Counter[str], dialect: Dialect) -> Counter[str] | None:
     if odd and len(texts) <= MOST and not all(map(_stands_for_nothing, odd)):
         return None  # codes with a word among them are categories
     return odd
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        finite(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _stands_for_nothing(text: str) -> bool:

@@ -1,0 +1,36 @@
+"""The job of a run once more, with the held-out items among those that it trains on."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from partrain.checkpoint import Content
+from partrain.config.overrides import as_toml
+from partrain.errors import BadJob
+from partrain.job.load import LoadedJob, parse
+
+_HOLDING_OUT = ("validation", "fold")
+"""Keys of `[dataset]` that hold items out."""
+
+
+def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
+    """Return the job that trains from the start on all items but the test's, for as many rounds as a run's best network had.
+
+    The rounds were chosen on the held-out items, so these may be trained on now. A schedule reaches its end with the last of them.
+
+    Args:
+        loaded: The job of the run.
+        best: The checkpoint of its best judged round.
+        path: The checkpoint's file, for messages.
+
+    Raises:
+        BadJob: The run holds no items out.
+    """
+    if not loaded.job.dataset.held_out:
+        raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
+    tables = tomllib.loads(loaded.text)
+    tables["dataset"] = {key: value for key, value in tables["dataset"].items() if key not in _HOLDING_OUT}
+    tables["stop"] = {"rounds": best.round}
+    tables.get("hooks", {}).pop("after_judgement", None)  # no round is judged
+    return parse(as_toml(tables), loaded.folder, f"{path}:/job", local=True)
