@@ -127,9 +127,7 @@ types: $(STAMP)
 
 # Measurements and long runs: not part of the gate; results are recorded in benchmarks/.
 bench: $(STAMP)
-	$(PY) benchmarks/ceiling.py
 	$(PY) benchmarks/throughput.py
-	$(PY) benchmarks/time_to_accuracy.py
 	$(PY) benchmarks/startup.py
 	$(PY) benchmarks/defaults.py
 	$(PY) benchmarks/rules.py real

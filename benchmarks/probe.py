@@ -1,10 +1,9 @@
 """Predictions of `partrain plan --probe` against runs: seconds, memory, bytes, and whether one more worker pays.
 
-    python benchmarks/probe.py                          # all jobs: half an hour on an idle machine
+    python benchmarks/probe.py                          # all jobs, recorded: half an hour on an idle machine
     python benchmarks/probe.py mlp bsp                  # only those with a word in their name
-    python benchmarks/probe.py --output benchmarks/results/probe.json
 
-A first run of each job finds the number of rounds that take four seconds. `plan --probe` predicts that job, which then runs twice, in turn
+A first run of each job finds the number of rounds that take 2.5 seconds. `plan --probe` predicts that job, which then runs twice, in turn
 with the same job of one more worker. Memory is that of all processes at its highest, without pages of files.
 
 "Pays" is right if one more worker gave more item-iterations per second; "does not pay" is right unless it gave 5 % more, the margin of `plan`.
@@ -16,24 +15,25 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from runs import machine, rate
+from recording import record
+from runs import rate
 
 from partrain.bench.compare import facts
 from partrain.bench.peak_memory import PeakMemory
 from partrain.job.plan import PAYS
 
 JOBS = Path(__file__).parents[1] / "jobs"
-SECONDS = 4.0
+SECONDS = 2.5
 MNIST, CNN, LSTM, TRANSFORMER = "mnist", "mnist-cnn", "text-lstm", "text-transformer"
-COLUMNS = ["job", "workers", "seconds per round", "error", "memory", "error", "bytes per round", "error", "seconds to the stop", "error",
-           "gain predicted", "gain measured", "said", "right"]  # fmt: skip
+ERRORS = ["error of seconds per round", "error of memory", "error of bytes", "error of seconds to the stop"]
+COLUMNS = ["job", "workers", "seconds per round", ERRORS[0], "memory", ERRORS[1], "bytes per round", ERRORS[2], "seconds to the stop", ERRORS[3],
+           "gain predicted", "gain measured", "told", "right"]  # fmt: skip
 
 
 def cases() -> Iterator[tuple[str, str, int, list[str]]]:
@@ -88,7 +88,7 @@ def words(job: str, count: int, sets: list[str]) -> list[str]:
     return [str(JOBS / f"{job}.toml"), *(word for pair in pairs for word in ("--set", pair))]
 
 
-def row(name: str, job: str, count: int, sets: list[str], runs: int) -> list[Any]:
+def row(name: str, job: str, count: int, sets: list[str], runs: int) -> dict[str, str | float]:
     """Predict and run a job."""
     judge = [change.removeprefix("stop.") for change in sets if change.startswith("stop.")]
     sets = [change for change in sets if not change.startswith("stop.")]
@@ -113,11 +113,9 @@ def row(name: str, job: str, count: int, sets: list[str], runs: int) -> list[Any
     gain = mean(run["rate"] for run in wider) / now["rate"]
     right = gain > 1 if probe["pays"] else gain <= PAYS
     numbers = [number for expected, seen in pairs for number in (seen, expected / seen - 1 if seen else float(bool(expected)))]
-    return [name, count, *numbers, probe.get("gain"), gain, "pays" if probe["pays"] else "does not pay", right]
-
-
-def shown(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else "-" if value is None else str(value)
+    said = "pays" if probe["pays"] else "does not pay"
+    values = [name, str(count), *numbers, probe.get("gain", "-"), gain, said, "yes" if right else "no"]
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def main() -> None:
@@ -125,21 +123,18 @@ def main() -> None:
     parser = ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    print(machine(), *COLUMNS, sep=" | ", flush=True)
     rows = []
     for name, job, count, sets in cases():
         if not options.names or any(word in name for word in options.names):
             rows.append(row(name, job, count, sets, options.runs))
-            print(" | ".join(map(shown, rows[-1])), flush=True)
-    errors = [f"{COLUMNS[place - 1]} {median(abs(line[place]) for line in rows):.1%}" for place in (3, 5, 7, 9)]
-    notes = [f"median errors: {', '.join(errors)}", f"right: {sum(line[-1] for line in rows)} of {len(rows)}"]
+            print(rows[-1], flush=True)
+    errors = [f"{column.removeprefix('error of ')} {median(abs(float(line[column])) for line in rows):.1%}" for column in ERRORS]
+    right = sum(line["right"] == "yes" for line in rows)
+    notes = [f"Median errors: {', '.join(errors)}. Whether one more worker pays: right in {right} of {len(rows)}."]
     print(*notes, sep="\n")
-    if options.output:
-        content = {"title": "`plan --probe` against runs", "command": " ".join(["python", "benchmarks/probe.py", *options.names]),
-                   "date": time.strftime("%Y-%m-%d"), "machine": machine(), "notes": notes, "columns": COLUMNS, "rows": rows}  # fmt: skip
-        options.output.write_text(json.dumps(content, indent=1) + "\n")
+    if not options.names:
+        record("probe", "`plan --probe` against runs", rows, notes=notes)
 
 
 if __name__ == "__main__":

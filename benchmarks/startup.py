@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from runs import machine, partrain, shown
+from recording import record
+from runs import partrain
 
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
 
 
 def main(pairs: int) -> None:
-    print(f"start-up, {pairs} pairs; {machine()}")
     help_s, validate_s, ratios = [], [], []
     for _ in range(pairs):
         torch_s = _timed("-c", "import torch")
@@ -21,8 +21,12 @@ def main(pairs: int) -> None:
         ratios.append(first / torch_s)
         help_s.append(_timed("-m", "partrain", "--help"))
         validate_s.append(_timed("-m", "partrain", "validate", str(JOB)))
-    print(f"partrain --help: {shown(help_s)} s; partrain validate: {shown(validate_s)} s")
-    print(f"command to first local iteration / python -c 'import torch': {shown(ratios)}")
+    rows = [
+        {"command": "partrain --help, seconds", "number": help_s},
+        {"command": "partrain validate jobs/mnist.toml, seconds", "number": validate_s},
+        {"command": "partrain run, to the first local iteration / python -c 'import torch'", "number": ratios},
+    ]
+    record("startup", f"Start-up of commands, {pairs} times", rows)
 
 
 def _timed(*arguments: str) -> float:

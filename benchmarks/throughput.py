@@ -1,4 +1,7 @@
-"""Items per second: one worker against the hand-written loop, two workers against one. A, B, A, B ... in one run."""
+"""Items per second: one worker against the hand-written loop, two workers against one. A, B, A, B ... in one run.
+
+python benchmarks/throughput.py [PAIRS] [--workers]         # records; --workers: only the second, and prints
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,18 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from runs import hand, machine, partrain, rate, shown
+from recording import record
+from runs import hand, partrain, rate, shown
 
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
 ITERATIONS = 4000
 
 
-def one_worker_against_a_loop(pairs: int) -> None:
+Rows = list[dict[str, str | list[float]]]
+
+
+def one_worker_against_a_loop(pairs: int) -> Rows:
+    rows: Rows = []
     for batch in (16, 64, 256):
         ratios: dict[int, list[float]] = {0: [], 1: []}
         for seed in range(pairs):
@@ -20,11 +28,14 @@ def one_worker_against_a_loop(pairs: int) -> None:
             for onednn in ratios:
                 by_hand = hand(batch=batch, iterations=ITERATIONS, seed=seed, onednn=onednn)["items_per_second"]
                 ratios[onednn].append(one / by_hand)
-        print(f"batch {batch:3}: one worker / hand-written loop, items per second: {shown(ratios[0])}")
-        print(f"           / the loop with its products by oneDNN: {shown(ratios[1])}")
+        rows += [
+            {"items per second": f"one worker / hand-written loop, batch {batch}", "ratio": ratios[0]},
+            {"items per second": f"one worker / the loop with its products by oneDNN, batch {batch}", "ratio": ratios[1]},
+        ]
+    return rows
 
 
-def two_workers_against_one(pairs: int) -> None:
+def two_workers_against_one(pairs: int) -> Rows:
     """Beside it what the machine can give at that moment: two runs of one worker at once, which never meet."""
     ratios, ceilings = [], []
     with ThreadPoolExecutor(2) as pool:
@@ -34,9 +45,14 @@ def two_workers_against_one(pairs: int) -> None:
             apart = pool.map(lambda number, seed=seed: rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed))), range(2))
             ratios.append(two_workers / one_worker)
             ceilings.append(sum(apart) / one_worker)
-    print(f"two workers / one worker at 10 iterations of batch 64 per round: {shown(ratios)}")
-    print(f"two runs of one worker at once / one run: {shown(ceilings)}")
-    print(f"two workers / two runs at once: {shown([one / other for one, other in zip(ratios, ceilings, strict=True)])}")
+    return [
+        {"items per second": "two workers / one worker, 10 iterations of batch 64 per round", "ratio": ratios},
+        {"items per second": "two runs of one worker at once / one run", "ratio": ceilings},
+        {
+            "items per second": "two workers / two runs at once",
+            "ratio": [one / other for one, other in zip(ratios, ceilings, strict=True)],
+        },
+    ]
 
 
 def _plain(batch: int, workers: int, rounds: int, seed: int) -> list[str]:
@@ -50,10 +66,12 @@ def _plain(batch: int, workers: int, rounds: int, seed: int) -> list[str]:
 
 
 def main(pairs: int, only_workers: bool) -> None:
-    print(f"throughput, {pairs} pairs; {machine()}")
+    rows = [] if only_workers else one_worker_against_a_loop(pairs)
+    rows += two_workers_against_one(pairs)
+    for row in rows:
+        print(row["items per second"], shown(row["ratio"]), sep=": ")  # type: ignore[arg-type]
     if not only_workers:
-        one_worker_against_a_loop(pairs)
-    two_workers_against_one(pairs)
+        record("throughput", f"Items per second, {pairs} pairs", rows)
 
 
 if __name__ == "__main__":

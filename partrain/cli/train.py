@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -107,7 +106,11 @@ def run(
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
-    _train(partial(_job_file, files[0], set_ or ()), out, RunOptions(hooks, quiet, as_json, verbose))
+    with _this_machine() as machine:
+        from partrain.job.load import load
+
+        loaded = load(files[0], set_ or (), resuming=bool(machine and machine.former))
+        _train(machine, loaded, out, RunOptions(hooks, quiet, as_json, verbose))
 
 
 def _given(context: typer.Context, names: Collection[str]) -> list[str]:
@@ -116,12 +119,6 @@ def _given(context: typer.Context, names: Collection[str]) -> list[str]:
         option.opts[0]: context.get_parameter_source(option.name) for option in context.command.params if option.name in names
     }
     return [flag for flag, source in sources.items() if source and source.name == "COMMANDLINE"]
-
-
-def _job_file(file: Path, set_: Sequence[str], again: bool) -> LoadedJob:
-    from partrain.job.load import load
-
-    return load(file, set_, resuming=again)
 
 
 @app.command(epilog=examples("partrain refit runs/wine", "partrain refit runs/wine --out runs/wine-refit"))
@@ -139,36 +136,31 @@ def refit(
     debug: Debug = False,
 ) -> None:
     """Train a run's job anew on its held-out items, too, for as many rounds as its best network had."""
-
-    def job(_again: bool) -> LoadedJob:
+    hooks = HookOptions.checked(log, metrics_port, metrics_host)
+    with _this_machine() as machine:
         from partrain.launch.refit import on_all_items
 
         path, content = open_checkpoint(run, print_note)
-        return on_all_items(load_job(content, path, trusted=trust_code, use="run"), content, path)
-
-    hooks = HookOptions.checked(log, metrics_port, metrics_host)
-    _train(job, out, RunOptions(hooks, quiet, as_json, verbose))
+        loaded = on_all_items(load_job(content, path, trusted=trust_code, use="run"), content, path)
+        _train(machine, loaded, out, RunOptions(hooks, quiet, as_json, verbose))
 
 
-def _train(job: Callable[[bool], LoadedJob], out: Path | None, options: RunOptions) -> None:
-    """Train the job that a function loads. In a further attempt of torchrun, of which it is told, continue the former one."""
-    machine = _find_machine()
-    with _parting(machine):
-        loaded = job(bool(machine and machine.former))
-        print_warnings(loaded)
-        if machine and machine.number:
-            _follow(machine, loaded)
-        folder, made = _former_run(machine), None
-        if folder and RunFolder(folder).newest_checkpoint:
-            _resume_with(machine, folder, (), None, None, (), trust_code=True, options=options)
-            return
-        from partrain.launch.run import run as train
-        from partrain.launch.run_folder import new_folder
+def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, options: RunOptions) -> None:
+    """Train one job. In a further attempt of torchrun, continue from the newest checkpoint of the former one."""
+    print_warnings(loaded)
+    if machine and machine.number:
+        _follow(machine, loaded)
+    folder, made = _former_run(machine), None
+    if folder and RunFolder(folder).newest_checkpoint:
+        _resume_with(machine, folder, (), None, None, (), trust_code=True, options=options)
+        return
+    from partrain.launch.run import run as train
+    from partrain.launch.run_folder import new_folder
 
-        hooks = options.hooks.open()
-        if folder is None:
-            folder, made = new_folder(out, loaded.job.name)
-        finish(train(loaded, options.context(folder, hooks, machine, made)), loaded, as_json=options.as_json)
+    hooks = options.hooks.open()
+    if folder is None:
+        folder, made = new_folder(out, loaded.job.name)
+    finish(train(loaded, options.context(folder, hooks, machine, made)), loaded, as_json=options.as_json)
 
 
 @app.command(
@@ -207,8 +199,7 @@ def resume(
     """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do."""
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     options = RunOptions(hooks, quiet, as_json, verbose)
-    machine = _find_machine()
-    with _parting(machine):
+    with _this_machine() as machine:
         if machine and machine.number:
             _follow(machine, None)
         if (checkpoint is None) != latest:
@@ -294,30 +285,25 @@ def _job_to_resume(
         raise with_advice(missing) from None
 
 
-def _find_machine() -> Machine | None:
-    """Meet the other machines under torchrun and return this one; else return None. The process then exits when torchrun dies."""
+@contextmanager
+def _this_machine() -> Iterator[Machine | None]:
+    """Meet the other machines under torchrun; yield this one, else None. The process then exits when torchrun dies.
+
+    At the end part from the others. They wait for the first one's proposal: if it fails before, tell them why.
+    """
     from partrain.comm.machine import Machine
 
     machine = Machine.find()
     if machine is None:
-        return None
-    from partrain.launch.rendezvous import meet
+        yield None
+        return
+    from partrain.launch.rendezvous import Rendezvous, meet, part
     from partrain.system.parent_death import die_with_parent
 
     die_with_parent(os.getppid())
-    return meet(machine)
-
-
-@contextmanager
-def _parting(machine: Machine | None) -> Iterator[None]:
-    """Part from the other machines at the end. They wait for the first one's proposal: if it fails before, tell them why."""
-    if machine is None:
-        yield
-        return
-    from partrain.launch.rendezvous import Rendezvous, part
-
+    machine = meet(machine)
     try:
-        yield
+        yield machine
     except Failure as failure:
         if not machine.number and not isinstance(failure, WorkersLost):
             with suppress(RuntimeError):  # torchrun's store is gone

@@ -16,6 +16,8 @@ from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
 """Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
+TELLING_SECONDS = 1.0
+"""Time of all workers from which the share without a core tells anything: the kernel counts in its own ticks."""
 
 
 def closing_lines(
@@ -78,7 +80,9 @@ def closing_lines(
     items = "--prompt TEXT" if language else "--input FILE"
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
     held_out = best and content["status"] in COMPLETED and inside
-    refit = [f"  partrain refit {network}{trust * trust_to_resume}   # trains again, on the held-out items, too"] if held_out else []
+    refit = (
+        [f"  partrain refit {network}{trust * trust_to_resume}   # trains again, on the held-out items, too"] if held_out else []
+    )
     return [
         *lines,
         *predict,
@@ -113,7 +117,7 @@ def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
 def _without_core(workers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line with the share of their time in which workers found no free core; none if it is small."""
     seconds = sum(sum(worker["seconds"].values()) for worker in workers)
-    share = sum(worker.get("core_wait", 0.0) for worker in workers) / (seconds or 1.0)
+    share = sum(worker.get("core_wait", 0.0) for worker in workers) / (seconds or 1.0) if seconds >= TELLING_SECONDS else 0.0
     return (
         [f"cores: workers waited {share:.0%} of their time for a free core; fewer workers may be as fast"]
         if share >= COSTLY

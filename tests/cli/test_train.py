@@ -237,7 +237,7 @@ def test_the_user_sees_what_to_do_next(tmp_path: Path, monkeypatch: pytest.Monke
     assert [line.split()[2:4] for line in lines[1:5]] == [["round", str(number)] for number in range(1, 5)]
     assert lines[5].startswith("finished (rounds): 4 rounds, 192 item-iterations")
     commands = [line.split() for line in lines if line.startswith("  partrain ")]
-    assert [words[1] for words in commands] == ["predict", "evaluate", "export", "report", "inspect", "resume"]
+    assert [words[1] for words in commands] == ["predict", "refit", "evaluate", "export", "report", "inspect", "resume"]
     np.save("FILE.npy", np.zeros((1, 2), np.float32))
     for words in commands:
         words[:] = [word.replace("FILE", "FILE.npy") for word in words]

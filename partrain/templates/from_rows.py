@@ -1,0 +1,120 @@
+"""Jobs for tables whose rows are items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from partrain.config.overrides import toml_value
+from partrain.data.tables.files import TableFile
+from partrain.errors import InputMissing
+from partrain.number_format import counted
+from partrain.templates.assemble import SHOWN, Draft, Recipe, assemble, listed
+from partrain.templates.column_facts import ColumnFacts
+from partrain.templates.order_in_time import OLDER, later_classes, time_of
+from partrain.templates.targets import Targets, holes_in, targets_of
+
+NOTED_HOLES = 0.01
+"""Share of missing numbers from which a column gets an indicator of them."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Settings for tables of fewer training items than `items`, chosen on tables that no benchmark reports (`benchmarks/NOTES.md`)."""
+
+    items: float
+    width: int
+    dropout: float
+    recipe: Recipe
+
+
+SIZES = (
+    Size(1000, 64, 0.3, Recipe(32, 0.1, 100, 30)),
+    Size(5000, 64, 0.2, Recipe(64, 0.1, 60, 25)),
+    Size(math.inf, 128, 0.1, Recipe(128, 0.1, 50, 20)),
+)
+"""Settings by size: more passes, a smaller network and more dropout where there are few items."""
+
+
+def rows_job(
+    file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequence[str], names: Sequence[str], asked: str | None
+) -> Draft:
+    """Write a job for a table whose rows are items. `names`: the targets; `asked`: the column of time stamps, if the user names it."""
+    targets = targets_of(file, [columns[name] for name in names])
+    time = time_of(file, columns, names, asked)
+    if time and targets.learned:
+        targets = targets.without(later_classes(file, names[0], time[0], targets.learned))
+    if targets.kind == "class" and len(targets.learned) < 2:
+        rows = targets.first.rows - targets.first.missing
+        what = f"column `{names[0]}` has {len(targets.first.different):,} different words in {rows:,} rows: too many classes"
+        raise InputMissing(f"{file.header_location}: {what}")
+    lines, notes = [*source, *targets.dataset_lines()], targets.notes()
+    inputs, more = _inputs(file, columns, targets, lines)
+    notes += more
+    if targets.kind != "class":
+        standardised = "true    # losses are in standard deviations of the target, answers in its units"
+        lines.append(f"standardise_target = {'false' if targets.kind == 'label' else standardised}")
+    lines += ["test_share = 0.15", f"validation = {max(targets.rows * 15 // 100, 1)}"]
+    if time:
+        lines.append(f"time = {toml_value(time[0])}   # the newest rows are tested on, those before them held out")
+        notes.append(f"{time[1]}: the newest 15 % are the test rows, the 15 % before them are held out (`time`)")
+    elif targets.kind == "class" and min(targets.learned.values()) >= 20:
+        lines.append("stratify = true              # held-out items have the classes in proportion")
+    items = int(targets.rows * OLDER)
+    size = next(size for size in SIZES if items < size.items)
+    model = [
+        'name = "tabular"             # embeddings of words and of numbers, residual blocks',
+        f"width = {size.width}",
+        f"hidden = {2 * size.width}",
+        f"dropout = {size.dropout}",
+    ]
+    if time:
+        beyond = "newer rows may lie beyond the older ones: a linear path follows trends"
+        model += ["periodic = 0", f"linear = true                # {beyond}"]
+    shown = listed(f"`{name}`" for name in names)
+    what = f"Predict the {targets.kind}{'s' * (len(names) > 1)} {shown} from {inputs} columns of {file.path.name}: {targets.rows:,} rows."
+    task, more = targets.task()
+    return Draft(assemble(file.path, what, model, lines, items, size.recipe, task), [*notes, *more])
+
+
+def _inputs(file: TableFile, columns: Mapping[str, ColumnFacts], targets: Targets, lines: list[str]) -> tuple[int, list[str]]:
+    """Add the lines of `[dataset]` on inputs and on missing values. Return the number of columns to learn from, and notes."""
+    others = {name: column for name, column in columns.items() if column not in targets.columns}
+    dropped = {name: reason for name, column in others.items() if (reason := column.reason_to_drop())}
+    kept = {name: column for name, column in others.items() if name not in dropped}
+    if not kept:
+        raise InputMissing(f"{file.header_location}: no column is left to learn from beside `{targets.first.name}`")
+    notes = _some(f"column `{name}` is left out: {reason} (`drop`)" for name, reason in dropped.items())
+    if dropped:
+        lines += [f"# {name}: {reason}" for name, reason in dropped.items()] + [f"drop = {toml_value(list(dropped))}"]
+    if words := [name for name, column in kept.items() if column.words]:
+        lines.append(f"categories = {toml_value(words)}   # columns of words: the network learns an embedding of each word")
+    if dates := [name for name, column in kept.items() if column.dates]:
+        lines.append(f"dates = {toml_value(dates)}   # each becomes the day, and its place in year, week and day")
+    if lacking := [column for column in targets.columns if column.missing]:
+        drops = ", ".join(f'{toml_value(column.name)} = "drop"' for column in lacking)
+        lines.append(f'missing = {{{drops}, "*" = "median"}}   # rows without a target are left out')
+        notes += (
+            f"{counted(column.missing, 'row')} without a value of `{column.name}` left out: {holes_in(column)} (`missing`)"
+            for column in lacking
+        )
+    else:
+        what = "the median stands for a missing number, a missing word is a category of its own"
+        lines.append(f'missing = "median"         # {what}')
+    holes = [column for column in kept.values() if column.missing]
+    notes += _some(
+        f"column `{column.name}`: {column.missing:,} of {column.rows:,} cells without a value: {holes_in(column)}; "
+        f"{'a category of its own' if column.words else 'the median'} stands for it (`missing`)"
+        for column in holes
+    )
+    if noted := [column.name for column in holes if column.numbers and column.missing >= NOTED_HOLES * column.rows]:
+        lines.append(f"missing_indicator = {toml_value(noted)}   # another number says where a value was missing")
+    return len(kept), notes
+
+
+def _some(notes: Iterable[str]) -> list[str]:
+    """Shorten notes of one kind: the first ones, and the number of the others."""
+    every = list(notes)
+    rest = len(every) - SHOWN
+    return [*every[:SHOWN], f"and {counted(rest, 'column')} more like this; the job file names all"] if rest > 0 else every

@@ -1,0 +1,165 @@
+"""The columns that a table's job predicts: their kind, their classes, and the task, for `partrain init --from`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Literal
+
+from partrain.config.overrides import toml_value
+from partrain.data.tables.files import TableFile
+from partrain.errors import InputMissing
+from partrain.number_format import counted
+from partrain.preprocess.cells import are_classes, ordered_classes
+from partrain.templates.assemble import listed
+from partrain.templates.column_facts import ColumnFacts
+
+FEW = 0.1
+"""Share of the rows below which one of two classes is rare: the accuracy then tells little."""
+RARE = 3
+"""Rows below which a class cannot be in the items to train on, to judge by and to test on."""
+FEWEST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The columns to predict."""
+
+    columns: Sequence[ColumnFacts]
+    kind: Literal["class", "label", "number"]
+    late: Collection[str] = ()
+    """Classes that only the newest rows have: nothing could be learned of them."""
+
+    @property
+    def first(self) -> ColumnFacts:
+        return self.columns[0]
+
+    @property
+    def value(self) -> str | list[str]:
+        """The key `target`."""
+        names = [column.name for column in self.columns]
+        return names[0] if len(names) == 1 else names
+
+    @cached_property
+    def learned(self) -> dict[str, int]:
+        """Rows of each class that is learned; {} where targets are no classes."""
+        rows = frequent(self.first.different) if self.kind == "class" else {}
+        return {text: count for text, count in rows.items() if text not in self.late}
+
+    @property
+    def rare(self) -> list[str]:
+        """Classes that are left out, as they have too few rows."""
+        return [text for text, count in self.first.different.items() if count < RARE] if self.kind == "class" else []
+
+    @property
+    def rows(self) -> int:
+        """Rows with a value that is learned."""
+        lost = sum(self.first.different[text] for text in (*self.rare, *self.late))
+        return min(column.rows - column.missing for column in self.columns) - lost
+
+    def without(self, late: Collection[str]) -> Targets:
+        """Leave classes out that only the newest rows have."""
+        return replace(self, late=late)
+
+    def notes(self) -> list[str]:
+        """Say what is predicted, and which classes are left out."""
+        notes = [described(self.columns, self.kind)]
+        for some, why in (
+            (self.rare, f"of fewer than {RARE} rows"),
+            (sorted(self.late), "that no row of the older part has"),
+        ):
+            if some:
+                lost = counted(sum(self.first.different[text] for text in some), "row")
+                what = f"{classes(len(some))} {why}, {lost} in all, left out: {listed(f'`{text[:40]}`' for text in some)}"
+                notes.append(f"{what} (`classes` names those that are learned)")
+        return notes
+
+    def dataset_lines(self) -> list[str]:
+        """Return the lines of `[dataset]` on the targets."""
+        lines = [f"target = {toml_value(self.value)}"]
+        if len(self.columns) == 1:
+            kind = "class" if self.kind == "class" else "number"
+            lines.append(f'target_kind = "{kind}"   # {len(self.first.different):,} different values')
+        if self.rare or self.late:
+            names = toml_value(list(ordered_classes(self.learned)))
+            lines.append(f"classes = {names}   # the others are too rare, or too new")
+        return lines
+
+    def task(self) -> tuple[list[str], list[str]]:
+        """Return the lines of `[task]`, and notes."""
+        if self.kind == "label":
+            return ['kind = "multi-label"          # each target is 0 or 1, in any combination', 'metrics = ["f1"]'], []
+        if self.kind == "number":
+            what = "the share of the variance that is explained; the mean error in units of the target"
+            return [f'metrics = ["r2", "mae"]      # {what}'], []
+        shares = sorted(count / sum(self.learned.values()) for count in self.learned.values())
+        if len(shares) > 2 or shares[0] >= FEW:
+            return [], []
+        metrics = ["auroc", "average_precision", "f1"] if find_spec("torchmetrics") else ["f1"]
+        more = "" if find_spec("torchmetrics") else "; pip install 'partrain[metrics]' for AUROC"
+        note = f"the rarest class has {shares[0]:.1%} of the rows: classes are weighted, and judged by {', '.join(metrics)} (`class_weights`){more}"
+        lines = [
+            'class_weights = "balanced"   # rare classes count as much as frequent ones',
+            f"metrics = {toml_value(metrics)}   # means over the classes: the accuracy tells little of rare ones",
+        ]
+        return lines, [note]
+
+
+def targets_of(file: TableFile, columns: Sequence[ColumnFacts]) -> Targets:
+    """Decide what the targets are. Raises InputMissing if there is nothing to learn."""
+    first = columns[0]
+    rows = min(column.rows - column.missing for column in columns)
+    if rows < FEWEST_ROWS:
+        raise InputMissing(f"{file.path}: {counted(rows, 'row')} with a value of `{first.name}`: too few to train on")
+    for column in columns:
+        if len(column.different) < 2:
+            unused = f"; {holes_in(column)} count as no value (--missing TEXT names other texts)" if column.missing else ""
+            what = f"column `{column.name}` has the same value in each row: nothing to predict{unused}"
+            raise InputMissing(f"{file.header_location}: {what}")
+    if len(columns) == 1:
+        return Targets(columns, "class" if _are_classes(first) else "number")
+    if words := [column.name for column in columns if not column.numbers]:
+        what = f"several targets are numbers, or labels 0 and 1, and `{words[0]}` has words: write a job for each column of words"
+        raise InputMissing(f"{file.header_location}: {what}")
+    return Targets(columns, "label" if all(column.labels for column in columns) else "number")
+
+
+def _are_classes(column: ColumnFacts) -> bool:
+    return (
+        not column.numbers
+        or column.truths
+        or (column.whole and are_classes(len(column.different), min(column.different.values())))
+        or (len(column.different) == 2 and all(float(text).is_integer() for text in column.different))
+    )
+
+
+def frequent(rows: Mapping[str, int]) -> dict[str, int]:
+    """Return the classes that are frequent enough to learn, with their rows."""
+    return {text: count for text, count in rows.items() if count >= RARE}
+
+
+def described(columns: Sequence[ColumnFacts], kind: Literal["class", "label", "number"]) -> str:
+    """Say what is predicted, and how often the commonest class is right."""
+    first = columns[0]
+    if kind == "class":
+        commonest, count = first.different.most_common(1)[0]
+        share = f"always answering `{commonest}` would be right in {count / first.different.total():.1%} of the rows"
+        return f"target `{first.name}`: {classes(len(first.different))}; {share} (`target_kind`)"
+    if len(columns) == 1:
+        return f"target `{first.name}`: a number (`target_kind`)"
+    names = listed(f"`{column.name}`" for column in columns)
+    return f"targets {names}: {'labels, each 0 or 1' if kind == 'label' else 'numbers'} (`target`)"
+
+
+def classes(count: int) -> str:
+    """Count classes in words."""
+    return "1 class" if count == 1 else f"{count:,} classes"
+
+
+def holes_in(column: ColumnFacts) -> str:
+    """Name the texts of a column's missing values, with their rows."""
+    holes: Counter[str] = column.holes
+    return listed(f"`{text[:40]}` ({count:,})" if text else f"empty ({count:,})" for text, count in holes.most_common())
