@@ -1,6 +1,6 @@
 """How the cost of a round grows: with parameters, workers, local iterations, items, and simulated workers, each beside its physical bound.
 
-    python benchmarks/growth.py [CURVE...] [--most NUMBER]    # parameters, workers, iterations, items, simulated; records each
+    python benchmarks/growth.py [CURVE...] [--most NUMBER]    # parameters, optimizers, workers, iterations, items, simulated; records each
 
 The overhead of a round is all of its time that is no local iteration: waiting, mixing, judging once, records and checkpoints. Its bound
 is one copy of the network in memory, as a worker of two has to read and write two halves. Runs of one size differ by their seed.
@@ -28,7 +28,7 @@ MNIST = """\
 name = "growth"
 model = {{name = "mlp", hidden = [{hidden}]}}
 dataset = {{name = "mnist", validation = 100}}
-optimizer = {{name = "sgd", lr = 1e-5, batch_size = {batch}}}
+optimizer = {{{optimizer}, lr = 1e-5, batch_size = {batch}}}
 sync = {{rule = "average", iterations = {iterations}}}
 workers = [{{count = {workers}}}]
 transport = {{kind = "{transport}"}}
@@ -70,7 +70,15 @@ def rounds_us(runs: list[dict[str, float]]) -> list[float]:
 
 def mnist(folder: Path, **settings: Any) -> list[dict[str, float]]:
     """Train an MLP on MNIST."""
-    plain = {"hidden": 13, "batch": 1, "iterations": 1, "workers": 2, "transport": "shared", "rounds": 300}
+    plain = {
+        "optimizer": 'name = "sgd"',
+        "hidden": 13,
+        "batch": 1,
+        "iterations": 1,
+        "workers": 2,
+        "transport": "shared",
+        "rounds": 300,
+    }
     return measured(MNIST.format(**plain | settings), folder)
 
 
@@ -80,6 +88,23 @@ def parameters(most: float, folder: Path) -> Iterator[dict[str, Any]]:
         if count <= most:
             runs = mnist(folder, hidden=hidden, rounds=max(10, min(300, 30_000_000 // count)))
             yield {"parameters": count, "overhead of a round, us": overheads(runs), "one copy, us": copy_us(count)}
+
+
+def optimizers(most: float, folder: Path) -> Iterator[dict[str, Any]]:
+    """An iteration with one item moves little but parameters: forward reads them, backward writes gradients, the step does the rest."""
+    for hidden in (1258, 25157, 125786):
+        count = 795 * hidden + 10
+        for text, step in (('name = "sgd"', 3), ('name = "sgd", momentum = 0.9', 5), ('name = "adam"', 7)):
+            if count <= most:
+                runs = mnist(folder, optimizer=text, hidden=hidden, workers=1, iterations=5, rounds=10)
+                times = [run["compute"] / run["rounds"] / 5 * 1e6 for run in runs]
+                passes = (2 + step) / 2  # a copy is two
+                yield {
+                    "parameters": count,
+                    "iteration, us": times,
+                    "memory traffic, us": copy_us(count) * passes,
+                    "optimizer": text,
+                }
 
 
 def workers(most: float, folder: Path) -> Iterator[dict[str, Any]]:
@@ -128,6 +153,7 @@ def simulated(most: float, folder: Path) -> Iterator[dict[str, Any]]:
 Curve = Callable[[float, Path], Iterator[dict[str, Any]]]
 CURVES: dict[str, tuple[str, Curve]] = {
     "parameters": ("A round by parameters: two workers, one iteration", parameters),
+    "optimizers": ("A local iteration by parameters and optimizer: one worker, one item", optimizers),
     "workers": ("A round by workers: one iteration of batch 64", workers),
     "iterations": ("A round by local iterations: two workers, batch 64", iterations),
     "items": ("A run by items, mapped from a file", items),
@@ -147,8 +173,9 @@ def main() -> None:
             for row in curve(given.most, Path(folder)):
                 rows.append(row)
                 print(name, row, flush=True)
-        x, y, bound = rows[0]
-        record(f"growth-{name}", title, rows, chart={"x": x, "y": y, "bound": bound, "log": ["x", "y"]})
+        x, y, bound, *series = rows[0]
+        chart = {"x": x, "y": y, "bound": bound, "log": ["x", "y"]} | ({"series": series[0]} if series else {})
+        record(f"growth-{name}", title, rows, chart=chart)
 
 
 if __name__ == "__main__":

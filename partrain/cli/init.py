@@ -41,8 +41,11 @@ def init(
         ),
     ] = None,
     kind: Annotated[
-        Literal["table", "series", "text"] | None,
-        typer.Option("--kind", help="Take a table as items in any order, as a series in time, or as texts. Default: recognised."),
+        Literal["table", "series", "text", "images"] | None,
+        typer.Option(
+            "--kind",
+            help="Take a table as items in any order, a series in time, or texts; a folder as texts or images. Default: recognised.",
+        ),
     ] = None,
     separator: Annotated[
         str | None, typer.Option("--separator", metavar="CHAR", help="Separator of the cells of a CSV file; default: recognised.")

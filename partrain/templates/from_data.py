@@ -25,10 +25,14 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
         raise InputMissing(f"{path}: a Parquet file has its own types: --separator and the like concern CSV files")
     if not path.is_dir() and name.endswith(TABLES):
         return table_job(path, shown, asked)
-    if asked.kind or asked.time or asked.dialect or asked.null_values is not None:
+    kinds = ("text", "images") if path.is_dir() else ()
+    if asked.kind not in (None, *kinds) or asked.time or asked.dialect or asked.null_values is not None:
         raise InputMissing(f"{path}: is no table ({', '.join(TABLES)}), and --kind, --separator and the like concern tables")
     if path.is_dir():
-        return folder_job(path, shown) or Draft(_images(path, shown))
+        texts = None if asked.kind == "images" else folder_job(path, shown)
+        if asked.kind == "text" and not texts:
+            raise InputMissing(f"{path}: expected a folder of .txt files for each of at least two classes")
+        return texts or Draft(_images(path, shown))
     if name.endswith(".txt"):
         return Draft(_text(path, shown))
     if name.endswith(ARRAYS):

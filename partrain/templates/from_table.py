@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     """Settings that the user asks for."""
 
     targets: tuple[str, ...] = ()
-    kind: Literal["table", "series", "text"] | None = None
+    kind: Literal["table", "series", "text", "images"] | None = None
     time: str | None = None
     """Column of time stamps."""
     dialect: Mapping[str, Any] = {}
@@ -48,6 +48,8 @@ def frame_job(frame: Any, asked: Asked) -> Draft:
 def table_job(path: Path, shown: str, asked: Asked) -> Draft:
     """Write a job for a table; `shown` is its path in the job. Raises InputMissing if none can be trained on it."""
     typed = path.name.lower().endswith(PARQUET)
+    if asked.kind == "images":
+        raise InputMissing(f"{path}: a table, not a folder of images: --kind takes table, series or text")
     dialect, notes = (Dialect(), []) if typed else text_dialect(path, asked.dialect)
     return _job(lambda dialect: open_by_name(path, dialect), dialect, notes, shown, asked, typed=typed)
 

@@ -683,3 +683,37 @@ def test_texts_beside_other_columns_are_taken_if_asked_for() -> None:
     assert "1 column not used: `size`" in said.err
     said = partrain("init", "--from", "t.csv", "--target", "size,topic", "--kind", "text", "--force")
     assert (said.code, "no texts to classify: several targets" in said.err) == (66, True)
+
+
+def test_a_folder_with_texts_and_images_is_what_the_user_says() -> None:
+
+    for name in "ab":
+        Path("mixed", name).mkdir(parents=True)
+        for at in range(12):
+            Path("mixed", name, f"{at}.txt").write_text(f"{name} {at} word")
+            Image.new("L", (8, 8), at).save(Path("mixed", name, f"{at}.png"))
+    for kind, wanted in ((), "documents"), (("--kind", "text"), "documents"), (("--kind", "images"), "images"):
+        said = partrain("init", "--from", "mixed", "--no-schema", "--force", *kind)
+        assert said.code == 0, said
+        assert written(kind=0) == {"kind": wanted}
+    said = partrain("init", "--from", "mixed", "--no-schema", "--force", "--kind", "table")
+    assert (said.code, "is no table" in said.err) == (66, True)
+    for file in Path("mixed").rglob("*.txt"):
+        file.unlink()
+    said = partrain("init", "--from", "mixed", "--no-schema", "--force", "--kind", "text")
+    assert (said.code, "expected a folder of .txt files" in said.err) == (66, True)
+    Path("t.csv").write_text("a,b\n1,2\n")
+    said = partrain("init", "--from", "t.csv", "--target", "b", "--kind", "images", "--force")
+    assert (said.code, "--kind takes table, series or text" in said.err) == (66, True)
+
+
+def test_infinite_numbers_count_as_missing_and_their_lines_are_told() -> None:
+    draw = random.Random(0)
+    cells = [(f"{draw.random():.3f}", f"{draw.random():.3f}") for _ in range(60)]
+    cells[4] = ("inf", cells[4][1])
+    cells[9] = ("-Inf", cells[9][1])
+    Path("t.csv").write_text("\n".join(["end,y", *map(",".join, cells), ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema")
+    assert said.code == 0, said
+    assert "column `end`: 2 of 60 cells are no numbers and count as missing: `inf` (t.csv:6), `-Inf` (t.csv:11)" in said.err
+    assert "categories" not in written()

@@ -45,7 +45,12 @@ def test_it_is_the_job_without_held_out_items_for_the_best_rounds(tmp_path: Path
 
 def test_folds_hooks_of_judgements_and_targets_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "hooks.py").write_text("def after(*arguments):\n    raise RuntimeError\n\ndef quiet(*arguments):\n    pass\n")
-    sets = ("dataset.validation=0", "dataset.fold='1/3'", "hooks={after_judgement='hooks.py:quiet'}", "stop={rounds=3, loss=0.01}")
+    sets = (
+        "dataset.validation=0",
+        "dataset.fold='1/3'",
+        "hooks={after_judgement='hooks.py:quiet'}",
+        "stop={rounds=3, loss=0.01}",
+    )
     train(tmp_path, *sets, code=1)
     (tmp_path / "hooks.py").write_text("def quiet(*arguments):\n    raise RuntimeError\n")
     said = partrain("refit", tmp_path / "run", "--out", tmp_path / "again", "-q", "--trust-code")
