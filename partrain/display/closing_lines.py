@@ -81,7 +81,7 @@ def closing_lines(
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
     held_out = best and content["status"] in COMPLETED and inside
     refit = (
-        [f"  partrain refit {network}{trust * trust_to_resume}   # trains again, on the held-out items, too"] if held_out else []
+        [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
     )
     return [
         *lines,

@@ -175,13 +175,13 @@ def test_permission_by_option_and_by_job(run: Path, tmp_path: Path, stranger: No
 def test_a_run_without_a_key_says_what_its_commands_need(run: Path, tmp_path: Path, stranger: None) -> None:
     said = partrain("run", tmp_path / "job.toml", "--out", "unsigned", "-q")
     needing = {line.split()[1] for line in said.out.splitlines() if line.startswith("  partrain") and "--trust-code" in line}
-    assert needing == {"evaluate", "resume"}
+    assert needing == {"evaluate", "refit", "resume"}
 
 
 def test_python_asks_for_permission_to_read_the_data_set(run: Path, stranger: None) -> None:
     trained = package.load(run)
     assert trained.predict(np.zeros((2, 1))).shape == (2,)
-    for use in (trained.evaluate, trained.resume):
+    for use in (trained.evaluate, trained.resume, trained.refit):
         with pytest.raises(NotTrusted, match=r"names files: `rows.csv` in .*; look at it, then load it with trust_code=True"):
             use()
     assert package.load(run, trust_code=True).evaluate()["items"] == 8

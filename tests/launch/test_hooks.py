@@ -83,11 +83,11 @@ def test_a_resume_calls_the_function_for_rounds_it_trains(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("stranger")
-def test_only_a_resume_is_advised_to_trust_the_function(tmp_path: Path) -> None:
+def test_only_trainings_are_advised_to_trust_the_function(tmp_path: Path) -> None:
     job = write_job(tmp_path, write_hook(tmp_path), "stop.rounds=1")
     lines = partrain("run", job, "--out", tmp_path / "run", "--quiet").out.splitlines()
     trusting = [line.split()[1] for line in lines if line.startswith("  partrain") and "--trust-code" in line]
-    assert trusting == ["resume"]
+    assert trusting == ["refit", "resume"]
     assert any(line.startswith("  partrain export") for line in lines)
 
 
