@@ -163,8 +163,8 @@ def write(path: Path, columns: Columns, rows: np.ndarray[Any, Any]) -> None:
         out.writerows([["" if (cell := column[row]) is None else cell for column in columns.values()] for row in rows])
 
 
-def partrain(folder: Path, target: str, seed: int, workers: int, sets: list[str], best: bool) -> float:
-    """Train what `init` writes for train.csv, on a machine of as many cores, and return accuracy or R2 on test.csv."""
+def partrain(folder: Path, target: str, seed: int, workers: int, sets: list[str]) -> list[float]:
+    """Train what `init` writes for train.csv, on a machine of as many cores; return accuracy or R2 on test.csv of the run, and of its refit."""
     call = [sys.executable, "-m", "partrain"]
     cores = sorted(os.sched_getaffinity(0))
 
@@ -181,11 +181,11 @@ def partrain(folder: Path, target: str, seed: int, workers: int, sets: list[str]
     # The test rows are in a file of their own, so none are split off from the others.
     changes = ["--set", f"seed={seed}", "--set", f"workers.0.count={workers}", "--set", "dataset.test_share=0.0", *extra]
     run("run", "job.toml", "-q", "--out", out, *changes)
-    which = f"{out}/checkpoint.h5"
-    if best:
-        which = f"{out}/checkpoints/round-{json.loads((folder / out / 'summary.json').read_text())['best']['round']:06d}.h5"
-    found = json.loads(run("evaluate", which, "--input", "test.csv", "--json"))["test.csv"]
-    return float(found["accuracy"] if "accuracy" in found else found["r2"])
+    run("refit", out, "-q", "--out", f"refit-{workers}")
+    found = [
+        json.loads(run("evaluate", which, "--input", "test.csv", "--json"))["test.csv"] for which in (out, f"refit-{workers}")
+    ]
+    return [float(scores["accuracy"] if "accuracy" in scores else scores["r2"]) for scores in found]
 
 
 def peers(columns: Columns, target: str, kinds: bool, train: Any, test: Any, seed: int) -> dict[str, float]:
@@ -229,19 +229,19 @@ def main() -> None:
     parser.add_argument("--draw", type=int, default=0, help="seed of the drawn tables")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--set", action="append", default=[], help="a change of the job, for development")
-    parser.add_argument("--best", action="store_true", help="evaluate the round with the best validation loss, not the last")
     parser.add_argument("--no-peers", action="store_true")
     asked = parser.parse_args()
     counts = [int(one) for one in asked.workers.split(",")]
+    own = [f"{what} x{count}" for count in counts for what in ("partrain", "refit")]
     print(
         f"{machine()}; seeds {asked.first}-{asked.first + asked.seeds - 1}, draw {asked.draw}, at most {asked.rows:,} rows",
         flush=True,
     )
     print(
         "| table | rows | metric | trees | MLP | MLP, stopped early | "
-        + " | ".join(f"partrain x{count}" for count in counts)
+        + " | ".join(own)
         + " |\n"
-        + "|---" * (6 + len(counts))
+        + "|---" * (6 + len(own))
         + "|",
         flush=True,
     )
@@ -257,14 +257,15 @@ def main() -> None:
                 write(Path(scratch, "train.csv"), columns, train)
                 write(Path(scratch, "test.csv"), columns, test)
                 for count in counts:
-                    scores.setdefault(f"x{count}", []).append(partrain(Path(scratch), target, seed, count, asked.set, asked.best))
+                    for what, score in zip(
+                        ("partrain", "refit"), partrain(Path(scratch), target, seed, count, asked.set), strict=True
+                    ):
+                        scores.setdefault(f"{what} x{count}", []).append(score)
             for peer, value in ({} if asked.no_peers else peers(columns, target, kinds, train, test, seed)).items():
                 scores.setdefault(peer, []).append(value)
         middle = {key: statistics.median(values) for key, values in scores.items()}
         cells = [f"{middle.get(peer, math.nan):.4f}" for peer in ("trees", "mlp", "mlp, early")]
-        cells += [
-            f"{middle[f'x{count}']:.4f} ({min(scores[f'x{count}']):.3f}-{max(scores[f'x{count}']):.3f})" for count in counts
-        ]
+        cells += [f"{middle[key]:.4f} ({min(scores[key]):.3f}-{max(scores[key]):.3f})" for key in own]
         print(f"| {name} | {total:,} | {'accuracy' if kinds else 'R2'} | {' | '.join(cells)} |", flush=True)
 
 
