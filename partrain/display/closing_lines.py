@@ -80,9 +80,7 @@ def closing_lines(
     items = "--prompt TEXT" if language else "--input FILE"
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
     held_out = best and content["status"] in COMPLETED and inside
-    refit = (
-        [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
-    )
+    refit = [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
     return [
         *lines,
         *predict,
