@@ -138,6 +138,8 @@ def refit(
     """Train a run's job anew on its held-out items, too, for as many rounds as its best network had."""
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     with _this_machine() as machine:
+        if machine and machine.number:
+            _follow(machine, None)
         from partrain.launch.refit import on_all_items
 
         path, content = open_checkpoint(run, print_note)
