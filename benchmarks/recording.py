@@ -73,6 +73,13 @@ def _cell(value: Any) -> str:
     return shown(values, digits) if len(values) > 1 else f"{values[0]:{digits}}"
 
 
+def palette(count: int) -> list[str]:
+    """The colours of the first series."""
+    from partrain.report.theme import LIGHT, RUN_COLORS
+
+    return [LIGHT[name] for name in RUN_COLORS[:count]]
+
+
 def drawn(result: dict[str, Any]) -> str:
     """The chart of a result as SVG: medians as points, lines between them where both axes are numbers, bars from least to most."""
     import vl_convert
@@ -91,7 +98,7 @@ def drawn(result: dict[str, Any]) -> str:
         encoding["color"] = {
             "field": "series",
             "type": "nominal",
-            "scale": {"range": RUN_COLORS},
+            "scale": {"range": palette(len(RUN_COLORS))},
             "legend": LINE_LEGEND,
             "sort": None,
         }

@@ -23,3 +23,11 @@ def test_raw_numbers_become_a_median_and_a_chart(tmp_path: Path) -> None:
     assert "| a | 2.000 (1.000-3.000) |\n| b | 2,000 |\n| c |  |" in page
     assert "![Tasks](tasks.svg)" in page
     assert (tmp_path / "tasks.svg").read_text().startswith("<svg")
+
+
+def test_each_series_of_a_chart_has_a_colour_and_its_bound() -> None:
+    """The colours of an SVG are values: names of colours, as the report's pages resolve them, draw nothing."""
+    rows = [{"x": float(at), "y": [at + 1.0, at + 2.0], "limit": 1.0, "kind": kind} for kind in "ab" for at in (1, 2)]
+    drawn = recording.drawn({"title": "T", "rows": rows, "chart": {"x": "x", "y": "y", "series": "kind", "bound": "limit"}})
+    for color in recording.palette(2):
+        assert drawn.count(f'stroke="{color}"') >= 3, "line, range and bound"

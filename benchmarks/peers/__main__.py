@@ -191,6 +191,7 @@ def run(chosen: list[Peer], seeds: int, plans: dict[str, Any], target: float) ->
         for column, key in ("training / partrain", "seconds"), ("whole / partrain", "whole"):
             row[column] = [done[key] / ours[key] for done, ours in zip(own, results[OURS], strict=True)]
         rows.append(row)
+    tuned = sorted({plans[plan_of(peer, target)]["seeds"] for peer in ready})
     versions = {package: version(package) for peer in ready for package in peer.needs}
     versions |= json.loads((HERE / "package.json").read_text())["dependencies"]
     record(
@@ -201,6 +202,7 @@ def run(chosen: list[Peer], seeds: int, plans: dict[str, Any], target: float) ->
             f"MLP 784-128-10, SGD with batches of 64; linear warm-up over a tenth, then linear decay to zero, unless the peer's name "
             f"says constant rate. Ratios are peer / {OURS}, seed by seed. Judging is outside of the peers' training seconds, but "
             "partrain's include it; compiling belongs to the whole process, with torch.compile's cache on disk warm from the second seed on.",
+            f"Seeds that a plan was tuned on: {', '.join(map(str, tuned))}.",
             "FANN and brain.js train item by item, on squared error; FANN with sigmoids, brain.js with leaky ReLU also at its outputs.",
             "Releases: FANN of Debian's libfann-dev, "
             + ", ".join(f"{name} {release}" for name, release in versions.items())

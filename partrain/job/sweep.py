@@ -18,7 +18,7 @@ from partrain.tasks.metric_names import LOWER
 MAX_TRIALS = 10_000
 FOLD = "dataset.fold"
 HELD_OUT = (FOLD, "dataset.validation")
-"""Keys of the job that each fold sets."""
+"""Keys of the job that hold items out: each fold sets them."""
 
 
 NEEDS = "needs a list of values, or a range as {low = 0.01, high = 1.0, log = true}"

@@ -9,9 +9,7 @@ from partrain.checkpoint import Content
 from partrain.config.overrides import as_toml
 from partrain.errors import BadJob
 from partrain.job.load import LoadedJob, parse
-
-_HOLDING_OUT = ("validation", "fold")
-"""Keys of `[dataset]` that hold items out."""
+from partrain.job.sweep import HELD_OUT
 
 
 def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
@@ -30,7 +28,7 @@ def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
     if not loaded.job.dataset.held_out:
         raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
     tables = tomllib.loads(loaded.text)
-    tables["dataset"] = {key: value for key, value in tables["dataset"].items() if key not in _HOLDING_OUT}
+    tables["dataset"] = {key: value for key, value in tables["dataset"].items() if f"dataset.{key}" not in HELD_OUT}
     tables["stop"] = {"rounds": best.round}
     tables.get("hooks", {}).pop("after_judgement", None)  # no round is judged
     return parse(as_toml(tables), loaded.folder, f"{path}:/job", local=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
@@ -44,7 +44,7 @@ def rows_job(
     targets = targets_of(file, [columns[name] for name in names])
     time = time_of(file, columns, names, asked)
     if time and targets.learned:
-        targets = targets.without(later_classes(file, names[0], time[0], targets.learned))
+        targets = replace(targets, late=later_classes(file, names[0], time[0], targets.learned))
     if targets.kind == "class" and len(targets.learned) < 2:
         rows = targets.first.rows - targets.first.missing
         what = f"column `{names[0]}` has {len(targets.first.different):,} different words in {rows:,} rows: too many classes"

@@ -22,7 +22,7 @@ from partrain.templates.from_series import series_job
 from partrain.templates.from_texts import documents_job
 from partrain.templates.order_in_time import has_stamps
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
-from partrain.templates.targets import RARE, classes, described, frequent
+from partrain.templates.targets import Targets
 
 USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
@@ -151,20 +151,13 @@ def _documents(
         )
         raise InputMissing(f"{file.header_location}: no texts to classify: {what}")
     text = max(texts, key=lambda name: sum(map(len, columns[name].different)) / len(columns[name].different))
-    learned = frequent(answer.different)
+    classes = Targets([answer], "class")
     unused = [name for name in others if name != text]
-    notes = [
-        described([answer], "class"),
-        f"`{text}` holds texts: their words are the input (--kind table for other columns)",
-    ]
+    notes = [*classes.notes(), f"`{text}` holds texts: their words are the input (--kind table for other columns)"]
     if unused:
         notes.append(f"{counted(len(unused), 'column')} not used: {listed(f'`{name}`' for name in unused)} (--kind table)")
-    if lost := [name for name in answer.different if name not in learned]:
-        notes.append(
-            f"{classes(len(lost))} of fewer than {RARE} rows left out: {listed(f'`{name[:40]}`' for name in lost)} (`classes`)"
-        )
     lines = [*written, f"text = {toml_value(text)}", f"target = {toml_value(answer.name)}"]
-    return Draft(documents_job(file.path, lines, learned, whole=not lost), notes)
+    return Draft(documents_job(file.path, lines, classes.learned, whole=not classes.rare), notes)
 
 
 def _series(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Literal
@@ -46,8 +46,8 @@ class Targets:
     @cached_property
     def learned(self) -> dict[str, int]:
         """Rows of each class that is learned; {} where targets are no classes."""
-        rows = frequent(self.first.different) if self.kind == "class" else {}
-        return {text: count for text, count in rows.items() if text not in self.late}
+        rows = self.first.different if self.kind == "class" else {}
+        return {text: count for text, count in rows.items() if count >= RARE and text not in self.late}
 
     @property
     def rare(self) -> list[str]:
@@ -60,20 +60,16 @@ class Targets:
         lost = sum(self.first.different[text] for text in (*self.rare, *self.late))
         return min(column.rows - column.missing for column in self.columns) - lost
 
-    def without(self, late: Collection[str]) -> Targets:
-        """Leave classes out that only the newest rows have."""
-        return replace(self, late=late)
-
     def notes(self) -> list[str]:
         """Say what is predicted, and which classes are left out."""
-        notes = [described(self.columns, self.kind)]
+        notes = [_described(self.columns, self.kind)]
         for some, why in (
             (self.rare, f"of fewer than {RARE} rows"),
             (sorted(self.late), "that no row of the older part has"),
         ):
             if some:
                 lost = counted(sum(self.first.different[text] for text in some), "row")
-                what = f"{classes(len(some))} {why}, {lost} in all, left out: {listed(f'`{text[:40]}`' for text in some)}"
+                what = f"{_classes(len(some))} {why}, {lost} in all, left out: {listed(f'`{text[:40]}`' for text in some)}"
                 notes.append(f"{what} (`classes` names those that are learned)")
         return notes
 
@@ -136,25 +132,20 @@ def _are_classes(column: ColumnFacts) -> bool:
     )
 
 
-def frequent(rows: Mapping[str, int]) -> dict[str, int]:
-    """Return the classes that are frequent enough to learn, with their rows."""
-    return {text: count for text, count in rows.items() if count >= RARE}
-
-
-def described(columns: Sequence[ColumnFacts], kind: Literal["class", "label", "number"]) -> str:
+def _described(columns: Sequence[ColumnFacts], kind: Literal["class", "label", "number"]) -> str:
     """Say what is predicted, and how often the commonest class is right."""
     first = columns[0]
     if kind == "class":
         commonest, count = first.different.most_common(1)[0]
         share = f"always answering `{commonest}` would be right in {count / first.different.total():.1%} of the rows"
-        return f"target `{first.name}`: {classes(len(first.different))}; {share} (`target_kind`)"
+        return f"target `{first.name}`: {_classes(len(first.different))}; {share} (`target_kind`)"
     if len(columns) == 1:
         return f"target `{first.name}`: a number (`target_kind`)"
     names = listed(f"`{column.name}`" for column in columns)
     return f"targets {names}: {'labels, each 0 or 1' if kind == 'label' else 'numbers'} (`target`)"
 
 
-def classes(count: int) -> str:
+def _classes(count: int) -> str:
     """Count classes in words."""
     return "1 class" if count == 1 else f"{count:,} classes"
 
