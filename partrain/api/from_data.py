@@ -12,6 +12,7 @@ import numpy as np
 
 from partrain.api import session
 from partrain.api.objects import with_target
+from partrain.config.python_objects import FRAMES
 from partrain.data.python.frames import is_frame, to_polars
 from partrain.errors import BadJob
 from partrain.templates.from_arrays import memory_job
@@ -23,7 +24,7 @@ def init(
     data: Any,
     target: str | Sequence[str] | None = None,
     *,
-    kind: Literal["table", "series"] | None = None,
+    kind: Literal["table", "series", "text"] | None = None,
     time: str | None = None,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def init(
     Args:
         data: The path of a file or folder, a DataFrame, or `(X, y)` of arrays or of a DataFrame and a column.
         target: The column to predict, or several.
-        kind: Take a table of a file as items in any order, or as a series in time; default: by its time stamps.
+        kind: Take a table as items in any order, a series in time, or texts; default: recognised.
         time: The column of time stamps, whose newest rows are held out.
         missing: Texts of missing values, instead of NA, N/A, nan, null and ?.
 
@@ -53,9 +54,7 @@ def init(
         column = str(getattr(data[1], "name", None) or "target")
         data, asked = with_target(data[0], data[1], column), asked._replace(targets=(column,))
     if is_frame(data):
-        if kind == "series":
-            raise BadJob("init: a series is read from a file: write the DataFrame to a CSV file, and give its path")
-        draft = frame_job(to_polars(data), asked._replace(kind="table"))
+        draft = frame_job(to_polars(data), asked)
         return _arguments(draft.text, draft.notes, {"data": data})
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise BadJob(f"init: a {type(data).__name__}; expected a path, a DataFrame with `target`, or (X, y)")
@@ -75,6 +74,8 @@ def _arguments(text: str, notes: Sequence[str], objects: Mapping[str, Any]) -> d
         session.warn(note)
     tables = tomllib.loads(text)
     if objects:
-        kept = {key: value for key, value in tables["dataset"].items() if key not in ("kind", "path")}
-        tables["dataset"] = {**objects, **kept}
+        keys = tables["dataset"]
+        if keys.get("kind") not in FRAMES:
+            del keys["kind"]
+        tables["dataset"] = {**objects, **{key: value for key, value in keys.items() if key != "path"}}
     return tables

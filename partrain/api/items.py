@@ -49,12 +49,15 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
     codec = Codec(network.codec)
     if codec.is_documents:
         return _texts(network, items, targets, labeled=labeled)
-    wanted, from_frame = labeled and bool(network.kind.targets), is_frame(items) and codec.is_table
+    wanted, from_frame = labeled and bool(network.kind.targets), is_frame(items) and (codec.is_table or codec.is_series)
     if wanted and targets is None and not from_frame:
         raise BadJob("evaluate: X has no targets: give y, too")
     answers = _answers(network, targets) if labeled and targets is not None and not from_frame else None
     if from_frame:
-        items = items if targets is None else objects.with_target(items, targets, codec.targets[0])
+        if targets is not None:
+            if codec.is_series:
+                raise BadJob("evaluate: a series holds what follows each window: leave y out")
+            items = objects.with_target(items, targets, codec.targets[0])
         nulls = Dialect.of(network.loaded.job.dataset).null_values
         sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, "", nulls), labeled=wanted)
     elif network.record.parts:

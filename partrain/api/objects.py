@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from partrain.api.arguments import check_keys
-from partrain.config.python_objects import ABOUT, ARRAYS, FRAME, PYTHON, PythonObjects, dumps
+from partrain.config.python_objects import ABOUT, ARRAYS, FRAMES, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
 from partrain.data.python.convert import is_boolean, to_array
 from partrain.data.python.frames import NAME, TEST_NAME, Frames, add_column, is_frame, is_series
@@ -254,7 +254,10 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
 
 def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
     tested = {} if test is None else {"test_path": TEST_NAME}
-    return {"name": FRAME, "path": NAME, **tested, **keys}, Frames(data, test), len(data), b""
+    kind = keys.pop("kind", None)
+    if kind not in FRAMES:
+        raise BadJob(f'dataset: a DataFrame of kind "{kind}"; expected "series", "documents", or none for a table')
+    return {"name": FRAMES[kind], "path": NAME, **tested, **keys}, Frames(data, test), 0 if kind else len(data), b""
 
 
 def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:

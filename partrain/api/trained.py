@@ -122,7 +122,7 @@ class Trained:
         return judging.evaluate_sample(self.network, sample_of(self.network, X, y, labeled=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the network's answers (n, ...): classes, numbers in the target's units, or reconstruction errors.
+        """Return the network's answers (n, ...): classes, numbers in the target's units, reconstruction errors, or a series' next moments.
 
         Example: `trained.predict(X_test)`
         """
@@ -132,7 +132,10 @@ class Trained:
             if self._booleans:
                 return labels.astype(bool)
             return np.asarray(codec.stored["classes"])[labels] if codec.classes else labels
-        answers = np.asarray(columns["answer" if "answer" in columns else "error"])
+        moments = {} if codec.is_table else {name: columns[name] for name in codec.targets if name in columns}
+        answers = (
+            np.stack(list(moments.values()), 1) if moments else np.asarray(columns["answer" if "answer" in columns else "error"])
+        )
         return answers[:, 0] if answers.ndim == 2 and answers.shape[1] == 1 else answers
 
     def predict_proba(self, X: Any) -> NDArray[Any]:

@@ -21,8 +21,8 @@ ABOUT = "class"
 """Key of such a table whose value describes the object. No argument can have this name: it is a keyword of Python."""
 ARRAYS = "<arrays>"
 """Name of a data set of arrays in memory."""
-FRAME = "<dataframe>"
-"""Name of a data set of DataFrames in memory."""
+FRAMES = {None: "<dataframe>", "series": "<series>", "documents": "<documents>"}
+"""Names of data sets of DataFrames in memory, by the kind that the script gives."""
 HOW = {
     "model": "partrain.load(RUN, model=...)",
     "dataset": "partrain.load(RUN, dataset=...)",

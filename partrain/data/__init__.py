@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
+from partrain.config.python_objects import ARRAYS, FRAMES, PYTHON
 from partrain.config.section import OneOf
 from partrain.data import fetch
 from partrain.data.base import (
@@ -47,11 +47,10 @@ __all__ = [
 
 def _tag(table: Any) -> str | None:
     """Return the kind of a `[dataset]` table, given as a table or as a section. A name with a colon is user code."""
-    for key in ("kind", "name"):
-        value = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
-        if value is not None:
-            return "user" if key == "name" and (":" in str(value) or value == PYTHON) else str(value)
-    return None
+    kind, name = ((table.get(key) if isinstance(table, dict) else getattr(table, key, None)) for key in ("kind", "name"))
+    if kind is not None and name not in IN_MEMORY:
+        return str(kind)
+    return None if name is None else "user" if ":" in str(name) or name == PYTHON else str(name)
 
 
 class DatasetKind(NamedTuple):
@@ -90,7 +89,11 @@ DATASETS = {
 
 IN_MEMORY = {
     ARRAYS: DatasetKind("partrain.data.python.section:PythonArrays", "partrain.data.python.load", "partrain.data.python.load"),
-    FRAME: DatasetKind("partrain.data.python.section:PythonTable", "partrain.data.tables.schema", "partrain.data.tables.load"),
+    FRAMES[None]: DatasetKind(
+        "partrain.data.python.section:PythonTable", "partrain.data.tables.schema", "partrain.data.tables.load"
+    ),
+    FRAMES["series"]: DATASETS["series"]._replace(section="partrain.data.python.section:PythonSeries"),
+    FRAMES["documents"]: DATASETS["documents"]._replace(section="partrain.data.python.section:PythonDocuments"),
 }
 """The kinds of data sets of a Python script. Job files cannot use them."""
 

@@ -28,8 +28,8 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import local_path
-from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import TableFile, open_by_name
+from partrain.data.tables.files import TableFile
+from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import HasDialect
 from partrain.data.test_split import HasTestSplit
 from partrain.data.text import UNKNOWN, WORD
@@ -131,7 +131,7 @@ def read_document(file: Path) -> str:
 def _of_table(section: Documents, path: Path) -> tuple[list[list[str]], list[str]]:
     assert section.text is not None
     assert section.target is not None
-    table = open_by_name(path, Dialect.of(section))
+    table = open_table(section, path)
     table.require(section.target, "target")
     texts, classes = documents_of(table, section.text), []
     for block in table.blocks([section.target]):

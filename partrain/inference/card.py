@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.checkpoint.manifest import StoredManifest, manifest_of
-from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
+from partrain.config.python_objects import ARRAYS, FRAMES, PYTHON
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
 from partrain.data.codec import Codec
@@ -122,8 +122,8 @@ def _called(section: Section) -> str:
 
 def _source(table: Mapping[str, Any]) -> str:
     """Name the files of a data set as the job does: a card is for others, who do not have the folders of this machine."""
-    if (name := table.get("name")) in (PYTHON, ARRAYS, FRAME):
-        return {ARRAYS: "arrays in memory", FRAME: "a DataFrame in memory"}.get(str(name), "a Python object")
+    if (name := table.get("name")) in (PYTHON, ARRAYS, *FRAMES.values()):
+        return {PYTHON: "a Python object", ARRAYS: "arrays in memory"}.get(str(name), "a DataFrame in memory")
     files = table.get("path") or table.get("inputs")
     if "name" in table or not files:
         return str(table.get("name") or table.get("kind"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -199,13 +200,27 @@ def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str
         values = inputs[:, at].double() * stored["std"][at] + stored["mean"][at]
         numbers = [number(float(value)) for value in (values.min(), values.mean(), values.max(), values.std())]
         columns.append([name, f"{words.get(name, count):,} words", *("",) * 4] if count else [name, "number", *numbers])
-    tables.append(
-        (
-            "Columns, training items",
-            Table(["column", "kind", "least", "mean", "largest", "deviation"], columns[:MOST_COLUMNS], frozenset(range(2, 6))),
-        )
-    )
+    head = ["column", "kind", "least", "mean", "largest", "deviation"]
+    if missing := _missing(network, {row[0] for row in columns}):
+        head.append("missing in the file")
+        columns = [[*row, f"{missing[row[0]]:,}" if missing[row[0]] else ""] for row in columns]
+    tables.append(("Columns, training items", Table(head, columns[:MOST_COLUMNS], frozenset(range(2, len(head))))))
     return tables
+
+
+def _missing(network: TrainedNetwork, names: Collection[str]) -> Counter[str]:
+    """Count the cells without a value in columns of the table that the network was trained on."""
+    from partrain.data.fetch import local_path
+    from partrain.data.tables.schema import open_table
+    from partrain.data.tables.sections import Tabular
+
+    section, missing = network.loaded.job.dataset, Counter[str]()
+    if isinstance(section, Tabular) and section.missing != "error":
+        table = open_table(section, local_path(section.path, network.loaded.folder))
+        read = [name for name in table.names if name in names]
+        for block in table.blocks(read):
+            missing.update({name: sum(map(table.is_missing, block.columns[name])) for name in read})
+    return +missing
 
 
 def _classes(judged: _Judged, answers: JudgedAnswers) -> None:

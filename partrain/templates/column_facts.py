@@ -23,6 +23,8 @@ class ColumnFacts:
         """Rows of each value."""
         self.holes = Counter[str]()
         """Rows of each text that means no value."""
+        self.odd = set[str]()
+        """Those of them that stand among numbers, and are told of as such."""
 
     def add(self, cells: Iterable[Any], is_missing: Callable[[Any], bool]) -> None:
         """Add the cells of some rows."""
@@ -44,6 +46,7 @@ class ColumnFacts:
         """Take these texts, in small letters, as missing values."""
         for text in [text for text in self.different if text.lower() in texts]:
             self.holes[text] += self.different.pop(text)
+            self.odd.add(text)
 
     @property
     def missing(self) -> int:

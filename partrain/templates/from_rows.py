@@ -107,6 +107,7 @@ def _inputs(file: TableFile, columns: Mapping[str, ColumnFacts], targets: Target
         f"column `{column.name}`: {column.missing:,} of {column.rows:,} cells without a value: {holes_in(column)}; "
         f"{'a category of its own' if column.words else 'the median'} stands for it (`missing`)"
         for column in holes
+        if column.holes.keys() - column.odd
     )
     if noted := [column.name for column in holes if column.numbers and column.missing >= NOTED_HOLES * column.rows]:
         lines.append(f"missing_indicator = {toml_value(noted)}   # another number says where a value was missing")

@@ -3,7 +3,8 @@
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The season follows from the step: 4 quarters, 12 months, 7 days, 24 hours, 52
 weeks. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest standard deviation in the first 70 % of rows;
-lags are added only if they lower it by a tenth. The job forecasts a season, but at most 12 rows; without a season one row.
+lags are added only if they lower it by a tenth. Another column of numbers is an input if with its past a linear forecast errs less by a
+tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows; without a season one row.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, parse_stamp
 from partrain.number_format import counted
 from partrain.templates.assemble import Draft, assemble, listed
+from partrain.templates.order_in_time import epoch_unit
 
-NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
 FEWEST = 40
 """Rows from which a series can be trained on."""
 SEASONS = {("months", 1): 12, ("months", 3): 4, ("seconds", 86400): 7, ("seconds", 604800): 52, ("seconds", 3600): 24}
@@ -26,35 +27,39 @@ SEASONS = {("months", 1): 12, ("months", 3): 4, ("seconds", 86400): 7, ("seconds
 MOST_STEPS = 12
 """Most rows of a season that are forecast at once."""
 GAIN = 0.9
-"""Largest share of the standard deviation that another difference may leave."""
+"""Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
+OLDER = 0.7
+"""Share of the rows by which differences and columns are chosen."""
 
 
 def series_job(
-    file: TableFile, columns: Mapping[str, list[Any]], written: Sequence[str], targets: Sequence[str], asked: str | None
+    file: TableFile, columns: Mapping[str, list[Any]], written: Sequence[str], targets: Sequence[str], stamped: Sequence[str]
 ) -> Draft | None:
     """Write a job that forecasts columns of a series; None if the table is not a series, or a target not a column of numbers.
 
     Args:
         file: The table.
-        columns: The cells of the targets, and of columns that may hold time stamps.
+        columns: The cells of the targets, of columns that may hold time stamps, and of other columns of numbers, of which none is missing.
         written: Lines of `[dataset]` that say where the table is, and how it is written.
         targets: The columns to forecast. The first one decides on differences.
-        asked: The column of time stamps, if the user names it.
+        stamped: The columns that may hold time stamps.
     """
     target = targets[0]
     series = [_numbers(columns[name], file.is_missing) for name in targets]
     if len(columns[target]) < FEWEST or not all(series):
         return None
-    values, times = series[0], [name for name in columns if name not in targets]
+    values = series[0]
     assert values
-    first = next(((name, step_and_holes) for name in times if (step_and_holes := _time(name, columns[name], asked))), None)
+    first = next(((name, step_and_holes) for name in stamped if (step_and_holes := _time(columns[name]))), None)
     if first is None:
         return None
     time, (step, holes) = first
-    season = SEASONS.get((step.unit, round(step.size))) or _season_of_numbers(step)
+    unit = epoch_unit(map(str, columns[time])) if step.unit == "numbers" else None
+    seconds = TimeStep("seconds", step.size / unit) if unit else step
+    season = SEASONS.get((seconds.unit, round(seconds.size))) or _season_of_numbers(step)
     if season and len(values) < 4 * season:
         season = None
-    lags = _lags(values[: len(values) * 7 // 10], season)
+    lags = _lags(values[: int(len(values) * OLDER)], season)
     window = min(2 * season if season else 12, len(values) // 5)
     tests = max(len(values) * 15 // 100, 1)
     steps = min(season or 1, MOST_STEPS)
@@ -63,7 +68,7 @@ def series_job(
         'kind = "series"',
         *written,
         f"target = {toml_value(target if len(targets) == 1 else list(targets))}",
-        f"time = {toml_value(time)}              # rows are {step} apart",
+        f"time = {toml_value(time)}              # rows are {seconds} apart",
         f"window = {window}                  # rows that the network sees",
         f"steps = {steps}                   # rows after them that it forecasts",
     ]
@@ -72,12 +77,20 @@ def series_job(
     if lags:
         lines.append(f"difference = {toml_value(lags)}         # of all differences, these leave the least deviation")
     notes = [
-        f"a series: `{time}` has time stamps, {step} apart; the last {2 * tests:,} rows are held out (--kind table for rows in any order)"
+        f"a series: `{time}` has time stamps, {seconds} apart; the last {2 * tests:,} rows are held out (--kind table for rows in any order)"
     ]
-    if others := [name for name in file.names if name not in (*targets, time)]:
+    numbers = {name: cells for name, cells in columns.items() if name not in (*targets[1:], *stamped)}
+    helpful = (
+        [] if holes or len(targets) > 1 or len(values) < len(columns[target]) else _helpful(numbers, target, lags, window, steps)
+    )
+    if helpful:
+        lines.append(f"columns = {toml_value([target, *helpful])}   # what the network sees")
         notes.append(
-            f"{counted(len(others), 'column')} not used, `{target}` is forecast from its own past: {listed(f'`{name}`' for name in others)} (`columns`)"
+            f"the past of {listed(f'`{name}`' for name in helpful)} is an input, too: a linear forecast errs less with it (`columns`)"
         )
+    if others := [name for name in file.names if name not in (*targets, time, *helpful)]:
+        alone = "" if helpful else f", `{target}` is forecast from its own past"
+        notes.append(f"{counted(len(others), 'column')} not used{alone}: {listed(f'`{name}`' for name in others)} (`columns`)")
     if holes or any(file.is_missing(cell) for name in targets for cell in columns[name]):
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
         notes.append(f"moments without a value of `{target}` are filled in on a line between their neighbours (`missing`)")
@@ -102,13 +115,10 @@ def _season_of_numbers(step: TimeStep) -> int | None:
     return rows if rows in (4, 12, 52) and abs(rows * step.size - 1) < 0.01 else None
 
 
-def _time(name: str, cells: list[Any], asked: str | None) -> tuple[TimeStep, bool] | None:
+def _time(cells: list[Any]) -> tuple[TimeStep, bool] | None:
     """Return the step of a column of time stamps, and if moments are missing; None if it is not one."""
     try:
-        stamps = [parse_stamp(cell) for cell in cells]
-        if isinstance(stamps[0], float) and name != asked and name.strip().lower() not in NAMES:
-            return None
-        step, lacking = check_stamps(stamps, cells)
+        step, lacking = check_stamps([parse_stamp(cell) for cell in cells], cells)
     except (TypeError, ValueError, IrregularTime):
         return None
     return None if step is None or sum(lacking) > len(cells) // 10 else (step, any(lacking))
@@ -127,3 +137,28 @@ def _deviation(values: list[float], lags: list[int]) -> float:
     for lag in lags:
         values = [later - earlier for earlier, later in zip(values, values[lag:], strict=False)]
     return statistics.pstdev(values)
+
+
+def _helpful(columns: Mapping[str, list[Any]], target: str, lags: list[int], window: int, steps: int) -> list[str]:
+    """Return the other columns with whose past a linear forecast of the target errs less, by a tenth, on the newest of the older rows."""
+    import numpy as np
+    from numpy.lib.stride_tricks import sliding_window_view
+
+    from partrain.data.tables.differences import difference
+
+    table = np.array([list(map(float, cells)) for cells in columns.values()]).T
+    rows = difference(table[: int(len(table) * OLDER)], lags)
+    rows = (rows - rows.mean(0)) / np.where(rows.std(0) > 0, rows.std(0), 1.0)
+    series = dict(zip(columns, rows.T, strict=True))
+    past = {name: sliding_window_view(column[:-steps], window) for name, column in series.items()}
+    future = sliding_window_view(series[target][window:], steps)
+    trained = len(future) * 4 // 5
+
+    def error(names: list[str]) -> float:
+        inputs = np.concatenate([past[name] for name in names], 1)
+        older, newer = inputs[:trained], inputs[trained:]
+        weights = np.linalg.solve(older.T @ older + np.eye(inputs.shape[1]), older.T @ future[:trained])
+        return float(np.abs(newer @ weights - future[trained:]).mean())
+
+    alone = error([target]) if trained else 0.0
+    return [name for name in columns if name != target and error([target, name]) < GAIN * alone]

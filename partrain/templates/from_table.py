@@ -110,21 +110,28 @@ def _names_in(words: str, file: TableFile) -> list[str]:
 
 def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping[str, Counter[str]]) -> Iterator[str]:
     """Tell of cells among numbers that are none. InputMissing if one is a word of another column, where it would be lost."""
+    places = {name: {text: file.first(name, partial(_is_text, text))[0] for text in texts} for name, texts in odd.items()}
+    single = {name: next(iter(places[name].values())) for name, texts in odd.items() if texts.total() == 1}
+    rows = {place: names for place in single.values() if len(names := [name for name in single if single[name] == place]) > 1}
+    for place, names in rows.items():  # of units, say
+        shown = listed(f"`{text}`" for name in names for text in odd[name])
+        yield f"{place}: words among numbers in {counted(len(names), 'column')} count as missing: {shown} (--missing; `null_values`)"
     for name, texts in odd.items():
-        places = {text: file.first(name, partial(_is_text, text))[0] for text in texts}
-        for text, place in places.items():
+        for text, place in places[name].items():
             others = [name for name, facts in columns.items() if name not in odd and facts.words and text in facts.different]
             if others and any(map(str.isalnum, text)):
                 what = (
                     f"`{text}` stands among numbers, and is a word of column `{others[0]}`: correct it, or leave the cell empty"
                 )
                 raise InputMissing(f"{place}: column `{name}`: {what}")
-        shown = listed(f"`{text}` ({places[text]})" for text in texts)
+        if single.get(name) in rows:
+            continue
+        shown = listed(f"`{text}` ({places[name][text]})" for text in texts)
         count = texts.total()
-        rows = (
+        cells = (
             f"{count:,} of {columns[name].rows:,} cells {'is no number and counts' if count == 1 else 'are no numbers and count'}"
         )
-        yield f"column `{name}`: {rows} as missing: {shown} (--missing; `null_values`)"
+        yield f"column `{name}`: {cells} as missing: {shown} (--missing; `null_values`)"
 
 
 def _is_text(text: str, cell: Any) -> bool:
@@ -167,5 +174,6 @@ def _series(
     stamped = [name for name, facts in columns.items() if has_stamps(facts, asked.time) and name not in targets]
     if not stamped or not all(columns[name].numbers for name in targets):
         return None
-    names = [*targets, *stamped]
-    return series_job(file, cells_of(file.blocks(names), names), written, targets, asked.time)
+    numbers = [name for name, facts in columns.items() if facts.numbers and not facts.missing and len(facts.different) > 1]
+    names = list(dict.fromkeys([*targets, *stamped, *numbers]))
+    return series_job(file, cells_of(file.blocks(names), names), written, targets, stamped)

@@ -1,19 +1,23 @@
-"""The order of a table's rows in time, for `partrain init --from`."""
+"""Time stamps of a table, and the order of its rows in time, for `partrain init --from`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partrain.data.tables.files import TableFile, cells_of
 from partrain.data.tables.time_stamps import parse_stamp
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import is_number
 from partrain.templates.column_facts import ColumnFacts
-from partrain.templates.from_series import NAMES
 
 FEWEST_MOMENTS = 10
 """Different time stamps from which a table is split by time."""
 OLDER = 0.7
 """Share of the rows that are trained on."""
+NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
+"""Names of columns whose numbers are time stamps."""
+EPOCH = (631_152_000, 4_102_444_800)
+"""Seconds since 1970 of the years 1990 to 2099."""
 
 
 def time_of(
@@ -72,8 +76,14 @@ def has_stamps(column: ColumnFacts, asked: str | None) -> bool:
     if asked is not None and column.name != asked:
         return False
     if column.numbers:
-        return column.name == asked or column.name.strip().lower() in NAMES
+        return column.name == asked or column.name.strip().lower() in NAMES or epoch_unit(column.different) is not None
     try:
         return bool(list(map(parse_stamp, column.different)))
     except (TypeError, ValueError):
         return False
+
+
+def epoch_unit(stamps: Iterable[str]) -> int | None:
+    """Return 1 for seconds since 1970, 1000 for milliseconds; None for other numbers."""
+    numbers = [float(stamp) for stamp in stamps if is_number(stamp)]
+    return next((unit for unit in (1, 1000) if numbers and all(EPOCH[0] <= number / unit < EPOCH[1] for number in numbers)), None)

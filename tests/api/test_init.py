@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_mistakes(place: Path) -> None:
         partrain.init(frame())
     with pytest.raises(InputMissing, match="no column `z`"):
         partrain.init(frame(), target="z")
-    with pytest.raises(BadJob, match="a series is read from a file"):
+    with pytest.raises(InputMissing, match="no series: `y` is no column of numbers"):
         partrain.init(frame(), target="y", kind="series")
     with pytest.raises(BadJob, match="expected a path, a DataFrame"):
         partrain.init(np.zeros(3))
@@ -128,3 +129,37 @@ def test_whole_numbers_are_tokens_where_the_network_embeds_them(model: object) -
     trained = partrain.train(model=model, dataset={"inputs": X, "targets": y, "validation": 20}, stop={"rounds": 2}, out="run")
     assert trained.network.record.vocabulary == 9
     assert trained.predict(X[:4]).shape == (4,)
+
+
+def test_a_series_of_a_data_frame(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    days = pandas.date_range("2020-01-01", periods=200)
+    whole = pandas.DataFrame({"day": days, "y": [at / 10 + math.sin(at * math.tau / 7) for at in range(200)]})
+    tables = partrain.init(whole, target="y")
+    assert "a series: `day` has time stamps, 1 day apart" in capsys.readouterr().err
+    whole.to_csv("t.csv", index=False)
+    by_file = partrain.init("t.csv", target="y")
+    kept = {key: value for key, value in by_file["dataset"].items() if key != "path"}
+    assert {key: value for key, value in tables["dataset"].items() if key != "data"} == kept
+    few = {"stop": {"rounds": 3}, "workers": 1}
+    trained = partrain.train(**{**tables, **few}, out=place / "run")
+    same = partrain.train(**{**by_file, **few}, out=place / "by file")
+    assert trained.summary["test"] == same.summary["test"]
+    assert trained.predict(whole).tolist() == same.predict("t.csv").tolist()
+    assert trained.predict(whole).shape == (7,)
+    assert trained.evaluate(whole) == same.evaluate("t.csv")
+    with pytest.raises(BadJob, match="leave y out"):
+        trained.evaluate(whole, whole["y"])
+    loaded = partrain.load(place / "run", dataset={"data": whole, "target": "y", "kind": "series"})
+    assert loaded.evaluate() == trained.evaluate()
+
+
+def test_texts_of_a_data_frame(place: Path) -> None:
+    texts = [f"a {'good' if at % 2 else 'poor'} film of {at} minutes" for at in range(120)]
+    whole = pandas.DataFrame({"review": texts, "verdict": ["yes" if at % 2 else "no" for at in range(120)]})
+    tables = partrain.init(whole, target="verdict")
+    assert (tables["dataset"]["kind"], tables["dataset"]["text"]) == ("documents", "review")
+    trained = partrain.train(**{**tables, "workers": 1}, out=place / "run")
+    assert trained.summary["test"]["accuracy"] == 1.0
+    assert trained.predict(whole.head(2)).tolist() == ["no", "yes"]
+    with pytest.raises(BadJob, match='a DataFrame of kind "csv"'):
+        partrain.train(model="mlp", dataset={"data": whole, "target": "verdict", "kind": "csv"})

@@ -717,3 +717,46 @@ def test_infinite_numbers_count_as_missing_and_their_lines_are_told() -> None:
     assert said.code == 0, said
     assert "column `end`: 2 of 60 cells are no numbers and count as missing: `inf` (t.csv:6), `-Inf` (t.csv:11)" in said.err
     assert "categories" not in written()
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_seconds_since_1970_are_time_whatever_their_column_is_called(unit: int) -> None:
+    days = [f"{(1_500_000_000 + 86_400 * at) * unit},{at / 10 + math.sin(at * math.tau / 7):.3f}" for at in range(120)]
+    Path("t.csv").write_text("\n".join(["at,sales", *days, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
+    assert "`at` has time stamps, 1 day apart" in said.err
+    assert written(kind=0, time=0, season=0) == {"kind": "series", "time": "at", "season": 7}
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert str((1_500_000_000 + 86_400 * 120) * unit) in partrain("predict", "run", "--input", "t.csv").out
+    later = [f"{(1_500_000_000 + 86_400 * at + at * at % 40_000) * unit},{at}.5" for at in range(1200)]
+    Path("t.csv").write_text("\n".join(["at,sales", *later, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema", "--force")
+    assert "the rows are in the order of `at`: the newest 15 % are the test rows" in said.err
+
+
+def test_a_row_of_units_is_told_in_one_line() -> None:
+    rows = [f"{at}.5,{at * 7 % 100}.25,{at * 9 % 100}.75" for at in range(100)]
+    Path("t.csv").write_text("\n".join(["length,width,mass", "cm,mm,kg", *rows, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "mass", "--no-schema")
+    assert said.code == 0, said
+    told = [line for line in said.err.splitlines() if "`cm`" in line]
+    assert told == [
+        "partrain: t.csv:2: words among numbers in 3 columns count as missing: `cm`, `mm`, `kg` (--missing; `null_values`)"
+    ]
+    assert "1 row without a value of `mass` left out" in said.err
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+
+
+def test_another_column_whose_past_helps_is_an_input_of_a_series() -> None:
+    draw = random.Random(0)
+    leads, helps = [0.0], ["2020-01-01,0,0,0"]
+    for at in range(1, 300):
+        leads.append(0.8 * leads[-1] + draw.gauss(0, 1))
+        day = datetime.date(2020, 1, 1) + datetime.timedelta(at)
+        helps.append(f"{day},{draw.gauss(0, 1):.3f},{leads[at]:.3f},{3 * leads[at - 1] + draw.gauss(0, 0.1):.3f}")
+    Path("t.csv").write_text("\n".join(["day,noise,lead,sales", *helps, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
+    assert "the past of `lead` is an input, too" in said.err
+    assert "1 column not used: `noise` (`columns`)" in said.err
+    assert written(columns=0)["columns"] == ["sales", "lead"]
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,16 @@ def test_numbers_are_shown_against_true_ones(tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     assert partrain("report", train(tmp_path, text=text), "--items", "-o", out).code == 0
     assert "Predicted against true" in out.read_text()
+
+
+def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *(f"{at},{at % 3 or ''},{at * 2}.5" for at in range(60)), ""]))
+    data = 'kind = "csv"\npath = "t.csv"\ntarget = "y"\nmissing = "median"\ntest_share = 0.2\n'
+    text = JOB[: JOB.index("[dataset]")] + "[dataset]\n" + data + "\n" + JOB[JOB.index("[optimizer]") :]
+    out = tmp_path / "r.html"
+    assert partrain("report", train(tmp_path, text=text), "-o", out).code == 0
+    cells = re.sub("<[^>]*>|\\s+", " ", out.read_text()[out.read_text().index("missing in the file") :]).split()
+    assert cells[cells.index("b") : cells.index("b") + 7] == ["b", "number", "1", *cells[cells.index("b") + 3 :][:3], "20"]
 
 
 def test_pictures_of_items() -> None:

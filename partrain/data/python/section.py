@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from partrain.data.arrays.sections import ArraySection
-from partrain.data.tables.sections import Tabular
+from partrain.data.documents import Documents
+from partrain.data.tables.sections import InMemory, Tabular
+from partrain.data.tables.series import Series
 
 
 class PythonArrays(ArraySection):
@@ -16,9 +18,21 @@ class PythonArrays(ArraySection):
     """Targets were True and False, and so are the answers of `predict`."""
 
 
-class PythonTable(Tabular):
+class PythonTable(InMemory, Tabular):
     """DataFrames of a script, given as `dataset={"data": FRAME, "target": COLUMN, ...}` or `dataset=(FRAME, SERIES)`."""
 
     name: Literal["<dataframe>"]
-    path: str = "DataFrame"
-    """The name of the DataFrame in messages."""
+
+
+class PythonSeries(InMemory, Series):
+    """A DataFrame of a script whose rows follow one another in time, given with `kind = "series"`."""
+
+    name: Literal["<series>"]
+    kind: Literal["series"] = "series"
+
+
+class PythonDocuments(InMemory, Documents):
+    """A DataFrame of a script with a column of texts, given with `kind = "documents"`."""
+
+    name: Literal["<documents>"]
+    kind: Literal["documents"] = "documents"

@@ -16,10 +16,9 @@ from weakref import ref
 
 from partrain.data.base import DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
-from partrain.data.python.section import PythonTable
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile
-from partrain.data.tables.sections import Csv, Tabular
+from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile, open_by_name
+from partrain.data.tables.sections import Csv, HasNullValues, InMemory, Parquet, Tabular
 from partrain.data.tables.time_stamps import moments_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
@@ -95,13 +94,16 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
     )
 
 
-def open_table(section: Tabular, path: Path) -> TableFile:
+def open_table(section: HasNullValues, path: Path) -> TableFile:
     """Open a file as the settings of a section say."""
-    if isinstance(section, PythonTable):
-        return FrameTable(_frames().by_name[path.name], path.name, null_values=section.null_values)
+    dialect = Dialect.of(section)
+    if isinstance(section, InMemory):
+        return FrameTable(_frames().by_name[path.name], path.name, null_values=dialect.null_values)
     if isinstance(section, Csv):
-        return CsvFile(path, Dialect.of(section))
-    return ParquetFile(path, null_values=section.null_values)
+        return CsvFile(path, dialect)
+    if isinstance(section, Parquet):
+        return ParquetFile(path, null_values=dialect.null_values)
+    return open_by_name(path, dialect)
 
 
 def _frames() -> Frames:
@@ -113,7 +115,7 @@ def _frames() -> Frames:
 def scan(section: Tabular, folder: Path) -> TableStats:
     """Read the rows once. The result is cached until a file changes, or for the same DataFrames."""
     paths = (local_path(path, folder) for path in (section.path, section.test_path) if path)
-    content = (ref(_frames()),) if isinstance(section, PythonTable) else tuple(map(MappedFile.of, paths))
+    content = (ref(_frames()),) if isinstance(section, InMemory) else tuple(map(MappedFile.of, paths))
     return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, content)
 
 

@@ -86,6 +86,13 @@ class HasDialect(HasNullValues):
         return self
 
 
+class InMemory(Section):
+    """Key of tables that are DataFrames of a script."""
+
+    path: str = "DataFrame"
+    """The name of the DataFrame in messages."""
+
+
 class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     """Keys of all tables, whatever their file format."""
 

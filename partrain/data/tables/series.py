@@ -21,8 +21,8 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import File, local_path
-from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import TableFile, open_by_name
+from partrain.data.tables.files import TableFile
+from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import HasDialect, Names
 from partrain.data.tables.series_rows import Missing, SeriesRows, read_rows
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
@@ -158,7 +158,7 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
 
 def _read(section: Series, folder: Path) -> tuple[TableFile, SeriesRows]:
     """Read the needed columns of a table."""
-    table = open_by_name(local_path(section.path, folder), Dialect.of(section))
+    table = open_table(section, local_path(section.path, folder))
     for name in section.used:
         table.require(name, "target" if name in section.target else "columns")
     if section.time:
