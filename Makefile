@@ -12,14 +12,14 @@ INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pi
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
 PYTEST := $(PY) -m pytest -n 4 --dist worksteal
-TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
+TEST := $(PYTEST) -m 'not device and not slow and not soak'
 
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
+.PHONY: check setup run test test-slow test-device test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
-check: lint types test
+check: lint types test test-device
 
 setup: $(STAMP)
 
@@ -47,8 +47,15 @@ test: $(STAMP)
 test-slow: $(INTEGRATIONS)
 	$(PYTEST) -m 'slow and not soak'
 
+# An accelerator emulated in the CPU's memory, which is compiled once; without a compiler these tests are skipped.
+EMULATED := tests/support/emulated
+test-device: $(STAMP)
+	$(PY) $(EMULATED)/emulated_device.py
+	PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST) -m device tests/device
+
+# The same tests on a CUDA device.
 test-gpu: $(STAMP)
-	$(PY) -m pytest -m gpu
+	TEST_DEVICE=cuda $(PY) -m pytest -m device tests/device
 
 # The suite with the instructions of other processors, as far as this one has them: torch and oneDNN choose other kernels.
 test-processors: $(STAMP)

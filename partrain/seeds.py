@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -30,20 +29,14 @@ def generator(seed: int, *purpose: str | int) -> np.random.Generator:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed the default generators of torch, Python and numpy for a while, and restore them.
-
-    User code may draw from any of them. `device`: a CUDA device whose generator is seeded too.
-    """
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the default generators of torch on the CPU, of Python and of numpy for a while, and restore them: user code may draw from any."""
     import numpy as np
     import torch
 
-    cuda = [device] if device and device.type == "cuda" else []
     states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(cuda):
+    with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
-        for gpu in cuda:
-            torch.cuda.default_generators[gpu.index or 0].manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from partrain.job.load import problems
-from partrain.job.workers import cuda_count
+from partrain.system.accelerator import count
 
 FOLDER = Path(__file__).parents[1] / "jobs"
 JOBS = sorted(path for path in FOLDER.rglob("*.toml") if path.parent.name != "workflows")
@@ -44,5 +44,5 @@ def test_its_first_line_names_the_schema(job: Path) -> None:
 
 def test_a_job_for_gpus_says_so_where_there_are_none() -> None:
     errors = [problem.message for problem in problems(FOLDER / "mnist-mixed.toml") if problem.severity == "error"]
-    assert len(errors) == (cuda_count() == 0)
+    assert len(errors) == (count("cuda") == 0)
     assert all("no device cuda" in message for message in errors)

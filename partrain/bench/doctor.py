@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import Failure
-from partrain.job.workers import cuda_count
 from partrain.number_format import size
+from partrain.system import accelerator
 from partrain.system.cores import cpu_quota
 from partrain.system.environment import processor, versions
 from partrain.system.memory import memory_limits
@@ -157,22 +157,14 @@ def _devices() -> Iterator[Fact]:
     import torch
 
     yield Fact("devices", "cpu", f"torch uses {torch.get_num_threads()} threads by itself; partrain gives each worker one")
-    driver = cuda_count()
-    if driver and not torch.version.cuda:
-        yield Fact("devices", "cuda", f"{driver} in the driver's files", "this build of torch has no CUDA: install one that has")
-        return
-    if driver and not torch.cuda.is_available():
-        yield Fact("devices", "cuda", f"{driver} in the driver's files", "torch cannot use them: driver and torch may not match")
-        return
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        yield Fact(
-            "devices",
-            f"cuda:{index}",
-            f"{properties.name}, {size(properties.total_memory)}, compute {properties.major}.{properties.minor}",
-        )
-    if not driver:
-        yield Fact("devices", "cuda", "none")
+    if unusable := accelerator.why_unusable():
+        yield Fact("devices", "cuda", f"{accelerator.count('cuda')} in the driver's files", unusable)
+    devices = list(accelerator.found())
+    for device in devices:
+        precision = "" if device.has_float64 else ", no float64"
+        yield Fact("devices", str(device.device), f"{device.name}, {size(device.free_memory)} free{precision}")
+    if not devices:
+        yield Fact("devices", "accelerators", "none")
 
 
 def _surroundings() -> Iterator[Fact]:
@@ -202,8 +194,7 @@ def _limit(value: int) -> str:
 
 def check_devices() -> list[Fact]:
     """Train a tiny network on every device, twice, and resume it: each must give the same bits."""
-    devices = ["cpu", *(f"cuda:{index}" for index in range(cuda_count()))]
-    return [_trial(device) for device in devices]
+    return [_trial(device) for device in ["cpu", *(str(device.device) for device in accelerator.found())]]
 
 
 def _trial(device: str) -> Fact:

@@ -205,11 +205,10 @@ def _named(key: str) -> list[tuple[str, str]]:
 
 def _devices() -> list[tuple[str, str]]:
     """List this machine's devices."""
-    import torch
+    from partrain.system.accelerator import found
 
-    cuda = [(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
     cores = usable_cores()
-    return [("cpu", f"{cores} {plural('core', cores)}"), *cuda]
+    return [("cpu", f"{cores} {plural('core', cores)}"), *((str(device.device), device.name) for device in found())]
 
 
 def _jobs() -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 The first worker of a machine leads it. After a local barrier the leaders exchange the shared memory of their workers through
 torch.distributed (gloo). Then each machine has the numbers of all workers and sums them in rank order, as one machine would:
 the bits do not depend on the number of machines. With `[engine] exact = false` each machine sums only its own workers, and
-the leaders add up these sums by an all-reduce of gloo or nccl.
+the leaders add up these sums by an all-reduce, on their accelerators (nccl, say) or by gloo.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class DistributedTransport(SharedTransport):
     """One worker process among those of several machines."""
 
     def __init__(self, arena: Arena, rank: int, members: range, machine: Machine, device: str = "cpu") -> None:
-        """Join the group. `device` adds the sums of machines: by nccl on a CUDA device if torch has nccl, else by gloo."""
+        """Join the group. `device` adds the sums of machines: an accelerator by the backend that torch has for it, if any, else gloo."""
         super().__init__(arena, rank, members)
         self._members, self._machine = members, machine
-        self._device = device if dist.is_nccl_available() else "cpu"
+        kind = device.partition(":")[0]
+        backend = dist.Backend.default_device_backend_map.get(kind, "")
+        self._device = device if dist.is_backend_available(backend) else "cpu"
         self._leads = rank == members.start
         if self._leads:
-            backends = "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl"
+            backends = "gloo" if self._device == "cpu" else f"cpu:gloo,{kind}:{backend}"
             timeout = timedelta(seconds=machine.timeout_s)
             store = PrefixStore("gloo", machine.store())
             with translate_connection_errors():
@@ -51,8 +53,8 @@ class DistributedTransport(SharedTransport):
     def join(cls, placement: Placement, rank: int) -> Transport:
         assert placement.machine is not None
         devices = placement.devices
-        reduced_on_cuda = not placement.exact and all(device.startswith("cuda") for device in devices)
-        device = devices[rank] if reduced_on_cuda else "cpu"
+        kinds = {device.partition(":")[0] for device in devices}
+        device = devices[rank] if not placement.exact and len(kinds) == 1 else "cpu"
         return cls(placement.arena, rank, placement.members, placement.machine, device)
 
     def barrier(self, parts: Parts | None = None) -> None:

@@ -1,7 +1,7 @@
 """The `Group` of workers that share an arena, and `Transport`: the waiting, and the traffic between machines.
 
 On one machine no message is sent: each worker reads the rows of the others. `bytes` counts what messages would have cost.
-A vector outside its worker's row is first copied to the scratch part of the row. A CUDA worker copies through one pinned buffer.
+A vector outside its worker's row is first copied to the scratch part of the row. A worker on an accelerator copies through one pinned buffer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from partrain.comm.arena import Arena
 from partrain.comm.center import CenterClient, Locks
 from partrain.flat import first_non_finite, mean_into, share_into
+from partrain.system.accelerator import Accelerator, in_float64
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +105,7 @@ class Transport(Locks, Protocol):
 class ArenaGroup:
     """Group of N workers over the rows of an arena.
 
-    `row`: this worker's row on its own device. For a CPU worker it is the arena's row, for a CUDA worker a copy of the same layout.
+    `row`: this worker's row on its own device. For a CPU worker it is the arena's row, for one on an accelerator a copy of the same layout.
     `scratch`: the start of the row's scratch part, for vectors from outside the row.
     """
 
@@ -150,8 +151,8 @@ class ArenaGroup:
         self._rows = rows
         self._scratch = scratch
         self._bytes = [row.view(torch.uint8) for row in rows]
-        staged = row.is_cuda and self.size > 1
-        self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if staged else None
+        accelerator = Accelerator.of(row.device) if self.size > 1 else None
+        self._pinned = accelerator.staging(row.nbytes) if accelerator else None
 
     def begin(self, closing: Callable[[], Closing] | None = None, *, measure: bool) -> None:
         """Begin a round. `closing`: what this worker adds to the round's mean of the parameters."""
@@ -406,7 +407,7 @@ class ArenaGroup:
 
     def _needs_copy(self, x: Tensor, span: slice) -> bool:
         """Return whether the span holds a copy of x, as the other workers cannot read x itself."""
-        return x.is_cuda or span.start == self._scratch * self._row.itemsize
+        return not x.is_cpu or span.start == self._scratch * self._row.itemsize
 
     def _publish(self, x: Tensor, *, apart: bool = False) -> slice:
         """Make x readable for the other workers and return its span. `apart`: copy it, as x itself is about to change."""
@@ -443,4 +444,4 @@ def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
 
 def _norm(x: Tensor) -> float:
     """Return the length of a vector (d,), its squares added in float64."""
-    return float(torch.linalg.vector_norm(x, dtype=torch.float64))
+    return float(torch.linalg.vector_norm(in_float64(x)))

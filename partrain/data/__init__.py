@@ -48,7 +48,7 @@ __all__ = [
 def _tag(table: Any) -> str | None:
     """Return the kind of a `[dataset]` table, given as a table or as a section. A name with a colon is user code."""
     kind, name = ((table.get(key) if isinstance(table, dict) else getattr(table, key, None)) for key in ("kind", "name"))
-    if kind is not None and name not in IN_MEMORY:
+    if kind is not None and str(name) not in IN_MEMORY:
         return str(kind)
     return None if name is None else "user" if ":" in str(name) or name == PYTHON else str(name)
 

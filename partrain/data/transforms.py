@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from partrain.config.problems import Finding, KeyPath, WrongValue, did_you_mean
 from partrain.data.augment import SIZED, TRANSFORMS, resolve
 from partrain.errors import UserCodeFailed
 from partrain.seeds import seeded
+from partrain.system.accelerator import Accelerator
 from partrain.system.torchvision import import_torchvision
 
 Augment = Callable[[Any, int], Any]
@@ -46,7 +48,7 @@ class ImageAugment:
 
     def __call__(self, images: Tensor, seed: int) -> Tensor:
         """Change each image by draws of its own."""
-        with seeded(seed, images.device):
+        with _seeded(seed, images.device):
             return torch.stack([self._change(image) for image in images])
 
     def _change(self, image: Tensor) -> Tensor:
@@ -83,12 +85,21 @@ class UserAugment:
         """Call it with the inputs of a batch and a seeded generator; UserCodeFailed if shapes or types change."""
         device = next(_tensors(inputs)).device
         generator = torch.Generator(device).manual_seed(seed)
-        with seeded(seed, device), torch.no_grad():
+        with _seeded(seed, device), torch.no_grad():
             changed = self._method(inputs, generator)
         before, after = _forms(inputs), _forms(changed)
         if before != after:
             raise UserCodeFailed(f"[dataset] name: `{self._name}`: `augment` turns {before} into {after}; keep shapes and types")
         return changed
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the default generators for a while, and that of an accelerator, which all who draw from it seed before."""
+    with seeded(seed):
+        if accelerator := Accelerator.of(device):
+            accelerator.seed(seed)
+        yield
 
 
 def _tensors(inputs: Any) -> Iterator[Tensor]:

@@ -34,11 +34,12 @@ from partrain.job.contradictions import (
 from partrain.job.schema import Job, kind_of_task
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
-from partrain.job.workers import WorkerGroup, cuda_count
+from partrain.job.workers import WorkerGroup
 from partrain.models import Interface
 from partrain.number_format import plural
 from partrain.optim import SINGLE_ITEMS
 from partrain.protocols.rule_traits import JobContext, Partitions
+from partrain.system import accelerator
 from partrain.system.cores import usable_cores
 from partrain.tasks.kinds import USER, kinds_for
 from partrain.training.faults import Faults
@@ -201,13 +202,13 @@ def _rounds_of_settings(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
 
 
 def _devices(workers: list[WorkerGroup]) -> Iterator[Finding]:
-    count = cuda_count()
-    devices = ", ".join(["cpu", *(f"cuda:{index}" for index in range(count))])
     for index, group in enumerate(workers):
         kind, _, number = group.device.partition(":")
-        if kind == "cuda" and int(number or 0) >= count:
-            message = f"no device {group.device} on this machine (devices: {devices})"
-            todo = "remove this [[workers]] table or run the job on a machine that has it"
+        if number if kind == "cpu" else int(number or 0) >= accelerator.count(kind):
+            message = f"no device {group.device} on this machine (devices: {', '.join(accelerator.present(kind))})"
+            near = "cuda" if kind == "gpu" else did_you_mean(kind, ("cuda", "xpu", "mps"))
+            hint = f"did you mean {near}? Or " if near and near != kind else ""
+            todo = f"{hint}remove this [[workers]] table or run the job on a machine that has it"
             yield Finding(("workers", index, "device"), f"{message}; {todo}")
 
 

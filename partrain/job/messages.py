@@ -30,7 +30,7 @@ _EXAMPLES = {
 
 _PATTERNS: dict[tuple[type, str], str] = {
     (Job, "name"): "expected letters, digits, `.`, `_` and `-`, at most 100",
-    (WorkerGroup, "device"): 'expected "cpu", "cuda" or one device as "cuda:0"',
+    (WorkerGroup, "device"): 'expected "cpu", a kind of accelerator as "cuda", or one device as "cuda:0"',
     (Published, "sha256"): "expected 64 hexadecimal digits",
     (UserCode, "name"): 'expected "package.module:Class" or "file.py:Class"',
 }

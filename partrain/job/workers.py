@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import Field
 
 from partrain.config.section import Section
+from partrain.system.accelerator import PATTERN, count
 
 
 class WorkerGroup(Section):
     """One `[[workers]]` table: a group of `count` equal workers, one process each."""
 
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:[0-9]{1,3})?)$")
-    """Device of the workers: `cpu`, `cuda:N`, or `cuda` (each worker takes the next GPU in turn)."""
+    device: str = Field("cpu", pattern=PATTERN)
+    """Device of the workers, as torch names it: `cpu`, `cuda:N`, `xpu:N`, `mps`, or a kind that another package adds to torch. Without a
+    number, as in `cuda`, each worker takes the next device in turn."""
     count: int = Field(1, ge=1, le=1024)
     """Number of workers in this group."""
     threads: int = Field(1, ge=1, le=1024)
@@ -49,23 +50,13 @@ class WorkerSpec:
 def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | None) -> list[WorkerSpec]:
     """List the workers by rank, in the order of their groups; `iterations` and `passes` are the caps of `[sync]`."""
     specs: list[WorkerSpec] = []
-    cuda_devices, in_turn = cuda_count(), 0
+    placed = Counter[str]()
     for group in groups:
         caps = group.caps(iterations, passes)
         for _ in range(group.count):
             device = group.device
-            if device == "cuda":
-                device = f"cuda:{in_turn % max(cuda_devices, 1)}"
-                in_turn += 1
+            if device != "cpu" and ":" not in device:
+                device = f"{group.device}:{placed[group.device] % max(count(group.device), 1)}"
+                placed[group.device] += 1
             specs.append(WorkerSpec(len(specs), device, group.threads, group.partition_size, *caps))
     return specs
-
-
-def cuda_count() -> int:
-    """Count the CUDA devices of this machine by the driver's files: torch would cost its import and a CUDA context."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    present = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    if visible is None:
-        return present
-    listed = [part for part in visible.split(",") if part.strip()]
-    return 0 if "-1" in listed else min(present, len(listed))

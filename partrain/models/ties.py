@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,20 @@ def keep_ties(module: nn.Module, model: str) -> None:
                 advice = f"use `{other.name}` itself in `forward`, or register a `.clone()`"
                 raise UserCodeFailed(f"[model] name: `{model}`: {what}; {advice}")
         others.append(held)
+
+
+def move(module: nn.Module, device: torch.device) -> None:
+    """Move a network to a device. Where torch makes new parameters for another kind of device, tied ones stay tied."""
+    twins = defaultdict[int, list[tuple[dict[str, Any], str]]](list)
+    for part in module.modules():
+        for table in (part._parameters, part._buffers):
+            for key, tensor in table.items():
+                if tensor is not None:
+                    twins[id(tensor)].append((table, key))
+    module.to(device)
+    for (first, name), *others in twins.values():
+        for table, key in others:
+            table[key] = first[name]
 
 
 def _registered(module: nn.Module) -> Iterator[_Held]:

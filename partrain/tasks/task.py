@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from partrain.system.accelerator import in_float64
 from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, USER, TaskKind
 from partrain.tasks.section import BuiltinTask
 
@@ -202,7 +203,7 @@ class Language(Task):
         return functional.cross_entropy(answers.flatten(0, 1), targets.flatten(), label_smoothing=self.smoothing)
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
-        right = (answers.argmax(-1) == targets).double()
+        right = in_float64(answers.argmax(-1) == targets)
         if self.padded:
             return float((right.sum(1) / (targets != PADDING).sum(1)).sum())
         return float(right.mean(1).sum())
@@ -237,7 +238,7 @@ class MultiLabel(Task):
         return losses.mean()
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
-        return float((self.labels(answers) == targets).double().mean(1).sum())
+        return float(in_float64(self.labels(answers) == targets).mean(1).sum())
 
     def labels(self, answers: Tensor) -> Tensor:
         """Return the labels (b, k), True where the probability is at or above the threshold."""
@@ -270,7 +271,7 @@ class Segmentation(Classification):
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
         hits = (answers.argmax(1) == targets) & (targets != self.ignore)
-        return float((hits.flatten(1).double().sum(1) / self._pixels(targets)).sum())
+        return float((in_float64(hits.flatten(1)).sum(1) / self._pixels(targets)).sum())
 
     def _pixels(self, targets: Tensor) -> Tensor:
         """Count the pixels (b,) with a label; 1 if an image has none."""

@@ -24,7 +24,7 @@ class ColumnFacts:
         self.holes = Counter[str]()
         """Rows of each text that means no value."""
         self.odd = set[str]()
-        """Those of them that stand among numbers, and are told of as such."""
+        """Those of them that stand among numbers: a note names them."""
 
     def add(self, cells: Iterable[Any], is_missing: Callable[[Any], bool]) -> None:
         """Add the cells of some rows."""

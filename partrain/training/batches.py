@@ -60,7 +60,7 @@ class Samples:
 
     def index(self, numbers: NDArray[np.int64]) -> Tensor:
         """Put numbers of items (b,) where the items are."""
-        return torch.from_numpy(numbers).to(self.inputs.device)
+        return torch.from_numpy(numbers).to(self.inputs.device, non_blocking=True)
 
     def part(self, block: slice) -> tuple[Tensor, Tensor]:
         """Copy inputs, as floating point, and targets of consecutive items: a network may change its inputs."""
@@ -92,7 +92,7 @@ class Samples:
         return math.prod(self.inputs.shape[1:])
 
     def _on_device(self, x: Tensor) -> Tensor:
-        return x if self.device is None else x.to(self.device)
+        return x if self.device is None else x.to(self.device, non_blocking=True)  # of pageable memory, which torch copies first
 
     def scaled(self, inputs: Tensor, buffer: Tensor | None = None, change: Change | None = None) -> Tensor:
         """Convert raw inputs to what the network sees; tokens stay as they are."""

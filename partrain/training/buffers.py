@@ -17,6 +17,7 @@ from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.models.freeze import frozen_buffers
 from partrain.protocols import Rule
+from partrain.system.accelerator import in_float64
 from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
 from partrain.training.worker import LocalWorker
@@ -99,7 +100,7 @@ def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], dict[
 
     def note(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         for part in torch.split(inputs[0] if inputs else named["input"], FLOAT64_ITEMS):
-            x = part.transpose(0, 1).flatten(1).to(torch.float64, copy=True)
+            x = in_float64(part.transpose(0, 1).flatten(1)).clone()
             mean = x.mean(1)
             squares = torch.linalg.vector_norm(x.sub_(mean[:, None]), dim=1).square()
             rows.append(torch.cat([mean.new_tensor([x.shape[1]]), mean, squares / x.shape[1]]).cpu())

@@ -78,7 +78,7 @@ class MlpGradient:
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor], dtype: torch.dtype) -> MlpGradient | None:
         """Recognise a plain stack of layers on the CPU; None for other networks. Exact types only: a subclass may do anything."""
-        if type(module) is not nn.Sequential or _hooked(module) or gradients[0].is_cuda:
+        if type(module) is not nn.Sequential or _hooked(module) or not gradients[0].is_cpu:
             return None
         parts = [part for part in module if type(part) is not nn.Identity]
         flattens = bool(parts) and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1)

@@ -25,6 +25,7 @@ from partrain.models.ties import Views
 from partrain.optim import AnyOptimizer
 from partrain.optim.groups import ParamRate, rates_of
 from partrain.optim.local import LocalOptimizer, moment_names
+from partrain.system.accelerator import Accelerator
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,15 @@ class Replica:
         views = Views(module)
         adopt(module, layout.params, self.params)
         for part in module.modules():
-            if isinstance(part, nn.RNNBase):  # on CUDA it would move the weights out of the row, and no step would reach them
+            if isinstance(
+                part, nn.RNNBase
+            ):  # on an accelerator it would move the weights out of the row, and no step would reach them
                 part.flatten_parameters = _keep_parameters  # type: ignore[method-assign]
         self._replaceable_buffers = _adopt_buffers(module, layout.buffers, self.buffers)
         views.follow()
         self.has_buffers = bool(persistent_buffers(module))
+        self.accelerator = Accelerator.of(row.device)
+        """The accelerator that the parameters lie on; None for the CPU."""
         self.trainable_parameters = [parameter for _, parameter in trainable(module)]
         self.gradient_views = layout.params.views(self.grads)
         """Views of `grads` with the parameters' shapes, in the order of `trainable_parameters`."""
@@ -127,11 +132,6 @@ class Replica:
         """x_i, also while `swapped_params` shows another network."""
         self._names = set(module.state_dict())
         self._homes = {name: (parameter, parameter.data_ptr()) for name, parameter in trainable(module)}
-
-    @property
-    def is_cuda(self) -> bool:
-        """True if the parameters lie on a CUDA device."""
-        return self.params.is_cuda
 
     @contextmanager
     def swapped_params(self, network: Tensor) -> Iterator[None]:

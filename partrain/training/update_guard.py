@@ -14,6 +14,7 @@ from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.protocols import Rule
 from partrain.record.round_record import NAN, NOT_FINITE
+from partrain.system.accelerator import in_float64
 from partrain.training.faults import Faults
 from partrain.training.replica import Replica, persistent_buffers
 
@@ -104,10 +105,10 @@ class UpdateGuard:
 
     def _clip(self, before: Tensor, bound: float) -> None:
         """Scale an update down to the bound, in float64: squares of float32 overflow. A norm that is not finite is left to the check."""
-        update = self._replica.params.double().sub_(before)
+        update = in_float64(self._replica.params).sub_(in_float64(before))
         norm = float(torch.linalg.vector_norm(update))
         if bound < norm < math.inf:
-            self._replica.params.copy_(update.mul_(bound / norm).add_(before))
+            self._replica.params.copy_(update.mul_(bound / norm).add_(in_float64(before)))
             self.clipped_norm = norm if math.isnan(self.clipped_norm) else max(norm, self.clipped_norm)
 
     def none_left(self, rank: int, round_number: int) -> Diverged:

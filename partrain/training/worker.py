@@ -241,7 +241,7 @@ class LocalWorker:
         """Compute a gradient, count its items and note its loss."""
         loss, gradients = engine.differentiate(inputs, targets, self.total_iterations + self.done)
         count = targets.shape[0]  # `len` of a tensor takes microseconds
-        self._losses.append(loss.detach() if loss.is_cuda else loss.item())
+        self._losses.append(loss.item() if loss.is_cpu else loss.detach())
         self._sizes.append(count)
         self.items += count
         self.heartbeat()
@@ -255,9 +255,9 @@ class LocalWorker:
             self.replica.store_gradient(gradients, len(targets) / self.partition_size, add=number > 0)
 
     def _count_seconds(self, began: float) -> None:
-        """Add the time since `began`. Waits for a CUDA device first: its work would count as mixing otherwise."""
-        if self.replica.is_cuda:
-            torch.cuda.synchronize(self.params.device)
+        """Add the time since `began`. Waits for an accelerator first: its work would count as mixing otherwise."""
+        if self.replica.accelerator:
+            self.replica.accelerator.synchronize()
         self.seconds += self.clock() - began
 
     def _seed_generators(self) -> None:
@@ -270,5 +270,5 @@ class LocalWorker:
             random.seed(seed)
             np.random.seed(seed % 2**32)
         torch.default_generator.manual_seed(seed)
-        if self.replica.is_cuda:
-            torch.cuda.default_generators[self.params.device.index or 0].manual_seed(seed)
+        if self.replica.accelerator:
+            self.replica.accelerator.seed(seed)

@@ -56,7 +56,7 @@ def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(loaded, folder) | {"file": b"%d" % next(calls)}
 
     monkeypatch.setattr(doctor, "_trained", unlike)
-    monkeypatch.setattr(doctor, "cuda_count", lambda: 0)
+    monkeypatch.setattr(doctor.accelerator, "found", lambda: iter(()))
     (fact,) = doctor.check_devices()
     assert fact.advice.startswith("a second run gave other bits; a resumed run gave other bits; ")
 

@@ -96,7 +96,7 @@ def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     assert partrain("report", train(tmp_path, text=text), "-o", out).code == 0
     cells = re.sub("<[^>]*>|\\s+", " ", out.read_text()[out.read_text().index("missing in the file") :]).split()
-    assert cells[cells.index("b") : cells.index("b") + 7] == ["b", "number", "1", *cells[cells.index("b") + 3 :][:3], "20"]
+    assert cells[cells.index("b") : cells.index("b") + 7] == ["b", "number", "1.0000", *cells[cells.index("b") + 3 :][:3], "20"]
 
 
 def test_pictures_of_items() -> None:

@@ -46,7 +46,7 @@ SYNTHETIC = 'kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n'
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with eight cores and no CUDA device."""
-    monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 0)
+    monkeypatch.setattr("partrain.system.accelerator._cuda_count", lambda visible: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
 
 
@@ -310,10 +310,14 @@ def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatc
 def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:
     todo = "remove this [[workers]] table or run the job on a machine that has it"
     assert said("count = 2", 'device = "cuda"') == [f"16:10 no device cuda on this machine (devices: cpu); {todo}"]
-    monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 2)
+    monkeypatch.setattr("partrain.system.accelerator._cuda_count", lambda visible: 2)
     assert said("count = 2", 'device = "cuda:2"') == [
         f"16:10 no device cuda:2 on this machine (devices: cpu, cuda:0, cuda:1); {todo}"
     ]
+    assert said("count = 2", 'device = "gpu"') == [
+        f"16:10 no device gpu on this machine (devices: cpu, cuda:0, cuda:1); did you mean cuda? Or {todo}"
+    ]
+    assert said("count = 2", 'device = "cpu:0"')[0].startswith("16:10 no device cpu:0 on this machine")
     assert said("count = 2", 'device = "cuda:1"') == said("count = 2", 'device = "cuda"\ncount = 3') == []
 
 
@@ -382,7 +386,7 @@ def test_weights_that_have_no_say(said, rule: str, warned: bool) -> None:
 
 
 def test_a_rule_that_shares_its_numbers_is_for_processors(said, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 1)
+    monkeypatch.setattr("partrain.system.accelerator._cuda_count", lambda visible: 1)
     hogwild = ('rule = "average"', 'rule = "hogwild"', "count = 2", 'count = 2\n[[workers]]\ndevice = "cuda:0"')
     assert said(*hogwild) == ['18:10 under rule "hogwild" all workers train the same numbers in memory: CPU workers only']
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partrain.job.load import Job
 from partrain.job.plan import make_plan
-from partrain.job.workers import WorkerGroup, cuda_count, expand
+from partrain.job.workers import WorkerGroup, expand
 
 
 def job(**tables: Any) -> Job:
@@ -101,9 +101,3 @@ def test_workers_are_ranked_in_the_order_given() -> None:
 def test_a_groups_own_cap_replaces_the_common_one() -> None:
     groups = [WorkerGroup(), WorkerGroup(passes=2), WorkerGroup(iterations=9)]
     assert [(spec.iterations, spec.passes) for spec in expand(groups, 5, None)] == [(5, None), (None, 2), (9, None)]
-
-
-def test_hidden_devices_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    for hidden in ("", "-1"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-        assert cuda_count() == 0

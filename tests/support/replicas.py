@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from partrain.training.snapshot_layout import SlotMap
 from partrain.training.stop import Progress
 
 JOB = """
-name = "pretended"
+name = "replicas"
 [model]
 name = "mlp"
 hidden = [6]
@@ -58,7 +56,7 @@ kind = "simulated"
 rounds = {rounds}
 judge_every = 1
 """
-CPUS, MIXED = ("cpu", "cpu"), ("cpu", "cuda:0")
+CPUS = ("cpu", "cpu")
 RESTLESS = "batch_norm = true\ndropout = 0.25"
 PLAIN = 'name = "sgd"\nlr = 0.05\nbatch_size = 4'
 MOMENTUM = PLAIN + "\nmomentum = 0.9"
@@ -115,8 +113,6 @@ class Trainer:
     """Trains jobs in a folder."""
 
     folder: Path
-    on: Callable[[], AbstractContextManager[None]] = nullcontext
-    """The context of a worker that is not on the CPU."""
 
     def __call__(
         self,
@@ -158,8 +154,7 @@ class Trainer:
                 bool(since),
                 memory_limits(),
             )
-            with self.on() if devices[group.rank] != "cpu" else nullcontext():
-                return WorkerProcess(group.rank, order, group.arena, group.transport, channel).train()
+            return WorkerProcess(group.rank, order, group.arena, group.transport, channel).train()
 
         endings = lab.simulate(2, work)
         os.close(stock)

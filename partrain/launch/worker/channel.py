@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 from partrain.config import usercode
 from partrain.config.problems import WrongValue
-from partrain.errors import BadJob, Failure, UserCodeFailed
+from partrain.errors import BadJob, Failure, UserCodeFailed, WorkersLost
 from partrain.launch.worker.messages import Failed, Message, encode
 from partrain.optim import SINGLE_ITEMS
 
@@ -62,6 +62,8 @@ def explain(error: BaseException, where: str, user_code: str, *, built: bool) ->
         return (UserCodeFailed if user_code else BadJob)(f"{where}: out of memory: {text.splitlines()[0]}")
     if user_code and (not built or isinstance(error, TypeError | RuntimeError | ValueError | IndexError)):
         return UserCodeFailed(f"{where}: {user_code}: {text.splitlines()[0]}", text)
+    if isinstance(error, torch.AcceleratorError):
+        return WorkersLost(f"{where}: the device failed: {text.splitlines()[0]}")
     return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import getattr_static
@@ -30,6 +29,8 @@ from partrain.launch.worker.memory import MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build_drawn
 from partrain.models.start import start_from
+from partrain.models.ties import move
+from partrain.system.accelerator import Accelerator
 from partrain.tasks import UserTask
 from partrain.tasks.judged import judged_metrics
 from partrain.tasks.task import kind_of_answers
@@ -53,16 +54,16 @@ class WorkerSetup:
         torch.set_num_threads(share.spec.threads)
         torch.set_flush_denormal(True)
         self.device = torch.device(share.spec.device)
-        if self.device.type == "cuda":
-            _repeat_exactly()
-            _reach(rank, self.device)
+        self._accelerator = Accelerator.of(self.device)
+        if self._accelerator:
+            _reach(rank, self._accelerator)
 
         self._dataset = dataset = spec.dataset.open(_mapped(spec.dataset_fd))
         self.interface = interface_of(spec, dataset.item_shape)
         self.module = build_drawn(job.model, spec.folder, self.interface, job.seed).train()
         self.start_note = self._start_from_file()
         """The arrays taken from the file that the network starts from, in words; "" without a file."""
-        self.module.to(self.device)
+        move(self.module, self.device)
         """The network: the same on every worker, whatever its device."""
         self.layout = _layout(self.module, spec)
         item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
@@ -85,7 +86,7 @@ class WorkerSetup:
         self.batches: Batches | StreamBatches
         self.batches, held = self._stream(dataset.stream, dataset, on_wait) if dataset.stream else self._partition(dataset)
         self.samples = self._items(dataset.inputs, dataset.targets, dataset.newest)
-        if dataset.stream and self.device.type == "cuda":
+        if dataset.stream and self._accelerator:
             self.samples = replace(
                 self.samples,
                 inputs=torch.from_numpy(dataset.inputs),
@@ -179,7 +180,7 @@ class WorkerSetup:
         )
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any], newest: NDArray[Any] | None) -> Samples:
-        """Move all items to a CUDA device if they leave it memory; otherwise it gets them batch by batch."""
+        """Move all items to an accelerator if they leave it memory; otherwise it gets them batch by batch."""
         last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
             torch.from_numpy(inputs),
@@ -191,7 +192,7 @@ class WorkerSetup:
             parts=self._spec.dataset.parts,
             newest=None if newest is None else torch.from_numpy(newest),
         )
-        if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
+        if self._accelerator and inputs.nbytes + targets.nbytes > SHARE * self._accelerator.free_memory:
             return replace(items, device=self.device)
         return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
 
@@ -220,36 +221,14 @@ def interface_of(spec: ProcessSpec, item: tuple[int, ...]) -> Interface:
     return Interface(item, data.outputs, task, data.vocabulary, categories=data.categories, parts=data.parts)
 
 
-def _repeat_exactly() -> None:
-    """Make CUDA's libraries compute in float32, and choose algorithms that give the same bits each time.
-
-    torch warns where there is none.
-    """
-    cudnn: Any = torch.backends.cudnn
-    for kind in cudnn.conv, cudnn.rnn:  # as matrix products are; TF32 has 10 bits of 23
-        kind.fp32_precision = "ieee"
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
-    # Where torch is only to warn, the backward passes of these kinds of attention add up in any spec; the plain one does not.
-    torch.backends.cuda.enable_flash_sdp(enabled=False)
-    torch.backends.cuda.enable_mem_efficient_sdp(enabled=False)
-    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
-    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # rows lie as they lie
-
-
-def _reach(rank: int, device: torch.device) -> None:
-    """Make this the current CUDA device. Raises BadJob if torch or the driver cannot compute on it."""
+def _reach(rank: int, accelerator: Accelerator) -> None:
+    """Make this the current device. Raises BadJob if torch or the driver cannot compute on it."""
     try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        torch.cuda.set_device(device)
-        torch.ones((), device=device).item()  # a build of torch may have no kernels for a device it can see
+        accelerator.use()
     except (AssertionError, RuntimeError) as error:
         if "out of memory" in str(error):
             raise
-        what = f"worker {rank}: torch {torch.__version__} cannot compute on {device}"
+        what = f"worker {rank}: torch {torch.__version__} cannot compute on {accelerator.device}"
         raise BadJob(f"{what}: {str(error).strip().splitlines()[0]}") from None
 
 

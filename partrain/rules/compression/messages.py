@@ -104,7 +104,7 @@ def where_not_below(x: Tensor, least: float) -> Tensor:
     """Find the entries of x (d,) that are not below a number, NaN included: increasing indices (n,)."""
     import torch
 
-    if x.is_cuda:
+    if not x.is_cpu:
         return (~(x < least)).nonzero().view(-1)
     return torch.from_numpy(np.flatnonzero(~(x.numpy() < least)))  # takes a sixth of torch's time
 
@@ -116,7 +116,7 @@ def largest(x: Tensor, k: int) -> Tensor:
     """
     sample = x[::SAMPLE]
     reach = k * 3 // (2 * SAMPLE) + SAMPLE  # one and a half times the expected number, for a sample varies
-    if x.is_cuda or reach > len(sample) // 2:
+    if not x.is_cpu or reach > len(sample) // 2:
         return x.topk(k, sorted=False).indices
     few = where_not_below(x, float(sample.topk(reach).values[-1]))
     return few[x[few].topk(k, sorted=False).indices] if len(few) >= k else x.topk(k, sorted=False).indices
