@@ -23,9 +23,11 @@ from partrain.errors import BadJob
 from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating, parse
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, plan_for
 from partrain.number_format import clock, count, plural, size
+from partrain.record.added_speed import least_worker
 from partrain.record.events import JudgementEvent, RoundEvent
 from partrain.record.round_record import RoundRecord
 from partrain.record.run_folder import RunFolder
+from partrain.record.summary import read_summary
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
@@ -141,6 +143,9 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
             if outcome.failure:  # it diverged: its speed says nothing
                 raise outcome.failure
             number = labels.index(case.label)
+            if number == 0:
+                content = read_summary(RunFolder(outcome.folder).summary_file)
+                result["least_worker"] = least_worker(content["workers"], content["seconds"]["train"]) or None
             speed = _speed(jobs[number].job, plans[number], outcome.folder)
             speeds[case.label].append(speed | {"memory": memory.take() or None})
     for key, both in zip(("now", "more"), speeds.values(), strict=False):
@@ -289,6 +294,8 @@ def _speeds(result: dict[str, Any]) -> Iterator[str]:
         yield f"predicted: {clock(measured['seconds_to_end'])} (h:mm:ss) to the end"
     if now["memory"]:
         yield f"memory of all processes: {size(now['memory'])} at most, libraries not counted"
+    if measured["least_worker"]:
+        yield measured["least_worker"]
     more = _workers(workers + 1)
     if measured["more"]:
         verdict = "one more worker pays" if measured["pays"] else "one more worker does not pay"

@@ -73,6 +73,9 @@ class Partition(Section):
     sampling: Literal["permutation", "balanced"] = "permutation"
     """Items of a pass, in an order drawn by the seed. `permutation`: each item once. `balanced`: as many draws as items, with
     replacement, each class equally often."""
+    balance: Literal["none", "rate"] = "none"
+    """Work of workers of different speed. `rate`: partrain measures the first rounds, then gives each worker iterations and items in
+    proportion to its speed, as many in all as before. They stay so for the whole run. So results depend on the clock."""
     uncovered: Literal["error", "allow"] = "error"
     """Reaction if the values of `partition_size` leave items without a worker: refuse the job, or leave these items out."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.number_format import counted, scores
+from partrain.record.added_speed import TELLING_SECONDS, least_worker
 from partrain.record.file_names import BEST
 from partrain.record.result_lines import result_lines
 from partrain.record.round_record import time_shares
@@ -16,8 +17,6 @@ from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
 """Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
-TELLING_SECONDS = 1.0
-"""Time of all workers from which the share without a core tells anything: the kernel counts in its own ticks."""
 
 
 def closing_lines(
@@ -60,6 +59,8 @@ def closing_lines(
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)
     lines += [*_waiting(content["workers"]), *_without_core(content["workers"]), *_slow(content["workers"], remedy)]
+    if least := least_worker(content["workers"], seconds):
+        lines.append(least)
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
         lines.append(f"label skew of partitions: mean {mean:.0%}, max {most:.0%} (total variation distance)")

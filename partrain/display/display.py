@@ -20,6 +20,7 @@ from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printabl
 from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
 from partrain.number_format import count, number, plural, scores, tenths
 from partrain.record.events import (
+    BalanceEvent,
     EndEvent,
     Event,
     ExclusionEvent,
@@ -141,6 +142,8 @@ class PlainDisplay(Display):
             self._lines.append(f"replay: {printable(event.describe())}\n")
         elif isinstance(event, ExclusionEvent | SpikeEvent):  # its round's line follows
             self._lines.append(f"{event.kind}: {event.describe()}\n")
+        elif isinstance(event, BalanceEvent):
+            self._lines.append(f"balance: {event.describe()}\n")
         elif isinstance(event, SlowEvent):
             self._finish()
             self._lines.append(f"{'recovered' if event.recovered else 'slow'}: {event.describe()}\n")

@@ -6,6 +6,7 @@ value hides no contradiction between other tables. All checks run, so that the u
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, signature
@@ -36,11 +37,11 @@ from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
 from partrain.job.workers import WorkerGroup
 from partrain.models import Interface
-from partrain.number_format import plural
+from partrain.number_format import counted
 from partrain.optim import SINGLE_ITEMS
 from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.system import accelerator
-from partrain.system.cores import usable_cores
+from partrain.system.cores import parse_cores, usable_cores
 from partrain.tasks.kinds import USER, kinds_for
 from partrain.training.faults import Faults
 
@@ -183,10 +184,14 @@ def _equal_rounds(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding
 
 
 def _rule(
-    sync: AnyRule, workers: list[WorkerGroup], optimizer: AnyOptimizer | None = None, faults: Faults | None = None
+    sync: AnyRule,
+    workers: list[WorkerGroup],
+    optimizer: AnyOptimizer | None = None,
+    faults: Faults | None = None,
+    partition: Partition | None = None,
 ) -> Iterator[Finding]:
     """Let the rule check its settings."""
-    capped = faults is not None and faults.round_seconds is not None
+    capped = (faults is not None and faults.round_seconds is not None) or (partition is not None and partition.balance == "rate")
     yield from sync.check(JobContext(count_of(workers), optimizer, workers, capped))
 
 
@@ -213,13 +218,31 @@ def _devices(workers: list[WorkerGroup]) -> Iterator[Finding]:
 
 
 def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    cores = usable_cores()
-    groups = [(index, group) for index, group in enumerate(workers) if group.device == "cpu"]
-    threads = sum(group.count * group.threads for _, group in groups)
-    if not transport.implementation().one_process and threads > cores:
-        index, group = max(groups, key=lambda pair: pair[1].count * pair[1].threads)
-        key = "threads" if group.threads > 1 else "count"
-        message = f"{threads:,} threads of CPU workers for {cores} {plural('core', cores)}: they will wait for one another"
+    cores, usable = usable_cores(), os.sched_getaffinity(0)
+    for index, group in enumerate(workers):
+        own = parse_cores(group.cpus) if group.cpus else []
+        if beyond := [core for core in own if core not in usable]:
+            message = f"this process may not use core {beyond[0]} (cores: {', '.join(map(str, sorted(usable)))})"
+            yield Finding(("workers", index, "cpus"), message, "name others, or remove it")
+        elif own and transport.implementation().one_process:
+            yield Finding(
+                ("workers", index, "cpus"), "simulated workers live in one process: they have no cores of their own", "remove it"
+            )
+        elif len(own) % group.count:
+            message = f"{counted(len(own), 'core')} cannot be dealt out equally to {group.count} workers"
+            yield Finding(("workers", index, "cpus"), message, "name as many for each")
+        elif own and group.threads > len(own) // group.count:
+            message = f"{group.threads} threads for {counted(len(own) // group.count, 'core')} of each worker: they will wait for one another"
+            yield Finding(("workers", index, "threads"), message, severity="warning")
+    needs = [group.count * (group.threads if group.device == "cpu" else 1) for group in workers]
+    if not transport.implementation().one_process and sum(needs) > cores:
+        index = max(range(len(workers)), key=needs.__getitem__)
+        key = "threads" if workers[index].threads > 1 else "count"
+        hosts = sum(group.count for group in workers if group.device != "cpu")
+        beside = f" and {counted(hosts, 'accelerator')}" if hosts else ""
+        message = (
+            f"{sum(needs) - hosts:,} threads of CPU workers{beside} for {counted(cores, 'core')}: they will wait for one another"
+        )
         yield Finding(("workers", index, key), message, severity="warning")
 
 
@@ -302,11 +325,18 @@ def _rule_partitions(sync: AnyRule, workers: list[WorkerGroup], cut: list[range]
     yield from sync.check_partitions(Partitions(list(map(len, cut)), training, _place_of_sizes(workers)))
 
 
-def _batch_size(sync: AnyRule, optimizer: AnyOptimizer, cut: list[range]) -> Iterator[Finding]:
-    """Compare the smallest partition with the batch size, and with what a replica needs to learn."""
+def _batch_size(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup], cut: list[range]) -> Iterator[Finding]:
+    """Compare partitions with the batch sizes, and with what a replica needs to learn."""
+    places = [(index, group.batch_size) for index, group in enumerate(workers) for _ in range(group.count)]
+    for (index, own), size in zip(places, map(len, cut), strict=True):
+        if own and not sync.full_batch and own > size:
+            message = f"`batch_size` {own:,} is more than the {size:,} items of a partition"
+            yield Finding(("workers", index, "batch_size"), message, f"at most {size:,}")
+            return
     smallest = min(map(len, cut))
+    common = [size for (_, own), size in zip(places, map(len, cut), strict=True) if not own]
     batch = smallest if sync.full_batch else optimizer.batch(smallest)
-    if batch > smallest:
+    if common and batch > (smallest := min(common)):
         message = f"`batch_size` {batch:,} is more than the {smallest:,} items of the smallest partition"
         yield Finding(("optimizer", "batch_size"), message, f"at most {smallest:,}, or fewer workers, or more overlap")
     elif smallest < FEW_ITEMS:
@@ -320,13 +350,17 @@ def _batch_norm(
     """Refuse batches, or parts of them, of fewer items than the network can train on."""
     if sync.full_batch or model.freeze or model.least_batch(spec.shape) < 2:
         return
-    passes = [bool(caps[1]) for group, caps in zip(workers, caps_of(sync, workers), strict=True) for _ in range(group.count)]
-    for size, whole in zip(map(len, cut), passes, strict=True):
-        last = optimizer.last_batch(size, whole_passes=whole)
+    groups = [
+        (bool(caps[1]), group.batch_size)
+        for group, caps in zip(workers, caps_of(sync, workers), strict=True)
+        for _ in range(group.count)
+    ]
+    for size, (whole, own) in zip(map(len, cut), groups, strict=True):
+        last = optimizer.last_batch(size, own, whole_passes=whole)
         if last // min(optimizer.accumulate, last) > 1:
             continue
         key = "accumulate" if last > 1 else "batch_size"
-        what = f"the last batch of a pass over {size:,} items" if last < optimizer.batch(size) else "a batch"
+        what = f"the last batch of a pass over {size:,} items" if last < optimizer.batch(size, own) else "a batch"
         has = f"{last} items in {optimizer.accumulate} parts" if last > 1 else "one item"
         message = f"{what} has {has}, and BatchNorm needs at least two items at a time"
         yield Finding(("optimizer", key), message, SINGLE_ITEMS)

@@ -69,8 +69,19 @@ def _has_length(stop: Stop) -> bool:
 
 
 def _has_rounds_of_unknown_length(stop: Stop, sync: AnyRule, faults: Faults) -> bool:
-    """Return whether the run is counted in rounds whose item-iterations are not known before."""
+    """Return whether the run is counted in rounds whose item-iterations are not known before, not even nearly."""
     return bool(not stop.item_iterations and stop.rounds and (not sync.planned_iterations(1) or faults.round_seconds))
+
+
+def _unbalanced_reason(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:
+    """Return why `balance` cannot give the workers more or fewer iterations; "" if it can."""
+    if not sync.synchronous:
+        return f'under rule "{sync.rule}" no worker waits for another'
+    if sync.uncapped_reason:
+        return f'under rule "{sync.rule}" it cannot set iterations: {sync.uncapped_reason}'
+    return (
+        "a round has only one iteration of each worker: raise `iterations`" if set(caps_of(sync, workers)) == {(1, None)} else ""
+    )
 
 
 def _averaging(sync: AnyRule) -> str:
@@ -108,6 +119,13 @@ OF_JOB = (
     row("faults.round_seconds", lambda sync, workers, faults: faults.round_seconds is not None and not sync.uncapped_reason
         and set(caps_of(sync, workers)) == {(1, None)},
         "`round_seconds` caps iterations, and a round has only one", "raise `iterations`, or remove it"),
+    row("partition.balance", lambda partition, sync, workers: partition.balance == "rate" and _unbalanced_reason(sync, workers),
+        '`balance = "rate"` has no effect: {0}', "remove it"),
+    row("partition.balance", lambda partition, faults: partition.balance == "rate" and faults.round_seconds is not None,
+        "`balance` and [faults] `round_seconds` both set the iterations of a round", "keep one"),
+    row("partition.balance", lambda partition, workers: partition.balance == "rate"
+        and any(group.partition_size for group in workers),
+        "`balance` sets the sizes of partitions, and [[workers]] has `partition_size`", "keep one"),
     row("optimizer", lambda sync, names: sync.full_batch and "optimizer" in names,
         'rule "{sync.rule}" takes its own steps on full batches: [optimizer] has no effect', "remove it", "value", "warning"),
     row("optimizer", lambda sync, names: not sync.full_batch and "optimizer" not in names,
@@ -117,6 +135,9 @@ OF_JOB = (
     row("workers.{0}.device", lambda sync, workers: sync.shares_params
         and next((str(index) for index, group in enumerate(workers) if group.device != "cpu"), ""),
         'under rule "{sync.rule}" all workers train the same numbers in memory: CPU workers only', "", "value"),
+    row("workers.{0}.batch_size", lambda sync, optimizer, workers: (sync.full_batch or optimizer.full_batch)
+        and next((str(index) for index, group in enumerate(workers) if group.batch_size), ""),
+        "`batch_size` has no effect on full batches", "remove it"),
     row("sync.weights", lambda sync: "weights" in sync.model_fields_set and not sync.uses_weights,
         'rule "{sync.rule}" does not mix parameters by `weights`: they apply to moments and buffers only', severity="warning"),
     row("sync.lr_scale", lambda sync, optimizer: sync.lr_scale != "none" and is_rateless(sync, optimizer)

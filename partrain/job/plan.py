@@ -34,6 +34,8 @@ class WorkerPlan:
     """Cap on local iterations per round, or per visit under an asynchronous rule."""
     items: int
     """Item-iterations of a full round."""
+    batch: int
+    """Items of a local iteration."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def make_plan(job: Job, items: int, machines: int = 1, shards: Sequence[int | No
         sizes = [len(cut) for cut in windows(items - held_out, [spec.partition_size for spec in specs], job.partition.overlap)]
     else:
         sizes, training = shards, None if None in shards else sum(size or 0 for size in shards)
-        _check_shards(job, shards)
+        _check_shards(job, specs, shards)
     shares = tuple(_worker_plan(spec, size, job) for spec, size in zip(specs, sizes, strict=True))
     per_round = sum(share.items for share in shares)
     end = last_item_iteration(job, shares)
@@ -98,11 +100,12 @@ def make_plan(job: Job, items: int, machines: int = 1, shards: Sequence[int | No
     )
 
 
-def _check_shards(job: Job, shards: Sequence[int | None]) -> None:
+def _check_shards(job: Job, specs: Sequence[WorkerSpec], shards: Sequence[int | None]) -> None:
     for rank, size in enumerate(shards):
-        if size is not None and size < job.optimizer.batch_size:
+        batch = job.optimizer.batch(0, specs[rank].batch_size)
+        if size is not None and size < batch:
             raise BadJob(
-                f"[optimizer] batch_size: {job.optimizer.batch_size:,} is more than the {size:,} items of worker {rank}'s shard of the stream;"
+                f"[optimizer] batch_size: {batch:,} is more than the {size:,} items of worker {rank}'s shard of the stream;"
                 " lower it, or take fewer workers"
             )
 
@@ -110,13 +113,13 @@ def _check_shards(job: Job, shards: Sequence[int | None]) -> None:
 def _worker_plan(spec: WorkerSpec, partition: int | None, job: Job) -> WorkerPlan:
     visits = job.sync.visits_per_worker or 1
     if partition is None:
-        iterations = spec.iterations or 1
-        return WorkerPlan(spec, None, iterations, iterations * job.optimizer.batch_size * visits)
-    batch = job.optimizer.batch(partition)
+        iterations, batch = spec.iterations or 1, job.optimizer.batch(0, spec.batch_size)
+        return WorkerPlan(spec, None, iterations, iterations * batch * visits, batch)
+    batch = job.optimizer.batch(partition, spec.batch_size)
     if spec.passes is not None:
-        return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
+        return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits, batch)
     iterations = spec.iterations or 1
-    return WorkerPlan(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
+    return WorkerPlan(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits, batch)
 
 
 def last_item_iteration(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
@@ -137,7 +140,7 @@ def last_round(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
 def is_estimate(job: Job, shares: Sequence[WorkerPlan]) -> bool:
     """Return whether measured times, losses or learning rates change the item-iterations of rounds."""
     shared_visits = not job.sync.synchronous and len({share.items for share in shares}) > 1
-    return shared_visits or bool(job.faults.round_seconds) or job.sync.planned_iterations(1) is None
+    return shared_visits or job.caps_rounds or job.sync.planned_iterations(1) is None
 
 
 def item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:

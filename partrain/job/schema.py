@@ -108,6 +108,11 @@ class Job(Section):
         return Criterion(by, {"loss": True, **self.metrics(implied)}.get(by, False)) if by else None
 
     @property
+    def caps_rounds(self) -> bool:
+        """Measured seconds decide about the iterations of rounds."""
+        return self.faults.round_seconds is not None or self.partition.balance == "rate"
+
+    @property
     def rateless(self) -> bool:
         """Steps have sizes of their own: there is no learning rate to scale."""
         return is_rateless(self.sync, self.optimizer)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from partrain.config.section import Section
 from partrain.system.accelerator import PATTERN, count
+from partrain.system.cores import parse_cores
+
+
+def _list_of_cores(text: str) -> str:
+    try:
+        parse_cores(text)
+    except ValueError as error:
+        raise ValueError(f"`cpus`: {error}") from None
+    return text
 
 
 class WorkerGroup(Section):
@@ -22,12 +32,23 @@ class WorkerGroup(Section):
     """Number of workers in this group."""
     threads: int = Field(1, ge=1, le=1024)
     """CPU threads of each worker (torch's intra-op threads)."""
+    cpus: Annotated[str, AfterValidator(_list_of_cores)] | None = None
+    """Cores that the workers are bound to, as Linux numbers them: `0-3,8`. Each worker of the group gets the same number of them, in
+    order. Default: the kernel places the workers."""
+    batch_size: int | None = Field(None, ge=1)
+    """Items per local iteration of each worker; default: `[optimizer] batch_size`. Faster devices may gain by more."""
     partition_size: int | None = Field(None, ge=1)
     """Exact number of items of each worker; default: an equal share of the items that remain."""
     iterations: int | None = Field(None, ge=1)
     """Local iterations of each worker in a round; default: `[sync] iterations`. Give slower groups fewer."""
     passes: int | None = Field(None, ge=1)
     """Passes over the partition of each worker in a round, instead of `iterations`; default: `[sync] passes`."""
+
+    def cores_of(self, number: int) -> tuple[int, ...]:
+        """Return the cores of a worker of the group, by its number from 0; none if the kernel chooses."""
+        cores = parse_cores(self.cpus) if self.cpus else []
+        share = len(cores) // self.count
+        return tuple(cores[number * share : (number + 1) * share])
 
     def caps(self, iterations: int | None, passes: int | None) -> tuple[int | None, int | None]:
         """Return iterations and passes of a round: its own, else those of `[sync]`, even if one counts iterations and the other passes."""
@@ -45,6 +66,10 @@ class WorkerSpec:
     partition_size: int | None
     iterations: int | None
     passes: int | None
+    cpus: tuple[int, ...] = ()
+    """Cores that it is bound to; none if the kernel chooses."""
+    batch_size: int | None = None
+    """Items per local iteration; None: those of `[optimizer]`."""
 
 
 def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | None) -> list[WorkerSpec]:
@@ -53,10 +78,14 @@ def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | 
     placed = Counter[str]()
     for group in groups:
         caps = group.caps(iterations, passes)
-        for _ in range(group.count):
+        for number in range(group.count):
             device = group.device
             if device != "cpu" and ":" not in device:
                 device = f"{group.device}:{placed[group.device] % max(count(group.device), 1)}"
                 placed[group.device] += 1
-            specs.append(WorkerSpec(len(specs), device, group.threads, group.partition_size, *caps))
+            specs.append(
+                WorkerSpec(
+                    len(specs), device, group.threads, group.partition_size, *caps, group.cores_of(number), group.batch_size
+                )
+            )
     return specs

@@ -65,8 +65,8 @@ class CheckpointContext:
 
 
 def own_columns(job: Job, kind: Kind, workers: int) -> tuple[str, ...]:
-    """Name the history's columns that only some jobs have: judged metrics, and each worker's cap under `round_seconds`."""
-    caps = range(workers) if job.faults.round_seconds is not None else ()
+    """Name the history's columns that only some jobs have: judged metrics, and each worker's cap where seconds decide about it."""
+    caps = range(workers) if job.caps_rounds else ()
     return (*job.metrics(kind), *(f"cap_{rank}" for rank in caps))
 
 

@@ -10,7 +10,7 @@ from partrain.comm.arena import RING, Arena
 from partrain.job.plan import Plan
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
-from partrain.record.events import ExclusionEvent, JudgementEvent, RoundEvent
+from partrain.record.events import BalanceEvent, ExclusionEvent, JudgementEvent, RoundEvent
 from partrain.record.round_record import FIELDS, NOT_FINITE, RoundRecord, finite
 from partrain.record.stragglers import Stragglers
 from partrain.tasks import Kind
@@ -65,7 +65,8 @@ class RoundRecords:
         self._items = progress.item_iterations
         specs = [share.spec for share in plan.shares]
         self._stragglers = Stragglers([(spec.device.partition(":")[0], spec.threads) for spec in specs])
-        self._capped = job.faults.round_seconds is not None
+        self._capped, self._balances = job.caps_rounds, job.partition.balance == "rate"
+        self._iterations = [share.iterations for share in plan.shares]
         self._caps: dict[int, list[int]] = {}
         """Caps of each worker in the rounds since the newest copy of the state, if `round_seconds` sets any."""
         arena.put("drained", self.newest)
@@ -148,7 +149,10 @@ class RoundRecords:
         self.pace = self.seconds - before
         caps = [record.cap for record in records] if self._capped else []
         if self._capped:
-            self._caps[first.round] = [int(cap) for cap in caps]
+            self._caps[first.round] = now = [int(cap) for cap in caps]
+            if self._balances and now != self._iterations:
+                self._iterations = now
+                self._context.emit(BalanceEvent(t=t, round=first.round, iterations=now))
         self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy, *metrics.values(), *caps))
         self.progress.round, self.progress.item_iterations = first.round, self._items
         if not _judged(first):

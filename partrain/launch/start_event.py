@@ -11,8 +11,9 @@ from partrain.data.skew import label_skew, skew_warning
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
+from partrain.job.workers import WorkerSpec
 from partrain.launch.context import RunContext, Start
-from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerSkew
+from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerPlace, WorkerSkew
 from partrain.system.cores import usable_cores
 from partrain.version import __version__
 
@@ -38,12 +39,13 @@ def start_event(
             "rank": share.spec.rank,
             "device": share.spec.device,
             "threads": share.spec.threads,
+            **_place(share.spec),
             "pid": pids.get(share.spec.rank),
             "partition": share.partition,
             **skews[share.spec.rank],
             "iterations": share.iterations,
             "passes": share.spec.passes,
-            "batch_size": job.optimizer.batch(share.partition or 0),
+            "batch_size": share.batch,
             **before[share.spec.rank],
         }
         for share in plan.shares
@@ -63,6 +65,10 @@ def start_event(
         workers=workers,
         stop=job.stop.model_dump(exclude_none=True),
     )
+
+
+def _place(spec: WorkerSpec) -> WorkerPlace:
+    return {"cpus": list(spec.cpus)} if spec.cpus else {}
 
 
 def counts_before(start: Start, size: int) -> list[WorkerBefore]:

@@ -82,13 +82,13 @@ class Optimizer(Scheduled):
         """True if parameters have different learning rates."""
         return any(group.lr is not None for group in self.groups) or self.layer_decay not in (None, 1.0)
 
-    def batch(self, partition: int) -> int:
-        """Return the items per iteration on a partition of this size."""
-        return partition if self.full_batch else self.batch_size
+    def batch(self, partition: int, own: int | None = None) -> int:
+        """Return the items per iteration on a partition of this size; `own`: those that the worker's table asks for."""
+        return partition if self.full_batch else own or self.batch_size
 
-    def last_batch(self, partition: int, *, whole_passes: bool) -> int:
+    def last_batch(self, partition: int, own: int | None = None, *, whole_passes: bool) -> int:
         """Return the items of the smallest batch on a partition of this size: the last of a pass, if rounds are whole passes."""
-        batch = self.batch(partition)
+        batch = self.batch(partition, own)
         return (partition % batch or batch) if whole_passes else batch
 
     def check(self) -> Iterator[Finding]:

@@ -23,6 +23,8 @@ from partrain.number_format import number
 from partrain.record.round_record import RoundRecord, number_of, without_nan
 from partrain.system.regular_file import parse_json
 
+MOST_SHOWN = 8
+"""Workers that a line names."""
 COMMIT_MARK = b'"event":"commit"'
 """Bytes in the line of every commit."""
 
@@ -43,6 +45,13 @@ class WorkerSkew(TypedDict, total=False):
     """Total variation distance between the class shares of the partition and of all items, 0 to 1."""
 
 
+class WorkerPlace(TypedDict, total=False):
+    """Cores that a worker is bound to."""
+
+    cpus: list[int]
+    """Cores that it is bound to; absent if the kernel chooses."""
+
+
 class WorkerBefore(TypedDict, total=False):
     """The work before this session, if the run was resumed."""
 
@@ -50,7 +59,7 @@ class WorkerBefore(TypedDict, total=False):
     """Counts of the earlier folder."""
 
 
-class StartedWorker(WorkerSkew, WorkerBefore):
+class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore):
     """A worker in the `start` event."""
 
     rank: int
@@ -278,6 +287,23 @@ class SlowEvent:
 
 
 @dataclass(kw_only=True)
+class BalanceEvent:
+    """The workers' iterations follow their speed from now on (`[partition] balance`)."""
+
+    kind: ClassVar = "balance"
+    t: float
+    round: int
+    """First round with these iterations."""
+    iterations: list[int]
+    """Local iterations of each worker in a round, by rank."""
+
+    def describe(self) -> str:
+        """Tell in one line how many iterations the workers have."""
+        shown = ", ".join(f"{count:,}" for count in self.iterations[:MOST_SHOWN]) + ", ..." * (len(self.iterations) > MOST_SHOWN)
+        return f"from round {self.round:,} the workers train {shown} iterations a round, by their speed"
+
+
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The run got a signal and will stop."""
 
@@ -329,6 +355,7 @@ KnownEvent = (
     | ExclusionEvent
     | SpikeEvent
     | SlowEvent
+    | BalanceEvent
     | StoppingEvent
     | EndEvent
 )

@@ -26,6 +26,19 @@ def usable_cores() -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
+def parse_cores(text: str) -> list[int]:
+    """Read a list of cores as Linux writes it: `0-3,8`. Raises ValueError."""
+    cores: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+            raise ValueError('expected numbers of cores, as in "0-3,8"')
+        cores += range(int(first), int(last or first) + 1)
+    if len(set(cores)) < len(cores):
+        raise ValueError("names a core twice")
+    return cores
+
+
 def core_delay(proc: Path = Path("/proc")) -> int:
     """Return the nanoseconds in which this process's main thread was ready to run and had no core; 0 if the kernel does not count them."""
     try:

@@ -175,11 +175,13 @@ class Batches:
         seed: int,
         rank: int,
         redraw: Callable[[int], NDArray[np.int64]] | None = None,
+        resize: Callable[[Sequence[int]], NDArray[np.int64]] | None = None,
         labels: NDArray[np.int64] | None = None,
     ) -> None:
         """Cut a partition into batches.
 
-        `redraw` draws the partition of a round, if each round has its own. `labels` (n,) of all items: a pass is drawn with
+        `redraw` draws the partition of a round, if each round has its own. `resize` cuts it for caps of all workers, if it follows
+        them. `labels` (n,) of all items: a pass is drawn with
         replacement, each class of the partition equally often.
         """
         self.partition = partition
@@ -191,9 +193,21 @@ class Batches:
         self._ahead = 0
         self._whole_passes = whole_passes
         self._seed, self._rank = seed, rank
-        self._redraw, self._labels = redraw, labels
+        self._redraw, self._resize, self._labels = redraw, resize, labels
+        self._caps: Sequence[int] = ()
+        self._passes = iterations // self.per_pass
         self._pass: tuple[int, NDArray[np.int64]] = (-1, partition)
         self._label: tuple[str | int, ...] = ()
+
+    def limit(self, caps: Sequence[int]) -> int:
+        """Take the caps of all workers, by rank; the partition may follow them. Return the iterations of this worker's rounds."""
+        self.iterations = caps[self._rank]
+        if self._resize and list(caps) != self._caps:
+            self.partition, self._caps = self._resize(caps), list(caps)
+            self._pass = (-1, self.partition)
+        if self._resize and self._whole_passes:
+            self.iterations = self._passes * self.per_pass
+        return self.iterations
 
     @property
     def per_pass(self) -> int:

@@ -333,9 +333,11 @@ def evaluate(
     worker: LocalWorker, group: ArenaGroup, config: LoopConfig, samples: Samples, network: AbstractContextManager[None]
 ) -> tuple[float, float | None, dict[str, float]]:
     """Evaluate the network that modules show within `network` on some items, each worker its part. Returns mean loss, accuracy, metrics."""
-    count = len(samples.targets)
+    count, planned = len(samples.targets), config.planned_items
+    if worker.round_caps and worker.caps:
+        planned = worker.round_caps.items(planned, worker.caps)
     with network:
-        loss, correct = worker.evaluate(samples, fractions(config.planned_items, count)[worker.rank])
+        loss, correct = worker.evaluate(samples, fractions(planned, count)[worker.rank])
     sums = group.scores(loss, correct)
     accuracy = sum(correct for _, correct in sums) / count if worker.task.accuracy else None
     metrics = worker.metrics.compute(partial(gather, group)) if worker.metrics else {}

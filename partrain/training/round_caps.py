@@ -1,23 +1,29 @@
-"""Caps on the workers' local iterations, so that the local part of a round takes about `[faults] round_seconds`.
+"""Caps on the workers' local iterations, by the seconds that each measured.
 
-All workers decide alike, from the seconds per iteration that each measured in the round before. The caps of the next round are part of
-the run's progress, and so of every checkpoint. The clock decides about them; a round that runs again takes its caps from the record.
+All workers decide alike. The caps of the next round are part of the run's progress, and so of every checkpoint. The clock decides about
+them; a round that runs again takes its caps from the record.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+FIRST_MEASURED, LAST_MEASURED = 2, 20
+"""Rounds whose seconds decide about balance: the first one has the costs of a start."""
+STEP, ENOUGH_S = 3, 0.05
+"""Rounds, and seconds of each worker in them, that are enough for a decision."""
+EVEN = 1.05
+"""Ratio of the slowest to the fastest local part of a round up to which workers are as fast as each other."""
 
 
-@dataclass(frozen=True)
-class RoundCaps:
-    """The rule by which caps follow from seconds."""
+@dataclass
+class RoundCaps(ABC):
+    """A rule by which caps follow from seconds."""
 
-    seconds: float
-    """Wanted seconds of a round's local part."""
     iterations: Sequence[int]
-    """Each worker's local iterations without this cap, by rank: per round, or per visit under an asynchronous rule."""
+    """Each worker's planned local iterations, by rank: per round, or per visit under an asynchronous rule."""
     visits: int = 1
     """Visits of a worker in a round, on average."""
     recorded: Sequence[Sequence[int]] = ()
@@ -26,7 +32,7 @@ class RoundCaps:
     """The first of these rounds."""
 
     def decide(self, round_number: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
-        """Decide the caps of a round, by rank.
+        """Decide the caps of a round, by rank; none: the planned iterations.
 
         Args:
             round: The round, from 1.
@@ -34,15 +40,37 @@ class RoundCaps:
             measured: Local iterations and seconds of computing of each worker in the round before.
         """
         if 0 <= round_number - self.first < len(self.recorded):
-            return list(self.recorded[round_number - self.first])
-        return [
-            self._cap(most, now, int(done), seconds)
-            for most, now, (done, seconds) in zip(self.iterations, caps or self.iterations, measured, strict=True)
-        ]
+            return self.restored(self.recorded[round_number - self.first])
+        return self.measured_caps(round_number, caps, measured)
 
     def items(self, planned: Sequence[int], caps: Sequence[int]) -> list[int]:
         """Scale the item-iterations of each worker in a full round to a round with these caps."""
         return [items * cap // full for items, cap, full in zip(planned, caps, self.iterations, strict=True)]
+
+    @abstractmethod
+    def restored(self, caps: Sequence[int]) -> list[int]:
+        """Return the caps that a checkpoint or the record of a round holds, as `decide` returned them."""
+
+    @abstractmethod
+    def measured_caps(self, round_number: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
+        """Decide by what was measured; see `decide`."""
+
+
+@dataclass
+class TimeLimit(RoundCaps):
+    """The local part of a round takes about `[faults] round_seconds`: each round's caps follow from the round before."""
+
+    seconds: float = field(kw_only=True)
+    """Wanted seconds of a round's local part."""
+
+    def restored(self, caps: Sequence[int]) -> list[int]:
+        return [min(cap, most) for cap, most in zip(caps, self.iterations, strict=True)] if caps else []
+
+    def measured_caps(self, round_number: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
+        return [
+            self._cap(most, now, int(done), seconds)
+            for most, now, (done, seconds) in zip(self.iterations, caps or self.iterations, measured, strict=True)
+        ]
 
     def _cap(self, most: int, now: int, done: int, seconds: float) -> int:
         """Compute one worker's cap. A worker without iterations, or without a measured time, keeps its own."""
@@ -50,3 +78,40 @@ class RoundCaps:
             return now
         fitting = self.seconds * done / (seconds * self.visits)
         return max(1, int(min(fitting + 1e-6, most)))  # a simulated time of 10 iterations is not 9.999999
+
+
+@dataclass
+class Balance(RoundCaps):
+    """Iterations in proportion to speed (`[partition] balance = "rate"`), as many in all as planned.
+
+    Each few rounds they follow the speed with the iterations before, for a round has costs that do not grow with them; then they are fixed.
+    """
+
+    _measured: list[tuple[float, float]] = field(default_factory=list)
+    _rounds: int = 0
+
+    def restored(self, caps: Sequence[int]) -> list[int]:
+        return [] if list(caps) == list(self.iterations) else list(caps)
+
+    def measured_caps(self, round_number: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
+        before = round_number - 1
+        if not FIRST_MEASURED <= before <= LAST_MEASURED:
+            return list(caps)
+        sums = self._measured or [(0.0, 0.0)] * len(measured)
+        self._measured = [(done + more, spent + longer) for (done, spent), (more, longer) in zip(sums, measured, strict=True)]
+        self._rounds += 1
+        least = min(spent for _, spent in self._measured)
+        if (self._rounds < STEP or least < ENOUGH_S) and before < LAST_MEASURED:
+            return list(caps)
+        totals, self._measured, self._rounds = self._measured, [], 0
+        seconds = [spent for _, spent in totals]
+        if least <= 0 or max(seconds) <= EVEN * least or not all(done for done, _ in totals):
+            return list(caps)
+        rates = [done / spent for done, spent in totals]
+        span = sum(self.iterations) / sum(rates)
+        return self.restored([max(1, round(span * rate)) for rate in rates])
+
+
+def parts_by(caps: Sequence[int], items: int, overlap: float = 0.0) -> list[int]:
+    """Return the sizes of partitions of `items` items in proportion to the caps, so that all items are trained equally often."""
+    return [min(items, max(1, -int(-items * cap // (sum(caps) * (1 - overlap))))) for cap in caps]

@@ -6,7 +6,7 @@ with the network, and workers of one process give the bits of separate ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -37,6 +37,11 @@ class StreamBatches:
     def augmentation_seed(self, position: int) -> int:
         """Derive the seed for the augmentation of the batch that begins at a position."""
         return derive(self._share.seed, "augment", self._share.rank, position)
+
+    def limit(self, caps: Sequence[int]) -> int:
+        """Take the caps of all workers, by rank. Return the iterations of this worker's rounds."""
+        self.iterations = caps[self._share.rank]
+        return self.iterations
 
     def begin(self, number: int) -> None:
         """Start a round (from 1); whole passes start at the beginning of the shard."""

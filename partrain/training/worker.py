@@ -99,7 +99,9 @@ class LocalWorker:
         self.average: NetworkAverage | None = None
         """The average over rounds that counts as the run's network, if there is one (`ema`, `swa`)."""
         self.round_caps: RoundCaps | None = None
-        """The rule by which the iterations of each round are capped, if there is one (`round_seconds`)."""
+        """The rule by which the iterations of each round are capped, if there is one (`round_seconds`, `balance`)."""
+        self.caps: Sequence[int] = ()
+        """Caps of this round, by rank; none: the planned iterations."""
         self.total_items = self.total_iterations = 0
         self.guard = UpdateGuard(replica, faults or Faults())
         self._reset_counters(0)
@@ -140,8 +142,9 @@ class LocalWorker:
         `caps`: each worker's local iterations in this round, if `round_caps` decided them.
         """
         self._reset_counters(round_number)
+        self.caps = caps
         if self.round_caps and caps:
-            self.iterations = self.batches.iterations = caps[self.rank]
+            self.iterations = self.batches.limit(caps)
             planned = self.round_caps.items(self._planned_items, caps)
             self._learning_rate.plan(planned, self.iterations * self.round_caps.visits)
         active = self._rule.active_workers(self.size, round_number)

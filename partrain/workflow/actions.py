@@ -143,7 +143,7 @@ class JobAction(Action):
 
     @property
     def resources(self) -> Resources:
-        """The workers' threads, and a core for each CUDA worker."""
+        """The workers' threads, and a core for each worker on an accelerator."""
         workers = expand(self.job.workers, None, None)
         cores = sum(worker.threads if worker.device == "cpu" else 1 for worker in workers)
         return Resources(cores, frozenset(worker.device for worker in workers if worker.device != "cpu"))

@@ -10,7 +10,8 @@ from partrain.job.load import parse
 
 
 @pytest.mark.parametrize(("sets", "advice"), [
-    ((), "give it fewer `iterations` in [[workers]], or set [faults] round_seconds"),
+    ((), 'give it fewer `iterations` in [[workers]], or set balance = "rate" in [partition]'),
+    (("partition.balance='rate'",), "leave it out, or raise `iterations`"),
     (('sync={rule="average", passes=1}',), "give it a smaller `partition_size`"),
     (("workers.0.passes=1",), "give it a smaller `partition_size`"),
     (('sync={rule="average", passes=1}', "workers.0.iterations=3"), "give it fewer `iterations`"),

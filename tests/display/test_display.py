@@ -591,7 +591,7 @@ CONTENT = {
 def test_the_last_lines_name_the_time_without_a_core(waits, line):
     """The workers of this run had ten seconds together."""
     seconds = [{"compute": 4.0, "wait": 0.5, "sync": 0.5}] * 2
-    workers = [{"rank": rank, "seconds": spent} for rank, spent in enumerate(seconds)]
+    workers = [{"rank": rank, "device": "cpu", "item_iterations": 9, "seconds": spent} for rank, spent in enumerate(seconds)]
     for worker, wait in zip(workers, waits, strict=False):
         worker["core_wait"] = wait
     told = [line for line in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if line.startswith("cores: ")]
@@ -635,3 +635,24 @@ def test_epilogue():
 ])  # fmt: skip
 def test_the_resume_command_lets_the_run_go_on(changed, stop, until):
     assert closing_lines({**CONTENT, **changed}, Path("r"), Path("r/c.h5"), stop)[-1] == f"  partrain resume r/c.h5{until}"
+
+
+@pytest.mark.parametrize(("items", "waits", "line"), [
+    ([98, 2], [0.1, 0.1], "worker 1 (cpu) adds 1% to the speed: leave it out"),
+    ([90, 10], [6.0, 0.1], "worker 1 (cpu) costs 43% of the speed: leave it out"),
+    ([50, 50], [0.1, 0.1], None),
+])  # fmt: skip
+def test_the_last_lines_name_a_worker_that_adds_little(items, waits, line):
+    """In 12.34 s: without worker 1, worker 0 would not have waited for it."""
+    workers = [
+        {
+            "rank": rank,
+            "device": "cpu",
+            "item_iterations": items[rank],
+            "seconds": {"compute": 4.0, "wait": waits[rank], "sync": 0.1},
+        }
+        for rank in range(2)
+    ]
+    assert [told for told in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if "leave it out" in told] == [
+        line
+    ] * bool(line)

@@ -538,6 +538,37 @@ def test_rounds_that_can_be_capped(said, rule: str) -> None:
     assert not [line for line in said(*ROUND_SECONDS, 'rule = "average"', f'rule = "{rule}"') if "round_seconds" in line]
 
 
+@pytest.mark.parametrize(("changes", "reason"), [
+    (('rule = "average"', 'rule = "async"'), 'under rule "async" no worker waits for another'),
+    (('rule = "average"', 'rule = "bsp"'), 'under rule "bsp" it cannot set iterations: its workers meet after each iteration'),
+    (("iterations = 10", "iterations = 1"), "a round has only one iteration of each worker: raise `iterations`"),
+    (("count = 2", "count = 2\npartition_size = 4000"), "`balance` sets the sizes of partitions, and [[workers]] has `partition_size`"),
+    (("[partition]", "[faults]\nround_seconds = 0.5\n[partition]"), "both set the iterations of a round"),
+])  # fmt: skip
+def test_workers_that_cannot_be_balanced(said, changes: tuple[str, str], reason: str) -> None:
+    lines = said("[stop]", '[partition]\nbalance = "rate"\n[stop]', *changes)
+    assert any(reason in line for line in lines), lines
+
+
+def test_cores_of_workers(said) -> None:
+    assert said("count = 2", 'count = 2\ncpus = "0-1"') == said("count = 2", 'count = 2\ncpus = "0,3-4,7"\nthreads = 2') == []
+    assert said("count = 2", 'count = 2\ncpus = "7-8"')[0].startswith("17:8 this process may not use core 8 (cores: 0, 1, 2")
+    assert said("count = 2", 'count = 2\ncpus = "0-2"') == [
+        "17:8 3 cores cannot be dealt out equally to 2 workers; name as many for each"
+    ]
+    assert "2 threads for 1 core of each worker" in said("count = 2", 'count = 2\ncpus = "0-1"\nthreads = 2')[0]
+    assert "they have no cores of their own" in said("count = 2", 'count = 2\ncpus = "0-1"\n[transport]\nkind = "simulated"')[0]
+
+
+def test_batches_of_a_groups_own(said) -> None:
+    assert said("count = 2", "count = 2\nbatch_size = 128") == []
+    assert "`batch_size` 9,999 is more than" in said("count = 2", "count = 2\nbatch_size = 9999")[0]
+    assert any(
+        "`batch_size` has no effect on full batches" in line
+        for line in said('"average"', '"rprop"', "count = 2", "count = 2\nbatch_size = 8")
+    )
+
+
 def test_capped_rounds_and_other_tables(said) -> None:
     """The learning rate's schedule may not end with the rounds; unequal work matters to rules that compensate for it."""
     (refusal,) = said(*ROUND_SECONDS, "lr = 0.1", 'lr = 0.1\nschedule = "cosine"')

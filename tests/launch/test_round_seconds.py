@@ -1,4 +1,4 @@
-"""`[faults] round_seconds`: caps by the simulated clock, worked out by hand, and by real clocks, recorded and repeated."""
+"""`[faults] round_seconds` and `[partition] balance`: caps by the simulated clock, worked out by hand, and by real clocks, recorded and repeated."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_run_that_is_slow_is_told_what_to_do(tmp_path: Path) -> None:
     (event,) = events(tmp_path / "run", "slow")
     assert (event["rank"], event["factor"], event["since"], event["recovered"]) == (1, 4.0, 1, False)
     assert said.out.count("slow: worker 1 takes 4.0 times as long per item as the others, since round 1\n") == 1
-    end = "the others waited 75% of their time: give it fewer `iterations` in [[workers]], or set [faults] round_seconds"
+    end = 'the others waited 75% of their time: give it fewer `iterations` in [[workers]], or set balance = "rate" in [partition]'
     assert f"slow: worker 1 takes 4.0 times as long per item as the others since round 1; {end}\n" in said.out
     assert summary(tmp_path / "run")["workers"][1]["slow"] == {"factor": 4.0, "since": 1}
     assert partrain("report", tmp_path / "run", "-o", tmp_path / "report.html").code == 0
@@ -182,3 +182,56 @@ def test_two_machines_decide_alike(tmp_path: Path) -> None:
     assert caps(run) == first
     again = checkpoint.read(run / "checkpoint.h5").arrays
     assert all(np.array_equal(again[path], whole[path], equal_nan=True) for path in whole)
+
+
+# Balance
+
+BALANCED = (*SIMULATED[:2], "partition.balance='rate'", "stop.rounds=8", "optimizer.momentum=0.0")
+
+
+def test_iterations_in_proportion_to_speed(tmp_path: Path) -> None:
+    """An iteration takes 1 ms and 4 ms. Rounds 2 to 4 are measured: of 80 iterations, 64 and 16 take 0.064 s each."""
+    run = train(tmp_path, *BALANCED)
+    assert iterations(run) == caps(run) == columns(run) == [[40, 40]] * 4 + [[64, 16]] * 4
+    told = events(run, "round")
+    assert sum(one["wait"] for one in told if one["round"] > 4) == pytest.approx(0.0)
+    assert sum(one["wait"] for one in told if one["round"] == 4 and one["rank"] == 0) == pytest.approx(0.12)
+    (balance,) = events(run, "balance")
+    assert (balance["round"], balance["iterations"]) == (5, [64, 16])
+    assert checkpoint.read(run / "checkpoint.h5").manifest["progress"]["caps"] == [64, 16]
+    assert summary(run)["item_iterations"] == 8 * 8 * 80
+
+
+def test_whole_passes_over_parts_in_proportion_to_speed(tmp_path: Path) -> None:
+    """The fast worker's partition grows from a half of the items to four fifths: a pass of both takes as long."""
+    run = train(tmp_path, *BALANCED, 'sync={rule="average", passes=1}')
+    items = [[one["items"] for one in events(run, "round") if one["round"] == number] for number in (1, 8)]
+    assert items[0][0] == items[0][1]
+    assert items[1][0] == pytest.approx(0.8 * sum(items[0]), abs=8)
+    assert sum(items[1]) - sum(items[0]) in (0, 1), "sizes are rounded up: no item is left out"
+
+
+def test_a_resumed_balanced_run_is_a_run_of_one_piece(tmp_path: Path) -> None:
+    whole = train(tmp_path, *BALANCED)
+    resume(round_file(whole, 5), "--out", tmp_path / "resumed")
+    assert newest(tmp_path / "resumed") == newest(whole)
+    assert caps(tmp_path / "resumed") == [[64, 16]] * 3
+
+
+def test_a_lost_process_changes_no_balance(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, KILL, *BALANCED, worker=0, call=40 * 4 + 64 + 10)
+    after = Aftermath(job)
+    after.check_replayed(after.train())
+    assert caps(after.run) == [[40, 40]] * 4 + [[64, 16]] * 4
+
+
+def test_real_workers_are_balanced(tmp_path: Path) -> None:
+    """The second worker is slowed by user code; what follows is what was recorded, to the bit."""
+    job = slowed(tmp_path, "pass", "sync.iterations=60", "faults={}", "partition.balance='rate'", "stop.rounds=12", call=9)
+    run = tmp_path / "run"
+    assert partrain("run", job, "--out", run, "-q").code == 0
+    fast, slow = iterations(run)[-1]
+    assert slow < 45 < fast
+    assert fast + slow in (119, 120, 121)
+    resume(round_file(run, 11), "--trust-code", "--out", tmp_path / "resumed")
+    assert iterations(tmp_path / "resumed")[-1] == [fast, slow]

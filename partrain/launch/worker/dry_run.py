@@ -161,10 +161,12 @@ def _train(
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
         raise UserCodeFailed(f"{_named(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 
-    partitions = [(share.partition, share.spec.passes is not None) for share in shares]
-    last = min(
-        (job.optimizer.last_batch(size, whole_passes=whole) for size, whole in partitions if size), default=batches.batch_size
-    )
+    sizes = [
+        job.optimizer.last_batch(share.partition, share.spec.batch_size, whole_passes=share.spec.passes is not None)
+        for share in shares
+        if share.partition
+    ]
+    last = min(sizes, default=batches.batch_size)
     if last < batches.batch_size and isinstance(batches, Batches):
         yield f"training on a batch of {last}, the last of a pass"
         batches.batch_size = last

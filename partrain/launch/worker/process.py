@@ -46,7 +46,7 @@ from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.buffers import take_first
 from partrain.training.loop import Ending, LoopConfig, Signal, run
-from partrain.training.round_caps import RoundCaps
+from partrain.training.round_caps import Balance, TimeLimit
 from partrain.training.snapshot import PROBE, load_network, restore, save, slot_map
 from partrain.training.stop import Progress
 from partrain.training.stream_batches import StreamBatches
@@ -204,13 +204,15 @@ class WorkerProcess:
     def _cap_rounds(self) -> None:
         """Let the worker cap its rounds, if the job says so; otherwise no cap of a checkpoint counts."""
         spec, progress, rule = self.spec, self.progress, self.spec.job.sync
-        if (seconds := spec.job.faults.round_seconds) is None:
+        if not spec.job.caps_rounds:
             progress.caps = []
             return
         iterations = [share.iterations for share in spec.plan.shares]
-        caps = spec.caps[0] if spec.caps else [] if spec.other_workers else progress.caps
-        progress.caps = [min(cap, most) for cap, most in zip(caps, iterations, strict=True)] if caps else []
-        self.worker.round_caps = RoundCaps(seconds, iterations, rule.visits_per_worker or 1, spec.caps, progress.round + 1)
+        form, seconds = (iterations, rule.visits_per_worker or 1, spec.caps, progress.round + 1), spec.job.faults.round_seconds
+        self.worker.round_caps = Balance(*form) if seconds is None else TimeLimit(*form, seconds=seconds)
+        progress.caps = self.worker.round_caps.restored(
+            spec.caps[0] if spec.caps else [] if spec.other_workers else progress.caps
+        )
 
     def _center(self, vectors: torch.Tensor, scratch: list[torch.Tensor]) -> CenterClient:
         """Reach what all workers share: in memory, or in processes of its own if there are several machines."""

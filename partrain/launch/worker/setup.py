@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import getattr_static
 from typing import Any
@@ -36,6 +36,7 @@ from partrain.tasks.judged import judged_metrics
 from partrain.tasks.task import kind_of_answers
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
+from partrain.training.round_caps import parts_by
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
@@ -51,6 +52,8 @@ class WorkerSetup:
         job, plan = spec.job, spec.plan
         share = plan.shares[rank]
         self._rank, self._spec = rank, spec
+        if share.spec.cpus:
+            os.sched_setaffinity(0, share.spec.cpus)
         torch.set_num_threads(share.spec.threads)
         torch.set_flush_denormal(True)
         self.device = torch.device(share.spec.device)
@@ -105,7 +108,7 @@ class WorkerSetup:
         worker = plan.shares[rank]
         assert isinstance(job.dataset, UserData)
         whole = worker.spec.passes is not None
-        share = Share(form, rank, len(plan.shares), job.seed, job.optimizer.batch_size, worker.partition, whole)
+        share = Share(form, rank, len(plan.shares), job.seed, worker.batch, worker.partition, whole)
         with waiting_at_most(job.transport.stall_seconds):
             process = DataProcess(job.dataset, self._spec.folder, share, on_wait)
         return StreamBatches(process, share, dataset.info, worker.iterations), np.arange(dataset.items)
@@ -113,9 +116,9 @@ class WorkerSetup:
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
         job, plan, rank = self._spec.job, self._spec.plan, self._rank
-        share, sizes = plan.shares[rank], [other.spec.partition_size for other in plan.shares]
+        share, planned = plan.shares[rank], [other.spec.partition_size for other in plan.shares]
 
-        def partition(number: int | None) -> Any:
+        def partition(number: int | None, sizes: Sequence[int | None] = planned) -> Any:
             chosen, stratify = job.dataset.held_out, job.dataset.stratify
             return assign(
                 job.partition,
@@ -130,15 +133,21 @@ class WorkerSetup:
                 rows=dataset.rows,
             )
 
+        def resized(caps: Sequence[int]) -> NDArray[np.int64]:
+            assert plan.training_items is not None
+            sizes = parts_by(caps, plan.training_items, job.partition.overlap)
+            return np.asarray(partition(None, sizes).partitions[rank], np.int64)
+
         first = partition(None)
         batches = Batches(
             first.partitions[rank],
-            job.optimizer.batch(len(first.partitions[rank])),
+            share.batch,
             share.iterations,
             whole_passes=share.spec.passes is not None,
             seed=job.seed,
             rank=rank,
             redraw=(lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
+            resize=resized if job.partition.balance == "rate" and job.partition.redraw == "never" else None,
             labels=dataset.targets if job.partition.sampling == "balanced" else None,
         )
         return batches, first.held_out

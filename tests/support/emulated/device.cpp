@@ -68,9 +68,10 @@ struct State {
 
 std::array<State, DEVICES>& states = *new std::array<State, DEVICES>;
 
-double setting(const char* name, double otherwise) {
+double setting(const char* name, double otherwise, int device = 0) {  // `1,20`: one for each device
   const char* text = getenv(name);
-  return text ? atof(text) : otherwise;
+  const char* own = text && device ? strchr(text, ',') : nullptr;
+  return own ? atof(own + 1) : text ? atof(text) : otherwise;
 }
 
 State& state_of(c10::DeviceIndex index) {
@@ -78,8 +79,9 @@ State& state_of(c10::DeviceIndex index) {
   TORCH_CHECK(index >= 0 && index < DEVICES, "no device emulated:", int(index), ": there are ", DEVICES);
   if (process != getpid()) {  // the variables of this process, which may be forked from one that has loaded this library
     process = getpid();
-    for (State& state : states) {
-      state.slowness = setting("EMULATED_SLOWNESS", 1);
+    for (int device = 0; device < DEVICES; ++device) {
+      State& state = states[device];
+      state.slowness = setting("EMULATED_SLOWNESS", 1, device);
       state.limit = size_t(setting("EMULATED_MEMORY", double(size_t(1) << 40)));
       state.fail_at = int64_t(setting("EMULATED_FAIL_AT", 0));
       state.float64 = setting("EMULATED_FLOAT64", 1) != 0;

@@ -4,7 +4,7 @@ torch loads it by itself where this folder is on PYTHONPATH, as it loads any pac
 script, this file compiles it into the environment (once for each version of torch and of the source). Variables for processes
 that tests start, each a number for both devices:
 
-EMULATED_SLOWNESS   factor by which operations take longer
+EMULATED_SLOWNESS   factor by which operations take longer, or two with a comma between them
 EMULATED_MEMORY     bytes of memory
 EMULATED_FAIL_AT    number of the operation that fails, from 1
 EMULATED_FLOAT64    0: there is no double precision

@@ -1,0 +1,44 @@
+"""The gain in speed by each worker of a run whose workers wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LITTLE = 0.03
+"""Gain in speed below which a worker is not worth its place."""
+TELLING_SECONDS = 1.0
+"""Seconds of training below which the workers' times tell too little."""
+
+
+def added_speed(workers: Sequence[Mapping[str, Any]], seconds: float) -> dict[int, float]:
+    """Estimate by how much each worker raises the item-iterations per second, by rank; negative: without it the others would be faster.
+
+    Without a worker the others would not wait for it: the run would be shorter by the least of their waiting.
+
+    Args:
+        workers: Those of summary.json.
+        seconds: Seconds of training.
+    """
+    if len(workers) < 2 or seconds < TELLING_SECONDS:
+        return {}
+    items, gains = sum(worker["item_iterations"] for worker in workers), {}
+    for worker in workers:
+        others = [other["seconds"]["wait"] for other in workers if other is not worker]
+        rest, shorter = items - worker["item_iterations"], max(seconds - min(others), 1e-9)
+        if rest:
+            gains[worker["rank"]] = items / seconds / (rest / shorter) - 1
+    return gains
+
+
+def least_worker(workers: Sequence[Mapping[str, Any]], seconds: float) -> str:
+    """Name the worker that adds least, if that is little; "" otherwise."""
+    gains = added_speed(workers, seconds)
+    rank = min(gains, key=gains.__getitem__, default=None)
+    if rank is None or gains[rank] >= LITTLE:
+        return ""
+    device = next(worker["device"] for worker in workers if worker["rank"] == rank)
+    effect = f"adds {gains[rank]:.0%} to the speed" if gains[rank] >= 0.005 else "makes the others no faster"
+    if gains[rank] <= -0.005:
+        effect = f"costs {-gains[rank]:.0%} of the speed"
+    return f"worker {rank} ({device}) {effect}: leave it out"
