@@ -18,7 +18,7 @@ from torch import Tensor
 from partrain.comm.arena import Arena
 from partrain.comm.center import CenterClient, Locks
 from partrain.flat import first_non_finite, mean_into, share_into
-from partrain.system.accelerator import Accelerator, in_float64
+from partrain.system.accelerator import Accelerator, beside_float64
 
 if TYPE_CHECKING:
     import numpy as np
@@ -444,4 +444,4 @@ def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
 
 def _norm(x: Tensor) -> float:
     """Return the length of a vector (d,), its squares added in float64."""
-    return float(torch.linalg.vector_norm(in_float64(x)))
+    return float(torch.linalg.vector_norm(beside_float64(x), dtype=torch.float64))

@@ -154,9 +154,14 @@ def _accelerator(device: torch.device) -> Accelerator:
     return Accelerator(device)
 
 
+def beside_float64(x: Tensor) -> Tensor:
+    """Return x, or a copy on the CPU if its device has no double precision."""
+    return x if x.is_cpu or _accelerator(x.device).has_float64 else x.cpu()
+
+
 def in_float64(x: Tensor) -> Tensor:
     """Convert numbers to double precision: on their device, or on the CPU if that device has none."""
-    return x.double() if x.is_cpu or _accelerator(x.device).has_float64 else x.cpu().double()
+    return beside_float64(x).double()
 
 
 def _repeat_exactly(kind: str) -> None:

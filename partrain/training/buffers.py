@@ -100,9 +100,9 @@ def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], dict[
 
     def note(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         for part in torch.split(inputs[0] if inputs else named["input"], FLOAT64_ITEMS):
-            x = in_float64(part.transpose(0, 1).flatten(1)).clone()
+            x = in_float64(part.transpose(0, 1).flatten(1))
             mean = x.mean(1)
-            squares = torch.linalg.vector_norm(x.sub_(mean[:, None]), dim=1).square()
+            squares = torch.linalg.vector_norm(x - mean[:, None], dim=1).square()
             rows.append(torch.cat([mean.new_tensor([x.shape[1]]), mean, squares / x.shape[1]]).cpu())
 
     return note

@@ -105,10 +105,12 @@ class UpdateGuard:
 
     def _clip(self, before: Tensor, bound: float) -> None:
         """Scale an update down to the bound, in float64: squares of float32 overflow. A norm that is not finite is left to the check."""
-        update = in_float64(self._replica.params).sub_(in_float64(before))
+        params = in_float64(self._replica.params)  # its own memory, where that is float64
+        before = before.to(params.device)
+        update = params - before
         norm = float(torch.linalg.vector_norm(update))
         if bound < norm < math.inf:
-            self._replica.params.copy_(update.mul_(bound / norm).add_(in_float64(before)))
+            self._replica.params.copy_(update.mul_(bound / norm).add_(before))
             self.clipped_norm = norm if math.isnan(self.clipped_norm) else max(norm, self.clipped_norm)
 
     def none_left(self, rank: int, round_number: int) -> Diverged:

@@ -185,6 +185,18 @@ def test_a_bound_keeps_the_direction() -> None:
     torch.testing.assert_close(scaled, update * (0.01 / norm), rtol=0, atol=1e-7)
 
 
+def test_a_bound_in_a_network_of_float64() -> None:
+    """Its parameters are computed with in their own type, and must not be the memory that is computed in."""
+    items = blobs(dtype=torch.float64)
+    one = Trial(Average(iterations=5), Sgd(lr=0.1, batch_size=4), lambda: mlp().double(), items, partitions=(range(48),))
+    (free,), _ = one.run(1)
+    (loose,), _ = replace(one, faults=Faults(max_update_norm=100.0)).run(1)
+    (held,), _ = replace(one, faults=Faults(max_update_norm=0.01)).run(1)
+    assert loose.courses == free.courses
+    moved = torch.tensor(held.courses[0], dtype=torch.float64) - one.worker().params
+    assert float(torch.linalg.vector_norm(moved)) == pytest.approx(0.01)
+
+
 def test_squares_that_overflow_float32_do_not_wipe_an_update_out() -> None:
     one = Trial(Average(iterations=1), Sgd(lr=1e30, batch_size=4), partitions=(range(48),))
     (member,), _ = replace(one, faults=Faults(max_update_norm=1.0)).run(1)
