@@ -299,11 +299,12 @@ def _this_machine() -> Iterator[Machine | None]:
     if machine is None:
         yield None
         return
-    from partrain.launch.rendezvous import Rendezvous, meet, part
+    from partrain.launch.rendezvous import Rendezvous, meet, part, told
     from partrain.system.parent_death import die_with_parent
 
     die_with_parent(os.getppid())
-    machine = meet(machine)
+    with told(machine, print_note):
+        machine = meet(machine)
     try:
         yield machine
     except Failure as failure:

@@ -10,9 +10,11 @@ import json
 import secrets
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from partrain.comm.machine import Machine, serve_store
@@ -24,6 +26,8 @@ from partrain.system.environment import versions
 
 PARTING_S = 5.0
 """Longest wait of machine 0 for the others at its end, in seconds."""
+SILENT_S = 5.0
+"""Seconds after which a wait for other machines is told."""
 STOPPED = "it was stopped"
 """The vote of a machine whose user ended its dry run."""
 
@@ -114,6 +118,22 @@ def refusal(loaded: LoadedJob) -> str:
 
 NOTE = "partrain-run-folder"
 """Name of the file beside torchrun's logs that names the run folder."""
+
+
+@contextmanager
+def told(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
+    """Tell what is waited for, if the other machines take long to meet."""
+    what = f"waiting for {machine.count} machines to meet at {machine.host}:{machine.port}, up to {machine.timeout_s:g} s"
+    advice = (
+        "if a machine's own name stands for its loopback address, give torchrun --local-addr ADDRESS and set GLOO_SOCKET_IFNAME"
+    )
+    timer = Timer(SILENT_S, note, [f"{what}; {advice}"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def meet(machine: Machine) -> Machine:

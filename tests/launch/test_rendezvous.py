@@ -33,7 +33,7 @@ from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
 from partrain.launch.context import Start
-from partrain.launch.rendezvous import Rendezvous, meet, note_run_folder, refusal
+from partrain.launch.rendezvous import Rendezvous, meet, note_run_folder, refusal, told
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -392,3 +392,16 @@ def test_machines_may_add_up_their_sums(site: Site, one_machine: Path, job: Path
     said = site.run(("resume", kept, "--quiet", "--out", site.folder / "again"))
     assert [one.code for one in said] == [0, 0], said
     assert arrays(site.folder / "again/checkpoint.h5") == whole
+
+
+def test_a_long_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 0.05)
+    notes: list[str] = []
+    machine = Machine(1, 2, "10.0.0.1", 29500)
+    with told(machine, notes.append):
+        pass
+    with told(machine, notes.append):
+        eventually(lambda: bool(notes), "the note")
+    (note,) = notes
+    assert "waiting for 2 machines to meet at 10.0.0.1:29500, up to 300 s" in note
+    assert "--local-addr" in note
