@@ -58,9 +58,9 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
 
 
 def remedy_of(job: Job) -> str:
-    """Advise what makes the others wait less for a slow worker."""
+    """Advise what makes the others wait less for a slow worker; "" if its work follows its speed already."""
     if job.partition.balance == "rate":
-        return "leave it out, or raise `iterations`, of which it gets a part"
+        return ""
     if any(group.passes or (job.sync.passes and not group.iterations) for group in job.workers):
         return 'give it a smaller `partition_size` in [[workers]], or set balance = "rate" in [partition]'
     if job.faults.round_seconds:

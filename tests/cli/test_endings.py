@@ -11,7 +11,6 @@ from partrain.job.load import parse
 
 @pytest.mark.parametrize(("sets", "advice"), [
     ((), 'give it fewer `iterations` in [[workers]], or set balance = "rate" in [partition]'),
-    (("partition.balance='rate'",), "leave it out, or raise `iterations`"),
     (('sync={rule="average", passes=1}',), "give it a smaller `partition_size`"),
     (("workers.0.passes=1",), "give it a smaller `partition_size`"),
     (('sync={rule="average", passes=1}', "workers.0.iterations=3"), "give it fewer `iterations`"),
@@ -22,3 +21,8 @@ from partrain.job.load import parse
 def test_advice(tmp_path, sets: tuple[str, ...], advice: str) -> None:
     text = override(TomlSource.parse(JOB, "job"), sets).text
     assert remedy_of(parse(text, tmp_path, "job").job).startswith(advice)
+
+
+def test_balanced_workers_need_no_advice(tmp_path) -> None:
+    text = override(TomlSource.parse(JOB, "job"), ("partition.balance='rate'",)).text
+    assert remedy_of(parse(text, tmp_path, "job").job) == ""
