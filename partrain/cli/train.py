@@ -299,11 +299,11 @@ def _this_machine() -> Iterator[Machine | None]:
     if machine is None:
         yield None
         return
-    from partrain.launch.rendezvous import Rendezvous, meet, part, told
+    from partrain.launch.rendezvous import Rendezvous, announced, meet, part
     from partrain.system.parent_death import die_with_parent
 
     die_with_parent(os.getppid())
-    with told(machine, print_note):
+    with announced(machine, print_note):
         machine = meet(machine)
     try:
         yield machine

@@ -27,7 +27,7 @@ from partrain.system.environment import versions
 PARTING_S = 5.0
 """Longest wait of machine 0 for the others at its end, in seconds."""
 SILENT_S = 5.0
-"""Seconds after which a wait for other machines is told."""
+"""Seconds after which a machine names the others that it waits for."""
 STOPPED = "it was stopped"
 """The vote of a machine whose user ended its dry run."""
 
@@ -121,8 +121,8 @@ NOTE = "partrain-run-folder"
 
 
 @contextmanager
-def told(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
-    """Tell what is waited for, if the other machines take long to meet."""
+def announced(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
+    """Say where this machine waits, if the others take long to meet it."""
     what = f"waiting for {machine.count} machines to meet at {machine.host}:{machine.port}, up to {machine.timeout_s:g} s"
     advice = (
         "if a machine's own name stands for its loopback address, give torchrun --local-addr ADDRESS and set GLOO_SOCKET_IFNAME"

@@ -33,7 +33,7 @@ from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
 from partrain.launch.context import Start
-from partrain.launch.rendezvous import Rendezvous, meet, note_run_folder, refusal, told
+from partrain.launch.rendezvous import Rendezvous, announced, meet, note_run_folder, refusal
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -398,9 +398,9 @@ def test_a_long_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 0.05)
     notes: list[str] = []
     machine = Machine(1, 2, "10.0.0.1", 29500)
-    with told(machine, notes.append):
+    with announced(machine, notes.append):
         pass
-    with told(machine, notes.append):
+    with announced(machine, notes.append):
         eventually(lambda: bool(notes), "the note")
     (note,) = notes
     assert "waiting for 2 machines to meet at 10.0.0.1:29500, up to 300 s" in note
