@@ -59,16 +59,20 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
 
 def remedy_of(job: Job) -> str:
     """Advise what makes the others wait less for a slow worker; "" if its work follows its speed already."""
+    from partrain.job.contradictions import unbalanced_reason
+
     if job.partition.balance == "rate":
         return ""
+    refused = unbalanced_reason(job.sync, job.workers) or any(group.partition_size for group in job.workers)
+    balance = "" if refused else ', or set balance = "rate" in [partition]'
     if any(group.passes or (job.sync.passes and not group.iterations) for group in job.workers):
-        return 'give it a smaller `partition_size` in [[workers]], or set balance = "rate" in [partition]'
+        return f"give it a smaller `partition_size` in [[workers]]{balance}"
     if job.faults.round_seconds:
         return "set [faults] round_seconds above the seconds of one of its iterations, and below those of its whole round"
     if job.sync.syncs_every_iteration:
         return "leave it out, or take a rule whose workers train several iterations alone"
     own = "give it fewer `iterations` in [[workers]]"
-    return own if job.sync.uncapped_reason else f'{own}, or set balance = "rate" in [partition]'
+    return own + (balance or (", or set [faults] round_seconds" if not job.sync.uncapped_reason else ""))
 
 
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, *, as_json: bool) -> None:

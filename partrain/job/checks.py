@@ -32,7 +32,7 @@ from partrain.job.contradictions import (
     caps_of,
     count_of,
 )
-from partrain.job.schema import Job, kind_of_task
+from partrain.job.schema import Job, caps_rounds, kind_of_task
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
 from partrain.job.workers import WorkerGroup
@@ -191,8 +191,7 @@ def _rule(
     partition: Partition | None = None,
 ) -> Iterator[Finding]:
     """Let the rule check its settings."""
-    capped = (faults is not None and faults.round_seconds is not None) or (partition is not None and partition.balance == "rate")
-    yield from sync.check(JobContext(count_of(workers), optimizer, workers, capped))
+    yield from sync.check(JobContext(count_of(workers), optimizer, workers, caps_rounds(faults, partition)))
 
 
 def _rounds_of_settings(sync: AnyRule, stop: Stop) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def _has_rounds_of_unknown_length(stop: Stop, sync: AnyRule, faults: Faults) -> 
     return bool(not stop.item_iterations and stop.rounds and (not sync.planned_iterations(1) or faults.round_seconds))
 
 
-def _unbalanced_reason(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:
+def unbalanced_reason(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:
     """Return why `balance` cannot give the workers more or fewer iterations; "" if it can."""
     if not sync.synchronous:
         return f'under rule "{sync.rule}" no worker waits for another'
@@ -119,7 +119,7 @@ OF_JOB = (
     row("faults.round_seconds", lambda sync, workers, faults: faults.round_seconds is not None and not sync.uncapped_reason
         and set(caps_of(sync, workers)) == {(1, None)},
         "`round_seconds` caps iterations, and a round has only one", "raise `iterations`, or remove it"),
-    row("partition.balance", lambda partition, sync, workers: partition.balance == "rate" and _unbalanced_reason(sync, workers),
+    row("partition.balance", lambda partition, sync, workers: partition.balance == "rate" and unbalanced_reason(sync, workers),
         '`balance = "rate"` has no effect: {0}', "remove it"),
     row("partition.balance", lambda partition, faults: partition.balance == "rate" and faults.round_seconds is not None,
         "`balance` and [faults] `round_seconds` both set the iterations of a round", "keep one"),

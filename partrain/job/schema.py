@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from partrain.tasks.task import Task
 
 
+def caps_rounds(faults: Faults | None, partition: Partition | None) -> bool:
+    """Return whether measured seconds decide about the iterations of rounds."""
+    limited = faults is not None and faults.round_seconds is not None
+    return limited or (partition is not None and partition.balance == "rate")
+
+
 class Job(Section):
     """A job file."""
 
@@ -110,7 +116,7 @@ class Job(Section):
     @property
     def caps_rounds(self) -> bool:
         """Measured seconds decide about the iterations of rounds."""
-        return self.faults.round_seconds is not None or self.partition.balance == "rate"
+        return caps_rounds(self.faults, self.partition)
 
     @property
     def rateless(self) -> bool:

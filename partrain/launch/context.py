@@ -112,7 +112,7 @@ class Start:
     other_workers: bool = False
     """The checkpoint is of a run with other workers: each worker's own state of the rule starts again."""
     caps: list[list[int]] = field(default_factory=list)
-    """Recorded caps of the rounds that follow, which run again (`round_seconds`): by round, then by rank."""
+    """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
 
     @property
     def resuming(self) -> bool:

@@ -223,7 +223,7 @@ def _shared_out(arrays: dict[str, Any]) -> str:
 
 
 def recorded_caps(path: Path, after_round: int) -> list[list[int]]:
-    """Read the caps of `round_seconds` in the rounds after a checkpoint, as a session recorded them that went on from it.
+    """Read the caps that measured seconds set in the rounds after a checkpoint, as a session recorded them that went on from it.
 
     The resumed run repeats these rounds. By round, then by rank; rounds that not all workers have finished are left out.
     """

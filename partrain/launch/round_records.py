@@ -68,7 +68,7 @@ class RoundRecords:
         self._capped, self._balances = job.caps_rounds, job.partition.balance == "rate"
         self._iterations = [share.iterations for share in plan.shares]
         self._caps: dict[int, list[int]] = {}
-        """Caps of each worker in the rounds since the newest copy of the state, if `round_seconds` sets any."""
+        """Caps of each worker in the rounds since the newest copy of the state, if measured seconds set any."""
         arena.put("drained", self.newest)
 
     def add(self, round_number: int, numbers: dict[str, float]) -> None:

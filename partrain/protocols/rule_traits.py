@@ -23,7 +23,7 @@ class JobContext:
     worker_tables: Sequence[Any] = ()
     """The `[[workers]]` tables."""
     capped: bool = False
-    """`round_seconds` caps the iterations of each worker by its speed."""
+    """`round_seconds` or `balance` sets the iterations of each worker by its speed."""
 
 
 class Partitions(NamedTuple):
@@ -93,7 +93,7 @@ class RuleTraits(Section):
 
     @property
     def uncapped_reason(self) -> str:
-        """Reason why `round_seconds` cannot cap the iterations of each worker; empty if it can."""
+        """Reason why `round_seconds` and `balance` cannot set the iterations of each worker; empty if they can."""
         if self.syncs_every_iteration:
             return "its workers meet after each iteration, and so need equal numbers of them"
         return "it already varies the iterations of a round" if self.varies_round_length else ""

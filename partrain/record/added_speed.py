@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-LITTLE = 0.03
-"""Gain in speed below which a worker is not worth its place."""
+LITTLE, PART = 0.03, 0.5
+"""Gain in speed below which a worker is not worth its place, if it is also below this part of what one of as many equal workers adds."""
 TELLING_SECONDS = 1.0
 """Seconds of training below which the workers' times tell too little."""
 
@@ -35,7 +35,7 @@ def least_worker(workers: Sequence[Mapping[str, Any]], seconds: float) -> str:
     """Name the worker that adds least, if that is little; "" otherwise."""
     gains = added_speed(workers, seconds)
     rank = min(gains, key=gains.__getitem__, default=None)
-    if rank is None or gains[rank] >= LITTLE:
+    if rank is None or gains[rank] >= min(LITTLE, PART / (len(workers) - 1)):
         return ""
     device = next(worker["device"] for worker in workers if worker["rank"] == rank)
     effect = f"adds {gains[rank]:.0%} to the speed" if gains[rank] >= 0.005 else "makes the others no faster"

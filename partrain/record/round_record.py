@@ -50,7 +50,7 @@ class RoundRecord:
     discarded: int = 0
     """Item-iterations that were taken back because of that; `items` does not count them."""
     cap: float = NAN
-    """Largest number of local iterations in the round, if `[faults] round_seconds` sets one."""
+    """Largest number of local iterations in the round, if `[faults] round_seconds` or `[partition] balance` sets one."""
     core_wait: float = NAN
     """Seconds in which the worker was ready to run and no core was free, if there were any."""
 

@@ -88,10 +88,10 @@ class Accelerator:
         self.device = device
         self._module: Any = torch.get_device_module(device.type)
 
-    @classmethod
-    def of(cls, device: torch.device) -> Accelerator | None:
+    @staticmethod
+    def of(device: torch.device) -> Accelerator | None:
         """Return the accelerator that a device is; None for the CPU."""
-        return None if device.type == "cpu" else cls(device)
+        return None if device.type == "cpu" else _accelerator(device)
 
     def use(self) -> None:
         """Make this the current device, and let it repeat what it computes to the bit. RuntimeError if torch cannot compute on it."""

@@ -18,7 +18,7 @@ from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, parse_stamp
 from partrain.number_format import counted
 from partrain.templates.assemble import Draft, assemble, listed
-from partrain.templates.order_in_time import epoch_unit
+from partrain.templates.order_in_time import OLDER, epoch_unit
 
 FEWEST = 40
 """Rows from which a series can be trained on."""
@@ -28,8 +28,6 @@ MOST_STEPS = 12
 """Most rows of a season that are forecast at once."""
 GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
-OLDER = 0.7
-"""Share of the rows by which differences and columns are chosen."""
 
 
 def series_job(

@@ -15,6 +15,7 @@ from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import PARQUET, FrameTable, TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.number_format import counted
+from partrain.preprocess.cells import is_number
 from partrain.templates.assemble import Draft, listed
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_rows import rows_job
@@ -174,6 +175,7 @@ def _series(
     stamped = [name for name, facts in columns.items() if has_stamps(facts, asked.time) and name not in targets]
     if not stamped or not all(columns[name].numbers for name in targets):
         return None
-    numbers = [name for name, facts in columns.items() if facts.numbers and not facts.missing and len(facts.different) > 1]
+    numbers = [name for name, facts in columns.items() if all(map(is_number, facts.different)) and not facts.missing]
+    numbers = [name for name in numbers if len(columns[name].different) > 1]
     names = list(dict.fromkeys([*targets, *stamped, *numbers]))
     return series_job(file, cells_of(file.blocks(names), names), written, targets, stamped)

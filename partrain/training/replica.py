@@ -113,9 +113,7 @@ class Replica:
         views = Views(module)
         adopt(module, layout.params, self.params)
         for part in module.modules():
-            if isinstance(
-                part, nn.RNNBase
-            ):  # on an accelerator it would move the weights out of the row, and no step would reach them
+            if isinstance(part, nn.RNNBase):  # on CUDA it would move the weights out of the row, and no step would reach them
                 part.flatten_parameters = _keep_parameters  # type: ignore[method-assign]
         self._replaceable_buffers = _adopt_buffers(module, layout.buffers, self.buffers)
         views.follow()

@@ -112,6 +112,11 @@ class Balance(RoundCaps):
         return self.restored([max(1, round(span * rate)) for rate in rates])
 
 
-def parts_by(caps: Sequence[int], items: int, overlap: float = 0.0) -> list[int]:
-    """Return the sizes of partitions of `items` items in proportion to the caps, so that all items are trained equally often."""
-    return [min(items, max(1, -int(-items * cap // (sum(caps) * (1 - overlap))))) for cap in caps]
+def parts_by(caps: Sequence[int], items: int, batches: Sequence[int], overlap: float = 0.0) -> list[int]:
+    """Return the sizes of partitions of `items` items in proportion to the caps, so that all items are trained equally often.
+
+    `batches`: items of each worker's iteration. A partition has one item more where a pass would end with a batch of a single one,
+    on which BatchNorm cannot train.
+    """
+    sizes = [-int(-items * cap // (sum(caps) * (1 - overlap))) for cap in caps]
+    return [min(items, max(1, size + (size % batch == 1))) for size, batch in zip(sizes, batches, strict=True)]

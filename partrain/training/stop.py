@@ -97,7 +97,7 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
     caps: list[int] = field(default_factory=list)
-    """Caps on each worker's local iterations in the next round, by rank; empty without `round_seconds`, and before the
+    """Caps on each worker's local iterations in the next round, by rank; empty if no measured seconds set them, and before the
     first round."""
 
     def standing(self, seconds: float = 0.0) -> Standing:

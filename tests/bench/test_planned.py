@@ -145,6 +145,14 @@ def test_a_short_measurement(tmp_path: Path) -> None:
         assert measured["gain"] == measured["more"]["items_per_second"] / measured["now"]["items_per_second"]
 
 
+def test_the_worker_that_adds_least_is_named(tmp_path: Path) -> None:
+    """It trains one iteration of 401."""
+    job = write_job(tmp_path, "workers=[{count=1, iterations=400}, {count=1, iterations=1}]")
+    assert "worker 1 (cpu)" in planned(job, "--probe", "--seconds", "1.5")["probe"]["least_worker"]
+    said = partrain("plan", job, "--probe", "--seconds", "1.5")
+    assert ": leave it out" in next(line for line in said.out.splitlines() if line.startswith("worker 1 (cpu)"))
+
+
 def _records(iterations: list[int], judged: set[int]) -> list[RoundRecord]:
     """Rounds of 10 ms an iteration of 8 items, 20 ms a meeting and 300 ms a judgement; the first one takes 500 ms more."""
     records, seconds = [], 0.5

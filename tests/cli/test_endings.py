@@ -15,6 +15,8 @@ from partrain.job.load import parse
     (("workers.0.passes=1",), "give it a smaller `partition_size`"),
     (('sync={rule="average", passes=1}', "workers.0.iterations=3"), "give it fewer `iterations`"),
     (("sync.schedule='overhead'",), "give it fewer `iterations` in [[workers]]"),
+    (('sync={rule="async", iterations=3}',), "give it fewer `iterations` in [[workers]], or set [faults] round_seconds"),
+    (("workers.0.partition_size=20", "workers.0.count=3"), "give it fewer `iterations` in [[workers]], or set [faults] round_seconds"),
     (('sync={rule="bsp", iterations=3}',), "leave it out"),
     (("faults.round_seconds=0.5",), "set [faults] round_seconds above the seconds of one of its iterations"),
 ])  # fmt: skip

@@ -760,3 +760,12 @@ def test_another_column_whose_past_helps_is_an_input_of_a_series() -> None:
     assert "1 column not used: `noise` (`columns`)" in said.err
     assert written(columns=0)["columns"] == ["sales", "lead"]
     assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+
+
+def test_a_column_of_truth_values_beside_a_series() -> None:
+    days = [f"{datetime.date(2020, 1, 1) + datetime.timedelta(at)},{'true' if at % 3 else 'false'},{at}.5" for at in range(120)]
+    Path("t.csv").write_text("\n".join(["day,open,sales", *days, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
+    assert said.code == 0, said
+    assert "1 column not used, `sales` is forecast from its own past: `open`" in said.err
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0

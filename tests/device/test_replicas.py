@@ -57,7 +57,7 @@ def test_every_rule(near: Trainer, mixed: tuple[str, str], device: torch.device,
 
 
 def _chooses(rule: Rule) -> bool:
-    """Whether a last digit may decide what is done: by a sign, a threshold, or which are the largest."""
+    """Return whether a last digit may decide what the rule does: by a sign, by a threshold, or by size."""
     return rule.rule in ("rprop", "threshold", "sparseloco", "choco") or (rule.rule == "topk" and rule.compressor.kind == "topk")
 
 
@@ -213,7 +213,7 @@ def worker(device: torch.device, network: Callable[[], nn.Module] = lab.mlp) -> 
 
 
 class Scoring(Classification):
-    """A task of the user's own, which gives tensors for numbers."""
+    """A user task that gives tensors for numbers."""
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Any:
         answers = module(inputs)
@@ -270,7 +270,7 @@ def test_dropout_is_drawn_from_the_seed(device: torch.device) -> None:
 
 
 def test_float32_is_not_cut_short(near: Trainer, mixed: tuple[str, str], device: torch.device) -> None:
-    """torch lets cuDNN compute in TF32 where nobody says otherwise."""
+    """By default torch lets cuDNN compute in TF32."""
     if device.type != "cuda":
         pytest.skip("about CUDA's libraries")
     near(mixed, optimizer=PLAIN)

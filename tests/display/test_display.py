@@ -656,3 +656,10 @@ def test_the_last_lines_name_a_worker_that_adds_little(items, waits, line):
     assert [told for told in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if "leave it out" in told] == [
         line
     ] * bool(line)
+
+
+def test_none_of_many_equal_workers_is_to_be_left_out():
+    """Each of forty adds 2.6 %: as much as any other."""
+    seconds = {"compute": 10.0, "wait": 0.1, "sync": 0.1}
+    workers = [{"rank": rank, "device": "cpu", "item_iterations": 100, "seconds": seconds} for rank in range(40)]
+    assert not [line for line in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if "leave it out" in line]

@@ -50,6 +50,10 @@ def test_equal_workers_keep_their_iterations() -> None:
 
 
 def test_parts_in_proportion_to_iterations() -> None:
-    assert parts_by([64, 16], 100) == [80, 20]
-    assert parts_by([64, 16], 100, overlap=0.2) == [100, 25]
-    assert parts_by([199, 1], 10) == [10, 1]
+    assert parts_by([64, 16], 100, [8, 8]) == [80, 20]
+    assert parts_by([64, 16], 100, [8, 9], overlap=0.2) == [100, 25]
+    assert parts_by([199, 1], 10, [8, 8]) == [10, 2]
+
+
+def test_no_pass_ends_with_a_batch_of_one_item() -> None:
+    assert parts_by([64, 16], 205, [8, 8]) == [164, 42], "41 items are five batches of 8 and a single item"

@@ -135,7 +135,7 @@ class WorkerSetup:
 
         def resized(caps: Sequence[int]) -> NDArray[np.int64]:
             assert plan.training_items is not None
-            sizes = parts_by(caps, plan.training_items, job.partition.overlap)
+            sizes = parts_by(caps, plan.training_items, [other.batch for other in plan.shares], job.partition.overlap)
             return np.asarray(partition(None, sizes).partitions[rank], np.int64)
 
         first = partition(None)

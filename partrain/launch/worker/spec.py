@@ -49,7 +49,7 @@ class ProcessSpec:
     known_rounds: int = 0
     """Rounds up to this one are known from an earlier attempt, and run again as they were: no request or time limit ends them."""
     caps: list[list[int]] = field(default_factory=list)
-    """Recorded caps of the rounds that follow, which run again (`round_seconds`): by round, then by rank."""
+    """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
     ended: str | None = None
     """Reason for the end of training, if only the test is left."""
     start_file: StartFile | None = None
