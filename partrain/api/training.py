@@ -227,5 +227,5 @@ def _smallest_partition(job: schema.Job, items: int) -> int:
     section: Any = job.dataset
     tests = getattr(section, "test_items", 0) or round(getattr(section, "test_share", 0.0) * items)
     training = items - tests - job.dataset.held_out_count(max(items - tests, 1))
-    count = sum(group.count for group in job.workers)
+    count = sum(group.size for group in job.workers)
     return min([training // count, *(group.partition_size for group in job.workers if group.partition_size)])

@@ -63,6 +63,7 @@ class Arena:
 
         self.descriptor = descriptor
         self.size = size
+        self._rows: memoryview | None = None
         words, lines = (len(_WORDS) + 1) * LINE, size * LINE
         ring = RING * size * (len(FIELDS) + metrics)
         sizes = [words, lines, lines, lines, 2 * size * SCORES, lines, lines, SLICES * LINE, (SLICES + 1) * LINE, ring]
@@ -133,14 +134,18 @@ class Arena:
         """The address of the newest meeting: its low 32 bits, as all supported machines are little-endian."""
         return self._address + len(_WORDS) * LINE * 8
 
-    def map_rows(self, row_bytes: int, common_bytes: int = 0) -> tuple[list[memoryview], memoryview, int]:
-        """Map the rows of all workers and the commons, as bytes. Return them and their end in the file.
+    def map_rows(self, row_bytes: int, common_bytes: int = 0) -> tuple[NDArray[np.uint8], memoryview, int]:
+        """Map the rows of all workers (N, row_bytes) and the commons, as bytes. Return them and their end in the file.
 
-        All processes pass the same sizes. A row may be larger than needed: untouched pages take no memory.
+        All workers pass the same sizes, and those of one process share one mapping. A row may be larger than needed: untouched pages take no memory.
         """
+        import numpy as np
+
         span = _whole_pages(row_bytes)
-        view = self._view(self.board_bytes, self.size * span + common_bytes)
-        rows = [view[rank * span : rank * span + row_bytes] for rank in range(self.size)]
+        if self._rows is None:
+            self._rows = self._view(self.board_bytes, self.size * span + common_bytes)
+        view = self._rows
+        rows = np.frombuffer(view[: self.size * span], dtype=np.uint8).reshape(self.size, span)[:, :row_bytes]
         return rows, view[self.size * span :], self.board_bytes + self.size * span + _whole_pages(common_bytes)
 
     def map_slots(self, start: int, slot_bytes: int) -> list[memoryview]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -20,8 +21,12 @@ Speed = Annotated[float, Field(gt=0, le=1e6)]
 Span = Annotated[float, Field(ge=0, le=1e6)]
 
 
-TRANSPORTS = {"shared": "partrain.comm.shared:SharedTransport", "simulated": "partrain.comm.simulated:SimulatedTransport"}
-"""`module:Class` of the transport of each `kind` on one machine."""
+TRANSPORTS = {
+    "shared": "partrain.comm.shared:SharedTransport",
+    "replicas": "partrain.comm.replicas:ReplicaTransport",
+    "simulated": "partrain.comm.simulated:SimulatedTransport",
+}
+"""`module:Class` of the transport of each `kind` on one machine; of `shared`, also where a process has several workers."""
 
 
 class TransportSection(Section):
@@ -42,19 +47,20 @@ class TransportSection(Section):
     """`simulated`: spread of the time of iterations, as the standard deviation of its logarithm; a number for each
     worker, or one for all."""
 
-    def implementation(self, machine: Machine | None = None) -> type[BaseTransport]:
-        """Return the transport on one machine, or between this `machine` and others."""
+    def implementation(self, machine: Machine | None = None, *, replicas: bool = False) -> type[BaseTransport]:
+        """Return the transport on one machine, or between this `machine` and others. `replicas`: the process has several workers."""
         if machine is None:
-            module, _, name = TRANSPORTS[self.kind].partition(":")
+            kind = "replicas" if replicas and self.kind == "shared" else self.kind
+            module, _, name = TRANSPORTS[kind].partition(":")
             transport: type[BaseTransport] = getattr(import_module(module), name)
             return transport
         from partrain.comm.distributed import DistributedTransport  # imports torch
 
         return DistributedTransport
 
-    def ranks_by_process(self, ranks: range) -> list[tuple[int, ...]]:
-        """List the workers of each process of a machine: all in one, or one in each."""
-        return [tuple(ranks)] if self.implementation().one_process else [(rank,) for rank in ranks]
+    def ranks_by_process(self, ranks: range, process: Callable[[int], int]) -> list[tuple[int, ...]]:
+        """List the workers of each process of a machine: all in one, or those of the same number of their `process`."""
+        return [tuple(ranks)] if self.implementation().one_process else [tuple(group) for _, group in groupby(ranks, process)]
 
     def settings_of(self, rank: int) -> dict[str, float]:
         """Return a worker's values of the keys that only its transport reads."""

@@ -228,10 +228,10 @@ def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[
                 ("workers", index, "cpus"), "simulated workers live in one process: they have no cores of their own", "remove it"
             )
         elif len(own) % group.count:
-            message = f"{counted(len(own), 'core')} cannot be dealt out equally to {group.count} workers"
+            message = f"{counted(len(own), 'core')} cannot be dealt out equally to {group.count} processes"
             yield Finding(("workers", index, "cpus"), message, "name as many for each")
         elif own and group.threads > len(own) // group.count:
-            message = f"{group.threads} threads for {counted(len(own) // group.count, 'core')} of each worker: they will wait for one another"
+            message = f"{group.threads} threads for {counted(len(own) // group.count, 'core')} of each process: they will wait for one another"
             yield Finding(("workers", index, "threads"), message, severity="warning")
     needs = [group.count * (group.threads if group.device == "cpu" else 1) for group in workers]
     if not transport.implementation().one_process and sum(needs) > cores:
@@ -298,7 +298,7 @@ def _cut(
     ]:
         return [], too_large
     try:
-        sizes = [group.partition_size for group in workers for _ in range(group.count)]
+        sizes = [group.partition_size for group in workers for _ in range(group.size)]
         return list(windows(training, sizes, partition.overlap)), []
     except ValueError as error:
         return [], [Finding(_place_of_sizes(workers), str(error))]
@@ -326,7 +326,7 @@ def _rule_partitions(sync: AnyRule, workers: list[WorkerGroup], cut: list[range]
 
 def _batch_size(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup], cut: list[range]) -> Iterator[Finding]:
     """Compare partitions with the batch sizes, and with what a replica needs to learn."""
-    places = [(index, group.batch_size) for index, group in enumerate(workers) for _ in range(group.count)]
+    places = [(index, group.batch_size) for index, group in enumerate(workers) for _ in range(group.size)]
     for (index, own), size in zip(places, map(len, cut), strict=True):
         if own and not sync.full_batch and own > size:
             message = f"`batch_size` {own:,} is more than the {size:,} items of a partition"
@@ -352,7 +352,7 @@ def _batch_norm(
     groups = [
         (bool(caps[1]), group.batch_size)
         for group, caps in zip(workers, caps_of(sync, workers), strict=True)
-        for _ in range(group.count)
+        for _ in range(group.size)
     ]
     for size, (whole, own) in zip(map(len, cut), groups, strict=True):
         last = optimizer.last_batch(size, own, whole_passes=whole)

@@ -56,7 +56,7 @@ def row(
 
 def count_of(workers: Sequence[WorkerGroup]) -> int:
     """Count the workers of all groups."""
-    return sum(group.count for group in workers)
+    return sum(group.size for group in workers)
 
 
 def caps_of(sync: AnyRule, workers: Sequence[WorkerGroup]) -> list[tuple[int | None, int | None]]:
@@ -151,6 +151,11 @@ OF_JOB = (
         'set optimizer_state = "local" in [sync]', "value", "warning"),
     row("faults.on_loss", lambda transport, faults: faults.on_loss == "drop" and transport.implementation().one_process,
         "simulated workers live in one process: none is lost alone", 'use "replay" or "stop"', "value"),
+    row("faults.on_loss", lambda workers, faults: faults.on_loss == "drop" and any(group.replicas > 1 for group in workers),
+        "`replicas` of one process are lost together", 'use "replay" or "stop"', "value"),
+    row("workers.{0}.replicas", lambda transport, workers: transport.implementation().one_process
+        and next((str(index) for index, group in enumerate(workers) if group.replicas > 1), ""),
+        "simulated workers live in one process anyway", "use `count`"),
     row("faults.on_nonfinite", lambda sync, faults: faults.on_nonfinite == "exclude" and sync.no_exclusion_reason,
         '"exclude" has no meaning under rule = "{sync.rule}": {0}', 'use "stop"', "value"),
     row("faults.on_nonfinite", lambda sync, workers, faults: faults.on_nonfinite == "exclude" and not sync.no_exclusion_reason

@@ -124,6 +124,7 @@ EXAMPLES: dict[str, Any] = {
     "[sync] momentum": 0.5,
     "[[workers]] count": 2,
     "[[workers]] device": "cuda:0",
+    "[[workers]] replicas": 16,
     "[[workers]] cpus": "0-3",
     "[[workers]] batch_size": 512,
     "[[workers]] partition_size": 5000,

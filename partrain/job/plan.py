@@ -65,7 +65,7 @@ def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
     if dataset.stream:
         from partrain.data.user.pipe import shard_lengths  # few jobs have a stream
 
-        size = machines * sum(group.count for group in job.workers)
+        size = machines * sum(group.size for group in job.workers)
         assert isinstance(job.dataset, UserData)
         shards = shard_lengths(job.dataset, loaded.folder, size) if dataset.stream.counted else [None] * size
     return make_plan(job, dataset.items, machines, shards)
@@ -78,7 +78,8 @@ def make_plan(job: Job, items: int, machines: int = 1, shards: Sequence[int | No
     Raises ValueError if the partitions cannot be cut, BadJob if a batch is more than a shard.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
-    specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
+    firsts = range(0, machines * len(local), len(local))
+    specs = [replace(spec, rank=first + spec.rank, process=first + spec.process) for first in firsts for spec in local]
     held_out = job.dataset.held_out_count(items)
     training: int | None = items - held_out
     sizes: Sequence[int | None]

@@ -23,18 +23,21 @@ def _list_of_cores(text: str) -> str:
 
 
 class WorkerGroup(Section):
-    """One `[[workers]]` table: a group of `count` equal workers, one process each."""
+    """One `[[workers]]` table: `count` equal processes, each with one worker or several `replicas`."""
 
     device: str = Field("cpu", pattern=PATTERN)
     """Device of the workers, as torch names it: `cpu`, `cuda:N`, `xpu:N`, `mps`, or a kind that another package adds to torch. Without a
     number, as in `cuda`, each worker takes the next device in turn."""
     count: int = Field(1, ge=1, le=1024)
-    """Number of workers in this group."""
+    """Number of processes in this group."""
+    replicas: int = Field(1, ge=1, le=1024)
+    """Workers in each process. Plain stacks of layers (`mlp`) on the CPU train all of them at once, which costs little more than one
+    for tiny networks, with the same numbers as processes. Other networks train one after the other, and save memory only."""
     threads: int = Field(1, ge=1, le=1024)
-    """CPU threads of each worker (torch's intra-op threads)."""
+    """CPU threads of each process (torch's intra-op threads)."""
     cpus: Annotated[str, AfterValidator(_list_of_cores)] | None = None
-    """Cores that the workers are bound to, as Linux numbers them: `0-3,8`. Each worker of the group gets the same number of them, in
-    order. Default: the kernel places the workers."""
+    """Cores that the processes are bound to, as Linux numbers them: `0-3,8`. Each process of the group gets the same number of them, in
+    order. Default: the kernel places the processes."""
     batch_size: int | None = Field(None, ge=1)
     """Items per local iteration of each worker; default: `[optimizer] batch_size`. Faster devices may gain by more."""
     partition_size: int | None = Field(None, ge=1)
@@ -44,8 +47,13 @@ class WorkerGroup(Section):
     passes: int | None = Field(None, ge=1)
     """Passes over the partition of each worker in a round, instead of `iterations`; default: `[sync] passes`."""
 
+    @property
+    def size(self) -> int:
+        """Number of workers in this group."""
+        return self.count * self.replicas
+
     def cores_of(self, number: int) -> tuple[int, ...]:
-        """Return the cores of a worker of the group, by its number from 0; none if the kernel chooses."""
+        """Return the cores of a process of the group, by its number from 0; none if the kernel chooses."""
         cores = parse_cores(self.cpus) if self.cpus else []
         share = len(cores) // self.count
         return tuple(cores[number * share : (number + 1) * share])
@@ -70,6 +78,8 @@ class WorkerSpec:
     """Cores that it is bound to; none if the kernel chooses."""
     batch_size: int | None = None
     """Items per local iteration; None: those of `[optimizer]`."""
+    process: int = 0
+    """Its process, by the rank of the first worker in it."""
 
 
 def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | None) -> list[WorkerSpec]:
@@ -83,9 +93,7 @@ def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | 
             if device != "cpu" and ":" not in device:
                 device = f"{group.device}:{placed[group.device] % max(count(group.device), 1)}"
                 placed[group.device] += 1
-            specs.append(
-                WorkerSpec(
-                    len(specs), device, group.threads, group.partition_size, *caps, group.cores_of(number), group.batch_size
-                )
-            )
+            place, first = (group.cores_of(number), group.batch_size), len(specs)
+            for rank in range(first, first + group.replicas):
+                specs.append(WorkerSpec(rank, device, group.threads, group.partition_size, *caps, *place, first))
     return specs

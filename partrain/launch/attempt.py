@@ -99,12 +99,15 @@ class Attempt:
 
     def start_workers(self) -> None:
         """Start the processes of this machine's workers, and of its parts of the center if the rule has one."""
-        processes = self.job.transport.ranks_by_process(self.members)
+        processes = self._ranks_by_process()
         if self._machine and not self.job.sync.synchronous:
             processes[:0] = [(~number,) for number in self._machine.centers(self.job.sync.slices)]
         for ranks in processes:
             name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
             self._start_process(ranks, worker_main, name)
+
+    def _ranks_by_process(self) -> list[tuple[int, ...]]:
+        return self.job.transport.ranks_by_process(self.members, lambda rank: self.plan.shares[rank].spec.process)
 
     def restart(self, start: Start, known_rounds: int, ended: str | None) -> None:
         """Start the workers again from a state.
@@ -191,10 +194,11 @@ class Attempt:
             if code:
                 raise WorkersLost(f"{self._machine.center(~rank)} {describe_exit(code)}")
             return
-        (ranks,) = [ranks for ranks in self.job.transport.ranks_by_process(self.members) if rank in ranks]
+        (ranks,) = [ranks for ranks in self._ranks_by_process() if rank in ranks]
         if any(rank not in self.done for rank in ranks):
             device = self.plan.shares[rank].spec.device
-            raise WorkersLost(f"worker {rank} ({device}) {describe_exit(code)}", rank=rank)
+            who = f"worker {rank}" if len(ranks) == 1 else f"the process of workers {ranks[0]} to {ranks[-1]}"
+            raise WorkersLost(f"{who} ({device}) {describe_exit(code)}", rank=rank)
 
     def signs_of_life(self) -> object:
         """Give a value that changes while any process makes progress."""

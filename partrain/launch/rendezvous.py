@@ -113,7 +113,10 @@ class Rendezvous:
 
 def refusal(loaded: LoadedJob) -> str:
     """Say why a job cannot run on several machines; "" if it can."""
-    return loaded.job.transport.implementation().single_machine_reason or loaded.job.sync.single_machine_reason
+    job = loaded.job
+    if any(group.replicas > 1 for group in job.workers):
+        return "`replicas` are for one machine: take `count` instead, or run the job without torchrun"
+    return job.transport.implementation().single_machine_reason or job.sync.single_machine_reason
 
 
 NOTE = "partrain-run-folder"

@@ -19,7 +19,7 @@ from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.groups import ParamRate
 from partrain.optim.lbfgs import LbfgsStepper
 from partrain.optim.sections import Lbfgs
-from partrain.optim.steps import ParamGroup, Step, counts_steps_itself, select_step
+from partrain.optim.steps import ParamGroup, Step, counts_steps_itself, joined, select_step
 
 
 def moment_names(section: AnyOptimizer) -> tuple[str, ...]:
@@ -72,19 +72,33 @@ class LocalOptimizer:
                 if dense:
                     step(self.section, tensors, dense, self._rate(peak, lr))
 
-    def bind(self, gradients: Sequence[Tensor]) -> Callable[[float], None]:
-        """Return `step`, without its checks, for contiguous gradients without a graph that will lie in these tensors."""
-        if self._clips or self._lbfgs:
-            return partial(self.step, gradients)
-        groups = [([gradients[index] for index in indices], step, peak, tensors) for indices, step, peak, tensors in self._groups]
+    def bind(self, gradients: Sequence[Tensor], *others: tuple[LocalOptimizer, Sequence[Tensor]]) -> Callable[[float], None]:
+        """Return `step`, without its checks, for contiguous gradients without a graph that will lie in these tensors.
 
-        def bound(lr: float) -> None:
-            if self._increment is not None:
-                self.counts.add_(self._increment)
+        `others`: equal optimizers of other replicas, each with its gradients, that take the step, too.
+        """
+        bound = [(self, gradients), *others]
+        if self._clips or self._lbfgs:
+            return partial(_step_all, bound)
+        counts, increment = [optimizer.counts for optimizer, _ in bound], self._increment
+        groups = [
+            (
+                [of_replica[index] for _, of_replica in bound for index in indices],
+                step,
+                peak,
+                joined([optimizer._groups[number][3] for optimizer, _ in bound]),
+            )
+            for number, (indices, step, peak, _) in enumerate(self._groups)
+        ]
+
+        def step_all(lr: float) -> None:
+            if increment is not None:
+                for count in counts:
+                    count.add_(increment)
             for chosen, step, peak, tensors in groups:
                 step(self.section, tensors, chosen, self._rate(peak, lr))
 
-        return bound
+        return step_all
 
     def reset(self) -> None:
         """Set all moments to their initial values."""
@@ -124,3 +138,8 @@ class LocalOptimizer:
             clipped = list(torch._foreach_mul(clipped, (section.clip_norm / (norm + 1e-6)).clamp(max=1.0)))
         remaining = iter(clipped)
         return [None if gradient is None else next(remaining) for gradient in gradients]
+
+
+def _step_all(bound: Sequence[tuple[LocalOptimizer, Sequence[Tensor]]], lr: float) -> None:
+    for optimizer, gradients in bound:
+        optimizer.step(gradients, lr)

@@ -40,8 +40,8 @@ def parse_cores(text: str) -> list[int]:
 
 
 def core_delay(proc: Path = Path("/proc")) -> int:
-    """Return the nanoseconds in which this process's main thread was ready to run and had no core; 0 if the kernel does not count them."""
+    """Return the nanoseconds in which this thread was ready to run and had no core; 0 if the kernel does not count them."""
     try:
-        return int((proc / "self" / "schedstat").read_bytes().split()[1])
+        return int((proc / "thread-self" / "schedstat").read_bytes().split()[1])
     except (OSError, IndexError):
         return 0

@@ -210,6 +210,11 @@ class Batches:
         return self.iterations
 
     @property
+    def lengths(self) -> object:
+        """All that the lengths of mini-batches and blocks depend on."""
+        return self.batch_size, self.iterations, self._whole_passes and len(self.partition)
+
+    @property
     def per_pass(self) -> int:
         """Iterations of one pass, the last of which may be short."""
         return -(-len(self.partition) // self.batch_size)
@@ -245,12 +250,14 @@ class Batches:
         """
         short = len(self.partition) - (self.per_pass - 1) * self.batch_size
         block: list[int] = []
+        items = 0
         for number in itertools.count(1):
             last = self._whole_passes and number % self.per_pass == 0
             block.append(short if last else self.batch_size)
-            if number % self.iterations == 0 or sum(block) + self.batch_size > most:
+            items += block[-1]
+            if number % self.iterations == 0 or items + self.batch_size > most:
                 yield block
-                block = []
+                block, items = [], 0
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """Take the next items (count,), running on into the next pass."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,16 @@ from partrain.training.stream_batches import StreamBatches
 
 BLOCK_BYTES = 1 << 20
 """Inputs gathered at a time: iterations then train on slices of one contiguous block."""
+
+
+class Piece(NamedTuple):
+    """Mini-batches that follow one another in memory."""
+
+    sizes: Sequence[int]
+    """Items of each."""
+    inputs: Any
+    targets: Tensor
+
 
 Batch = tuple[Tensor, Tensor]
 """Inputs (b, ...), or a tuple or dict of such tensors where items have several, and targets (b, ...)."""
@@ -38,11 +48,15 @@ class Feed:
         self._block_items = max(1, BLOCK_BYTES // max(samples.item_numbers * 4, 1))
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
         self._stream: Iterator[Batch] = iter(())
+        self._blocks: Iterator[Piece] = iter(())
+        self._rest = Piece((), None, torch.empty(0))
 
     def begin(self, round_number: int) -> None:
         """Start a round (from 1): what was gathered ahead is dropped."""
         self.batches.begin(round_number)
-        self._stream = self._blocks()
+        self._blocks = self._gather()
+        self._stream = self._cut()
+        self._rest = Piece((), None, torch.empty(0))
 
     def take(self, count: int) -> Iterator[Batch]:
         """Yield the next mini-batches, and move the cursor past each."""
@@ -51,6 +65,18 @@ class Feed:
             self.batches.position += targets.shape[0]
             yield inputs, targets
 
+    def pieces(self, count: int, most_bytes: int) -> Iterator[Piece]:
+        """Yield the next mini-batches in pieces, each of at most these bytes (or one batch), instead of `take` in the whole round."""
+        most_items = most_bytes // max(self.samples.item_numbers * 4, 1)
+        while count:
+            block = self._rest if self._rest.sizes else next(self._blocks)
+            number = min(count, max(1, most_items // block.sizes[0]), len(block.sizes))
+            items = sum(block.sizes[:number])
+            self._rest = Piece(block.sizes[number:], block.inputs[items:], block.targets[items:])
+            self.batches.position += items
+            count -= number
+            yield Piece(block.sizes[:number], block.inputs[:items], block.targets[:items])
+
     def partition(self, items: int) -> Iterator[Batch]:
         """Yield the whole partition once, in its given order, this many items at a time."""
         assert isinstance(self.batches, Batches)  # a job's checks refuse streams here
@@ -58,11 +84,15 @@ class Feed:
         for first in range(0, len(whole), items):
             yield self.samples.batch(self.samples.index(whole[first : first + items]))
 
-    def _blocks(self) -> Iterator[Batch]:
+    def _cut(self) -> Iterator[Batch]:
+        for sizes, inputs, targets in self._blocks:
+            yield from zip(split(inputs, sizes), torch.split(targets, list(sizes)), strict=True)
+
+    def _gather(self) -> Iterator[Piece]:
         for sizes, position, raw_inputs, raw_targets in self.batches.gather(self.samples, self._block_items):
             change = None if self._augment is None else partial(self._augmented, self._augment, sizes, position)
             inputs, targets = self.samples.converted(raw_inputs, raw_targets, self._buffer, change)
-            yield from zip(split(inputs, sizes), torch.split(targets, list(sizes)), strict=True)
+            yield Piece(sizes, inputs, targets)
 
     def _augmented(self, augment: Augment, sizes: Sequence[int], position: int, inputs: Any) -> Any:
         """Augment the batches of a block that begins at a position, each by a seed of its own."""

@@ -53,10 +53,10 @@ class MlpEngine:
     in_row = True
 
     def __init__(self, replica: Replica, task: Task, gradient: MlpGradient) -> None:
-        self._replica, self._task, self._gradient = replica, task, gradient
+        self._replica, self._task, self.gradient = replica, task, gradient
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
-        return self._gradient.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
+        return self.gradient.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
 
 
 def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -> GradientEngine:

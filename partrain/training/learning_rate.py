@@ -39,6 +39,11 @@ class LearningRate:
         self._expected = sum(self._planned_items[:active_workers])
         self._scale = self._scale_in(round_number, active_workers)
 
+    @property
+    def plan_of_round(self) -> object:
+        """All that the rates of this round depend on."""
+        return self._start, self._expected, self._scale, self._planned_iterations
+
     def at(self, iterations: float) -> float:
         """Give the rate after this many local iterations of the round."""
         progress = self._start + iterations / self._planned_iterations * self._expected

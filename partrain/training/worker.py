@@ -6,7 +6,7 @@ import math
 import operator
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,10 @@ from partrain.tasks.task import Task
 from partrain.training.average import NetworkAverage
 from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate
+from partrain.training.fast_mlp import MlpGradient
 from partrain.training.faults import Faults
-from partrain.training.feed import Feed
-from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, engine_for
+from partrain.training.feed import Feed, Piece
+from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, MlpEngine, engine_for
 from partrain.training.learning_rate import LearningRate
 from partrain.training.replica import Replica
 from partrain.training.round_caps import RoundCaps
@@ -104,6 +105,8 @@ class LocalWorker:
         """Caps of this round, by rank; none: the planned iterations."""
         self.total_items = self.total_iterations = 0
         self.guard = UpdateGuard(replica, faults or Faults())
+        self.together: Callable[..., None] | None = None
+        """Function that runs `iterations` with other workers of this process, each with a `step` or not (`joint`)."""
         self._reset_counters(0)
 
     def _reset_counters(self, round_number: int) -> None:
@@ -119,6 +122,11 @@ class LocalWorker:
         self.guard.begin()
         self._mean_loss = (0, NAN)
         """Cache of `loss`: (iterations so far, value)."""
+
+    @property
+    def mlp(self) -> MlpGradient | None:
+        """The hand-written gradient of a plain stack of layers, if the network is one."""
+        return self._engine.gradient if isinstance(self._engine, MlpEngine) else None
 
     @property
     def samples(self) -> Samples:
@@ -160,14 +168,17 @@ class LocalWorker:
         before, counts = self.guard.before(), self._counts()
         began = self.clock()
         self._seed_generators()
-        for inputs, targets in self._feed.take(self.iterations if iterations is None else iterations):
-            gradients = self._differentiate(self._engine, inputs, targets)
-            self.done += 1
-            self.lr = self._learning_rate.at(self.done - 0.5)
-            if self._bound_step:
-                self._bound_step(self.lr)
-            else:
-                self.optimizer.step(gradients, self.lr)
+        count = self.iterations if iterations is None else iterations
+        if self.together:
+            self.together(iterations=count, step=True)
+        else:
+            for inputs, targets in self._feed.take(count):
+                gradients = self._differentiate(self._engine, inputs, targets)
+                self.count_iterations(1, self.rate_after(0))
+                if self._bound_step:
+                    self._bound_step(self.lr)
+                else:
+                    self.optimizer.step(gradients, self.lr)
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
         if self.guard.check_update(before, self._has_finite_loss):
@@ -182,6 +193,8 @@ class LocalWorker:
         self._seed_generators()
         if full:
             self._full_gradient()
+        elif self.together:
+            self.together(iterations=1, step=False)
         else:
             ((inputs, targets),) = self._feed.take(1)
             gradients = self._differentiate(self._engine, inputs, targets)
@@ -193,6 +206,33 @@ class LocalWorker:
         if self.guard.check_gradient(before, self._has_finite_loss, self.grads):
             self._take_back(*counts)
         return self.grads
+
+    @property
+    def pace(self) -> object:
+        """The lengths of the worker's mini-batches and its learning rates: workers of the same pace can train together."""
+        assert isinstance(self.batches, Batches)
+        return self.batches.lengths, self._learning_rate.plan_of_round, self.done
+
+    def pieces(self, count: int, most_bytes: int) -> Iterator[Piece]:
+        """Yield the next mini-batches in pieces of at most these bytes."""
+        return self._feed.pieces(count, most_bytes)
+
+    def rate_after(self, iterations: int) -> float:
+        """Return the learning rate of the local iteration that follows this many others."""
+        return self._learning_rate.at(self.done + iterations + 0.5)
+
+    def count_iterations(self, count: int, lr: float) -> None:
+        """Count local iterations, the last with this learning rate."""
+        self.done += count
+        self.lr = lr
+
+    def note(self, losses: Sequence[float | Tensor], sizes: Sequence[int]) -> None:
+        """Note the losses of mini-batches of these sizes."""
+        self._losses += losses
+        self._sizes += sizes
+        self.items += sum(sizes)
+        self.heartbeat()
+        self.on_iteration()
 
     def apply(self, gradient: Tensor) -> None:
         """Take one step of the local optimizer with this gradient (d,)."""
@@ -241,14 +281,9 @@ class LocalWorker:
         del self._losses[losses:], self._sizes[losses:]
 
     def _differentiate(self, engine: GradientEngine, inputs: Tensor, targets: Tensor) -> Gradients:
-        """Compute a gradient, count its items and note its loss."""
+        """Compute a gradient, and note its loss."""
         loss, gradients = engine.differentiate(inputs, targets, self.total_iterations + self.done)
-        count = targets.shape[0]  # `len` of a tensor takes microseconds
-        self._losses.append(loss.item() if loss.is_cpu else loss.detach())
-        self._sizes.append(count)
-        self.items += count
-        self.heartbeat()
-        self.on_iteration()
+        self.note([loss.item() if loss.is_cpu else loss.detach()], [targets.shape[0]])  # `len` of a tensor takes microseconds
         return gradients
 
     def _full_gradient(self) -> None:

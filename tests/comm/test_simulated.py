@@ -1,7 +1,6 @@
 """Workers in one process take turns in a fixed order; an error names each deadlock."""
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -10,7 +9,7 @@ from support.lab import Snapshot, Trial, in_processes, same, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
-from partrain.comm.simulated import ITERATION_NS, Pace, TurnScheduler
+from partrain.comm.simulated import ITERATION_NS, Pace
 from partrain.comm.transport import Abandoned, Deadlock
 from partrain.protocols import Rule
 from partrain.rules.async_ import Async
@@ -85,25 +84,6 @@ def test_a_failing_worker_stops_the_others(culprit: int) -> None:
         rank: ZeroDivisionError if rank == culprit else Abandoned for rank in range(3)
     }
     assert all(error.__cause__ is ended[culprit] for rank, error in ended.items() if rank != culprit)
-
-
-def test_the_baton_waits_for_workers_that_start_late() -> None:
-    """The scheduler may pass the baton to a thread before that thread waits for it."""
-    baton, log = TurnScheduler(2), []
-
-    def member(rank: int) -> None:
-        baton.enter(rank)
-        log.append(rank)
-        baton.arrive(rank)
-        baton.leave(rank)
-
-    threads = [threading.Thread(target=member, args=(rank,)) for rank in (1, 0)]
-    baton.start()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert log == [0, 1]
 
 
 def fail(group: ArenaGroup, row: Tensor) -> None:

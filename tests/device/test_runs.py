@@ -68,6 +68,17 @@ def test_an_accelerator_gets_ten_times_the_items_beside_two_processors(tmp_path:
         assert event["mix"] >= 0
 
 
+def test_replicas_of_a_device_have_the_bits_of_processes(tmp_path: Path, device: torch.device) -> None:
+    """BatchNorm and dropout: they train in turn, each drawing as its own process would."""
+    processes, replicas = (
+        train(
+            tmp_path / key, f'workers=[{{device="{device}", {key}=2, iterations=10}}, {{device="cpu"}}]', text=on(BESIDE, device)
+        )
+        for key in ("count", "replicas")
+    )
+    assert same_arrays(processes, replicas)
+
+
 @pytest.mark.parametrize("text", [ALONE, BESIDE], ids=NAMES)
 @pytest.mark.parametrize(
     "sets", [[], ['optimizer={name="adam", lr=0.01, batch_size=16}', 'sync.buffers="local"']], ids=["sgd", "adam"]

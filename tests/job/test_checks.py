@@ -554,9 +554,9 @@ def test_cores_of_workers(said) -> None:
     assert said("count = 2", 'count = 2\ncpus = "0-1"') == said("count = 2", 'count = 2\ncpus = "0,3-4,7"\nthreads = 2') == []
     assert said("count = 2", 'count = 2\ncpus = "7-8"')[0].startswith("17:8 this process may not use core 8 (cores: 0, 1, 2")
     assert said("count = 2", 'count = 2\ncpus = "0-2"') == [
-        "17:8 3 cores cannot be dealt out equally to 2 workers; name as many for each"
+        "17:8 3 cores cannot be dealt out equally to 2 processes; name as many for each"
     ]
-    assert "2 threads for 1 core of each worker" in said("count = 2", 'count = 2\ncpus = "0-1"\nthreads = 2')[0]
+    assert "2 threads for 1 core of each process" in said("count = 2", 'count = 2\ncpus = "0-1"\nthreads = 2')[0]
     assert "they have no cores of their own" in said("count = 2", 'count = 2\ncpus = "0-1"\n[transport]\nkind = "simulated"')[0]
 
 

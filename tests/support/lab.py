@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
@@ -19,8 +18,9 @@ from partrain.comm.arena import Arena
 from partrain.comm.center import CenterClient
 from partrain.comm.group import ArenaGroup, Transport
 from partrain.comm.shared import SharedTransport
-from partrain.comm.simulated import Pace, SimulatedTransport, TurnScheduler
+from partrain.comm.simulated import Pace, SimulatedTransport
 from partrain.comm.transport import Abandoned
+from partrain.comm.turns import TurnScheduler
 from partrain.launch import forkserver
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule
@@ -67,29 +67,21 @@ def simulate(
     exact: bool = True,
 ) -> list[Result]:
     """Run N threads over one arena, one at a time: each worker's result. Raises the first failure."""
-    baton, results, failures = TurnScheduler(size), [None] * size, []
+    scheduler, results, failures = TurnScheduler(range(size)), [None] * size, []
 
-    def member(rank: int) -> None:
-        failure: BaseException | None = None
+    def member(rank: int) -> BaseException | None:
         try:
-            baton.enter(rank)
-            waiting = SimulatedTransport(baton, rank, paces[rank] if paces else None)
+            waiting = SimulatedTransport(scheduler, rank, paces[rank] if paces else None)
             results[rank] = program(*join(arena, rank, waiting, numbers, wire, dtype, common, exact=exact))
         except Abandoned as abandoned:
             failures.append(abandoned.__cause__)
         except BaseException as error:
-            failure = error
             failures.insert(0, error)
-        finally:
-            baton.leave(rank, failure)
+            return error
+        return None
 
     arena = Arena.create(size)
-    threads = [threading.Thread(target=member, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    baton.start()
-    for thread in threads:
-        thread.join()
+    scheduler.run(member)
     os.close(arena.descriptor)
     if failures:
         raise failures[0]
@@ -173,7 +165,7 @@ def join(
     """Make a worker's group and row over an arena."""
     rule = common.rule
     lines, shared, _ = arena.map_rows(numbers * dtype.itemsize, rule.shared_vectors * common.d * dtype.itemsize)
-    rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
+    rows = list(torch.from_numpy(lines).view(dtype))
     vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
     commons = CenterClient(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
     return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact=exact), rows[rank]
@@ -366,9 +358,19 @@ class Trial:
             )
             return members, taken
 
-    def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
-        """Train one worker; `taken` becomes the last snapshot."""
+    def train(
+        self,
+        group: ArenaGroup,
+        row: Tensor,
+        rounds: int,
+        taken: Snapshot,
+        since: Snapshot | None = None,
+        prepare: Callable[[LocalWorker], None] | None = None,
+    ) -> Trained:
+        """Train one worker; `taken` becomes the last snapshot. `prepare` is called with the worker first."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
+        if prepare:
+            prepare(worker)
         worker.clock = group.transport.clock
         worker.on_iteration = lambda: group.transport.advance_clock(worker.total_iterations + worker.done)
         group.broadcast(worker.params)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from partrain.comm.group import ArenaGroup, NonFinite, Transport, bytes_by_rank
 from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.data.codec import Codec
 from partrain.errors import Diverged, Failure, UserCodeFailed
+from partrain.job.workers import WorkerSpec
 from partrain.launch.other_workers import begins_anew
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import (
@@ -39,12 +41,14 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
 from partrain.record.round_record import NAN, RoundRecord
+from partrain.system.accelerator import Accelerator
 from partrain.system.environment import boot_seconds
 from partrain.tasks import UserTask
 from partrain.tasks.task import kind_of_answers
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.buffers import take_first
+from partrain.training.joint import JointTraining
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.round_caps import Balance, TimeLimit
 from partrain.training.snapshot import PROBE, load_network, restore, save, slot_map
@@ -61,19 +65,28 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         return
     job, workers = spec.job, spec.plan.shares
     arena = Arena(spec.arena_fd.detach(), len(workers), len(job.metrics(spec.dataset.task)))
+    together = JointTraining()
     placement = Placement(
         arena=arena,
         ranks=spec.ranks,
         members=spec.members,
         machine=spec.machine,
         devices=[worker.spec.device for worker in workers],
-        on_turn=lambda rank: torch.set_num_threads(workers[rank].spec.threads),  # torch and MKL keep one number for the process
+        on_turn=partial(_prepare, [worker.spec for worker in workers]),
+        train_together=together.run,
         settings=job.transport.settings_of,
         seed=job.seed,
         exact=job.engine.exact,
     )
-    transport = job.transport.implementation(spec.machine)
-    transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel))
+    transport = job.transport.implementation(spec.machine, replicas=len(spec.ranks) > 1)
+    transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel, together))
+
+
+def _prepare(workers: Sequence[WorkerSpec], rank: int) -> None:
+    """Prepare the process for a simulated worker: torch and MKL keep one number of threads for it, torch one current device."""
+    torch.set_num_threads(workers[rank].threads)
+    if accelerator := Accelerator.of(torch.device(workers[rank].device)):
+        accelerator.use()
 
 
 def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
@@ -88,12 +101,14 @@ def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _run_worker(
-    rank: int, spec: ProcessSpec, arena: Arena, join: Callable[[], Transport], channel: Channel
+    rank: int, spec: ProcessSpec, arena: Arena, join: Callable[[], Transport], channel: Channel, together: JointTraining
 ) -> BaseException | None:
     """Join the others and run one worker to its end. Report an error as a failure with a code and one line, and return it."""
     process: WorkerProcess | None = None
     try:
         process = WorkerProcess(rank, spec, arena, join(), channel)
+        if spec.trains_together:
+            together.add(process.worker, process.transport.wait_for_peers)
         ending = process.train()
         channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test and [*ending.test], process.trivial()))
         return None
@@ -187,7 +202,7 @@ class WorkerProcess:
         spec, rule, layout = self.spec, self.spec.job.sync, setup.layout
         dtype, d = layout.params.dtype, layout.params.size
         lines, common, end = self.arena.map_rows(layout.numbers * dtype.itemsize, rule.shared_vectors * d * dtype.itemsize)
-        rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
+        rows = list(torch.from_numpy(lines).view(dtype))
         on_cpu = setup.device.type == "cpu"
         row = rows[self.rank] if on_cpu else torch.zeros(layout.numbers, dtype=dtype, device=setup.device)
         vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)

@@ -27,7 +27,7 @@ class ProcessSpec:
     """Folder that relative paths of the job start from."""
     plan: Plan
     ranks: tuple[int, ...]
-    """The workers in this process: one, or all simulated ones. ~k (below 0) means part k of the center of an asynchronous rule on
+    """The workers in this process: one, its `replicas`, or all simulated ones. ~k (below 0) means part k of the center of an asynchronous rule on
     several machines."""
     members: range
     """The workers of this machine."""
@@ -60,6 +60,12 @@ class ProcessSpec:
     """Folder of the run; None on machines without it."""
     try_built_in: bool = False
     """The dry run trains and judges a batch although network and task are built in."""
+
+    @property
+    def trains_together(self) -> bool:
+        """True if workers of this process may train at once: each has numbers of its own, and no simulated clock."""
+        own_numbers = not self.job.sync.shares_params
+        return len(self.ranks) > 1 and own_numbers and not self.job.transport.implementation().one_process
 
 
 def user_code_under_test(job: Job, *, judging: bool = False) -> str:

@@ -1,0 +1,63 @@
+"""The `shared` transport where a process has several workers (`replicas`): its workers take turns, and its last one meets the other processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from partrain.comm.shared import SharedTransport
+from partrain.comm.transport import BaseTransport, Placement
+from partrain.comm.turns import TurnScheduler
+
+if TYPE_CHECKING:
+    from partrain.comm.group import Mix, Parts
+    from partrain.comm.transport import RunWorker
+
+NAP_S = 100e-6
+"""Time between two looks at what other processes do, while no worker of this one can go on."""
+
+
+class ReplicaTransport(SharedTransport):
+    """One worker among several of a process."""
+
+    def __init__(self, placement: Placement, rank: int, turns: TurnScheduler) -> None:
+        super().__init__(placement.arena, rank, placement.members)
+        self._turns, self._alone = turns, len(placement.ranks) == len(placement.members)
+
+    @classmethod
+    def run_workers(cls, placement: Placement, run: RunWorker) -> None:
+        """Run the workers of a process in turns."""
+        alone = len(placement.ranks) == len(placement.members)
+
+        def wait_for_other_processes() -> bool:
+            time.sleep(0 if alone else NAP_S)
+            return not alone
+
+        turns = TurnScheduler(placement.ranks, on_idle=lambda: placement.train_together() or wait_for_other_processes())
+        turns.run(lambda rank: run(rank, partial(cls, placement, rank, turns)))
+
+    def local_barrier(self) -> None:
+        """Return when every worker of this machine has called this."""
+        complete = self._arrive()
+        self._turns.arrive(self._rank, self._end_meeting if complete else self._await_end)
+
+    def meet(self, parts: Parts, mix: Mix, size: int) -> None:
+        """Let every worker mix its share, or the last that arrives mix for all if there is no other process."""
+        if not self._alone:
+            BaseTransport.meet(self, parts, mix, size)
+            return
+        self._arrive()
+        if not self._turns.arrive(self._rank, partial(mix, whole=True)):
+            mix(whole=False)
+            self.local_barrier()
+
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds."""
+        self._turns.wait(self._rank, ready, what)
+
+    def message(self) -> None:
+        """Let the other workers of the process run before the next message: each has its turn."""
+        self._turns.clocks[self._rank] += 1
+        self._turns.wait(self._rank, lambda: True, "a turn")
