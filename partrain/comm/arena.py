@@ -63,7 +63,8 @@ class Arena:
 
         self.descriptor = descriptor
         self.size = size
-        self._rows: memoryview | None = None
+        self._rows: dict[int, memoryview] = {}
+        """Mappings of rows and commons, by size."""
         words, lines = (len(_WORDS) + 1) * LINE, size * LINE
         ring = RING * size * (len(FIELDS) + metrics)
         sizes = [words, lines, lines, lines, 2 * size * SCORES, lines, lines, SLICES * LINE, (SLICES + 1) * LINE, ring]
@@ -142,9 +143,8 @@ class Arena:
         import numpy as np
 
         span = _whole_pages(row_bytes)
-        if self._rows is None:
-            self._rows = self._view(self.board_bytes, self.size * span + common_bytes)
-        view = self._rows
+        size = self.size * span + common_bytes
+        view = self._rows[size] = self._rows.get(size) or self._view(self.board_bytes, size)
         rows = np.frombuffer(view[: self.size * span], dtype=np.uint8).reshape(self.size, span)[:, :row_bytes]
         return rows, view[self.size * span :], self.board_bytes + self.size * span + _whole_pages(common_bytes)
 

@@ -170,7 +170,13 @@ def fact_lines(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE
         style = "bold reverse green" if now - best.t < FLASH_S else "green"
         value = number(best.scores.get(state.start.stop.get("patience_by") or "accuracy", best.loss))
         lines["judged"] += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
-    for label, kind in ("replays", "replay"), ("exclude", "exclusion"), ("spikes", "spike"), ("faults", "fault"):
+    for label, kind in (
+        ("replays", "replay"),
+        ("exclude", "exclusion"),
+        ("spikes", "spike"),
+        ("balance", "balance"),
+        ("faults", "fault"),
+    ):
         if (tally := state.tallies[kind]).count:
             text = _cut(f"{tally.count}{dot}{printable(tally.newest)}", width - 8)
             lines[label] = [(f"{label:<8}", "dim"), (text, "red" if kind == "fault" else "yellow")]

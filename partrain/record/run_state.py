@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from partrain.record.events import (
+    BalanceEvent,
     CommitEvent,
     EndEvent,
     EndSeconds,
@@ -117,7 +118,7 @@ class RunState:
         self.misses = 0
         """Regular judgements since the best one; a judgement made only because the run ended does not count."""
         self.commit: CommitEvent | None = None
-        self.tallies = {kind: Tally() for kind in ("replay", "exclusion", "spike", "fault")}
+        self.tallies = {kind: Tally() for kind in ("replay", "exclusion", "spike", "balance", "fault")}
         """Events of these kinds."""
         self.clipped_updates = 0
         """Rounds of workers whose update was scaled down to `max_update_norm`."""
@@ -150,7 +151,7 @@ class RunState:
                 self.tallies[event.kind].add(event.describe(), sum(event.discarded))
             case ExclusionEvent():
                 self.tallies[event.kind].add(event.describe(), event.discarded)
-            case SpikeEvent():
+            case SpikeEvent() | BalanceEvent():
                 self.tallies[event.kind].add(event.describe())
             case SlowEvent():
                 if event.rank in self.workers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 FIRST_MEASURED, LAST_MEASURED = 2, 20
 """Rounds whose seconds decide about balance: the first one has the costs of a start."""
@@ -82,13 +83,12 @@ class TimeLimit(RoundCaps):
 
 @dataclass
 class Balance(RoundCaps):
-    """Iterations in proportion to speed (`[partition] balance = "rate"`), as many in all as planned.
+    """Iterations in proportion to speed (`[partition] balance = "rate"`), about as many in all as planned.
 
     Each few rounds they follow the speed with the iterations before, for a round has costs that do not grow with them; then they are fixed.
     """
 
-    _measured: list[tuple[float, float]] = field(default_factory=list)
-    _rounds: int = 0
+    _measured: list[Sequence[Sequence[float]]] = field(default_factory=list)
 
     def restored(self, caps: Sequence[int]) -> list[int]:
         return [] if list(caps) == list(self.iterations) else list(caps)
@@ -97,18 +97,21 @@ class Balance(RoundCaps):
         before = round_number - 1
         if not FIRST_MEASURED <= before <= LAST_MEASURED:
             return list(caps)
-        sums = self._measured or [(0.0, 0.0)] * len(measured)
-        self._measured = [(done + more, spent + longer) for (done, spent), (more, longer) in zip(sums, measured, strict=True)]
-        self._rounds += 1
-        least = min(spent for _, spent in self._measured)
-        if (self._rounds < STEP or least < ENOUGH_S) and before < LAST_MEASURED:
+        self._measured.append(measured)
+        by_worker = list(zip(*self._measured, strict=True))
+        seconds = [sum(spent for _, spent in rounds) for rounds in by_worker]
+        if (len(self._measured) < STEP or min(seconds) < ENOUGH_S) and before < LAST_MEASURED:
             return list(caps)
-        totals, self._measured, self._rounds = self._measured, [], 0
-        seconds = [spent for _, spent in totals]
-        if least <= 0 or max(seconds) <= EVEN * least or not all(done for done, _ in totals):
+        self._measured = []
+        if (
+            min(seconds) <= 0
+            or max(seconds) <= EVEN * min(seconds)
+            or not all(done for rounds in by_worker for done, _ in rounds)
+        ):
             return list(caps)
-        rates = [done / spent for done, spent in totals]
-        span = sum(self.iterations) / sum(rates)
+        rates = [median(done / spent for done, spent in rounds) for rounds in by_worker]  # a median: some rounds are disturbed
+        slowest = min(rates)
+        span = max(1, round(slowest * sum(self.iterations) / sum(rates))) / slowest  # whole iterations of the slowest worker
         return self.restored([max(1, round(span * rate)) for rate in rates])
 
 

@@ -20,6 +20,7 @@ from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_di
 from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
 from partrain.number_format import clock, count, number, size, tenths
 from partrain.record.events import (
+    BalanceEvent,
     CommitEvent,
     EndEvent,
     FaultEvent,
@@ -223,6 +224,12 @@ def test_a_long_sentence_of_a_fault_is_cut_and_not_left_out(width):
         assert "worker 1 (cpu) was killed by SIGKILL" in lines[label]
         assert lines[label].endswith("...")
         assert len(lines[label]) == width
+
+
+def test_balance_is_in_the_table():
+    state = viewed(rounds=20)
+    state.apply(BalanceEvent(t=state.t, round=5, iterations=[64, 16]))
+    assert "balance 1 · from round 5 the workers train 64, 16 iterations a round, by their speed" in rendered(state, 100)
 
 
 def test_styles():

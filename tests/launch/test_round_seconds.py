@@ -22,7 +22,8 @@ SIMULATED = (
     "optimizer.momentum=0.0",
 )
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-SLOWED = 'time.sleep(0.004 if multiprocessing.current_process().name == "partrain worker 1" else 0.001)'
+SLOWED = 'time.sleep(0.001 * (2 + time.time_ns() % 5) if multiprocessing.current_process().name == "partrain worker 1" else 0.001)'
+"""Between 2 and 6 ms by chance: on an idle machine the caps of all rounds would be the same."""
 REAL = "sync.iterations=12", "faults.round_seconds=0.02", "stop.rounds=14"
 
 
@@ -232,6 +233,8 @@ def test_real_workers_are_balanced(tmp_path: Path) -> None:
     assert partrain("run", job, "--out", run, "-q").code == 0
     fast, slow = iterations(run)[-1]
     assert slow < 45 < fast
-    assert fast + slow in (119, 120, 121)
+    assert abs(fast + slow - 120) <= 60 / slow + 1, (
+        "the slowest worker's part is rounded to whole iterations, and the others follow it"
+    )
     resume(round_file(run, 11), "--trust-code", "--out", tmp_path / "resumed")
     assert iterations(tmp_path / "resumed")[-1] == [fast, slow]
