@@ -15,6 +15,8 @@ FIRST_MEASURED, LAST_MEASURED = 2, 20
 """Rounds whose seconds decide about balance: the first one has the costs of a start."""
 STEP, ENOUGH_S = 3, 0.05
 """Rounds, and seconds of each worker in them, that are enough for a decision."""
+LIKE = 0.25
+"""Change of a worker's iterations, as a share, up to which the rounds before it still count."""
 EVEN = 1.05
 """Ratio of the slowest to the fastest local part of a round up to which workers are as fast as each other."""
 
@@ -89,6 +91,9 @@ class Balance(RoundCaps):
     """
 
     _measured: list[Sequence[Sequence[float]]] = field(default_factory=list)
+    """Iterations and seconds of each worker in the newest rounds."""
+    _new: int = 0
+    """Rounds since the newest decision."""
 
     def restored(self, caps: Sequence[int]) -> list[int]:
         return [] if list(caps) == list(self.iterations) else list(caps)
@@ -98,11 +103,12 @@ class Balance(RoundCaps):
         if not FIRST_MEASURED <= before <= LAST_MEASURED:
             return list(caps)
         self._measured.append(measured)
+        self._new += 1
         by_worker = list(zip(*self._measured, strict=True))
         seconds = [sum(spent for _, spent in rounds) for rounds in by_worker]
-        if (len(self._measured) < STEP or min(seconds) < ENOUGH_S) and before < LAST_MEASURED:
+        if (self._new < STEP or min(seconds) < ENOUGH_S) and before < LAST_MEASURED:
             return list(caps)
-        self._measured = []
+        self._new = 0
         if (
             min(seconds) <= 0
             or max(seconds) <= EVEN * min(seconds)
@@ -112,7 +118,10 @@ class Balance(RoundCaps):
         rates = [median(done / spent for done, spent in rounds) for rounds in by_worker]  # a median: some rounds are disturbed
         slowest = min(rates)
         span = max(1, round(slowest * sum(self.iterations) / sum(rates))) / slowest  # whole iterations of the slowest worker
-        return self.restored([max(1, round(span * rate)) for rate in rates])
+        now, then = [max(1, round(span * rate)) for rate in rates], caps or self.iterations
+        if any(abs(new - old) > LIKE * old for new, old in zip(now, then, strict=True)):
+            self._measured = []  # the costs of a round weigh otherwise
+        return self.restored(now)
 
 
 def parts_by(caps: Sequence[int], items: int, batches: Sequence[int], overlap: float = 0.0) -> list[int]:
