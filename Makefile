@@ -12,12 +12,12 @@ INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pi
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
 PYTEST := $(PY) -m pytest -n 4 --dist worksteal
-TEST := $(PYTEST) -m 'not device and not slow and not soak'
+TEST := $(PYTEST) -m 'not device and not slow and not slurm and not soak'
 
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-device test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
+.PHONY: check setup run test test-slow test-device test-slurm test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
 check: lint types test test-device
 
@@ -52,6 +52,10 @@ EMULATED := tests/support/emulated
 test-device: $(STAMP)
 	$(PY) $(EMULATED)/emulated_device.py
 	PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST) -m device tests/device
+
+# Two nodes of SLURM on this machine, which the tests start and stop. They need Debian's slurm-wlm and munge, and root.
+test-slurm: $(STAMP)
+	$(PY) -m pytest -m slurm tests/slurm
 
 # The same tests on a CUDA device.
 test-gpu: $(STAMP)

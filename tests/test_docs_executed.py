@@ -254,10 +254,10 @@ def test_blocks_are_of_kinds_that_are_executed() -> None:
 
 # Scripts of several machines
 
-MACHINES, SLURM, DASK = blocks("docs/several-machines.md", "bash")
+MACHINES, SLURM, ARRAY, DASK = blocks("docs/several-machines.md", "bash")
 (PODS,) = blocks("docs/several-machines.md", "yaml")
 (ELASTIC,) = (block for block in blocks("docs/faults.md", "console") if "torchrun" in block)
-SCRIPTS = [MACHINES, SLURM, DASK, PODS, ELASTIC]
+SCRIPTS = [MACHINES, SLURM, ARRAY, DASK, PODS, ELASTIC]
 
 
 def run_script(script: str, machines: int, **environment: str) -> list[Said]:
@@ -289,14 +289,14 @@ def test_machines_that_come_and_go(here: Path) -> None:
     assert summary(here / "runs/shared")["rounds"] == 2
 
 
-def test_the_script_for_slurm(here: Path) -> None:
-    """Its programs are stand-ins: one names the first machine, the other runs a command on this one."""
-    page_world.program(here / "bin", "scontrol", "echo 127.0.0.1")
+@pytest.mark.parametrize(("script", "run"), [(SLURM, "runs/7"), (ARRAY, "runs/7-1")], ids=["one job", "an array"])
+def test_scripts_for_slurm(script: str, run: str, here: Path) -> None:
+    """With a stand-in for srun, which runs a command on this machine; tests/slurm runs them on a real SLURM."""
     page_world.program(here / "bin", "srun", 'exec "$@"')
-    slurm = {"SLURM_JOB_NODELIST": "node1", "SLURM_NNODES": "1", "SLURM_JOB_ID": "7"}
-    said = run_script(SLURM, 1, PATH=f"{here / 'bin'}:{os.environ['PATH']}", **slurm)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    said = run_script(script, 1, PATH=f"{here / 'bin'}:{os.environ['PATH']}", **slurm)
     assert said[0].code == 0, said
-    assert summary(here / "runs/7")["rounds"] == 2
+    assert summary(here / run)["rounds"] == 2
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from partrain.cli.shared import print_failure
 from partrain.inference.open import foreign
 from partrain.record.run_folder import RunFolder
 from partrain.tasks.kinds import LANGUAGE
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequence[str] = ()) -> None:
     """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
     from partrain.display.closing_lines import closing_lines
+    from partrain.job.contradictions import count_of
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
     kept = RunFolder(outcome.folder).summary_file.exists()  # the log may have been moved away
@@ -50,10 +51,11 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
             trust_to_resume=trust[1],
             remedy=remedy,
             language=outcome.task == LANGUAGE,
+            machines=len(outcome.summary["workers"]) // count_of(loaded.job.workers),
         )
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
-        print(outcome.failure.render(), file=sys.stderr)
+        print_failure(outcome.failure)
     raise typer.Exit(outcome.code)
 
 

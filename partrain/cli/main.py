@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info, get_group
 
 from partrain.cli.completion import join_words
-from partrain.cli.shared import CommandLine
+from partrain.cli.shared import CommandLine, print_failure
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
 
@@ -159,5 +159,5 @@ def _exit_with(failure: Failure) -> NoReturn:
     if "--debug" in sys.argv:
         traceback.print_exc()
     _print_failure(failure.name, failure.code, failure.message)
-    print(failure.render(), file=sys.stderr)
+    print_failure(failure)
     sys.exit(failure.code)

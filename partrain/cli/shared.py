@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
+    from partrain.errors import Failure
     from partrain.job.load import LoadedJob
 
 
@@ -46,3 +52,13 @@ def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:
     """Check that at most one form of output is asked for."""
     if flags := [flag for flag, on in (("--md", markdown), ("--csv", csv), ("--json", as_json)) if on][1:]:
         raise typer.BadParameter("give one of --md, --csv and --json", param_hint=flags[0])
+
+
+def print_failure(failure: Failure) -> None:
+    """Print a failure, and give it to torchrun for its own report, which otherwise says only how to get tracebacks."""
+    text = failure.render()
+    print(text, file=sys.stderr)
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        reason = {"message": text, "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
+        with suppress(OSError):
+            Path(file).write_text(json.dumps({"message": reason}), encoding="utf-8")

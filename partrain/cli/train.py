@@ -148,11 +148,11 @@ def refit(
 
 
 def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, options: RunOptions) -> None:
-    """Train one job. In a further attempt of torchrun, continue from the newest checkpoint of the former one."""
+    """Train one job. In a further attempt of torchrun or SLURM, continue from the newest checkpoint of the former one."""
     print_warnings(loaded)
     if machine and machine.number:
         _follow(machine, loaded)
-    folder, made = _former_run(machine), None
+    folder, made = _former_run(machine, out), None
     if folder and RunFolder(folder).newest_checkpoint:
         _resume_with(machine, folder, (), None, None, (), trust_code=True, options=options)
         return
@@ -289,7 +289,7 @@ def _job_to_resume(
 
 @contextmanager
 def _this_machine() -> Iterator[Machine | None]:
-    """Meet the other machines under torchrun; yield this one, else None. The process then exits when torchrun dies.
+    """Meet the other machines under torchrun or srun; yield this one, else None. The process then exits when its starter dies.
 
     At the end part from the others. They wait for the first one's proposal: if it fails before, tell them why.
     """
@@ -309,7 +309,7 @@ def _this_machine() -> Iterator[Machine | None]:
         yield machine
     except Failure as failure:
         if not machine.number and not isinstance(failure, WorkersLost):
-            with suppress(RuntimeError):  # torchrun's store is gone
+            with suppress(RuntimeError):  # the store is gone
                 Rendezvous(machine).withdraw(failure.message)
         raise
     finally:
@@ -325,9 +325,12 @@ def _follow(machine: Machine, own: LoadedJob | None) -> NoReturn:
     raise typer.Exit(0)
 
 
-def _former_run(machine: Machine | None) -> Path | None:
-    """Return the run folder of torchrun's former attempt, if there was one."""
+def _former_run(machine: Machine | None, out: Path | None = None) -> Path | None:
+    """Return the run folder of the former attempt, if there was one: of torchrun, or of a job that SLURM has put into its queue again."""
     folder = machine.former if machine else None
+    if out and int(os.environ.get("SLURM_RESTART_COUNT", "0")) and RunFolder(out).newest_checkpoint:
+        print_note(f"SLURM has started this job again: the run in {out} goes on")
+        return out
     if folder and not folder.is_dir():
         raise InputMissing(
             f"{folder}: the former attempt wrote there, and this machine, now the first one, has no such folder; "

@@ -93,7 +93,7 @@ def run_workflow(
     line: CommandLine,
 ) -> int:
     """Run a workflow, or several jobs as one; return the exit code."""
-    from partrain.comm.machine import Machine
+    from partrain.comm.machine import NOT_FOR_STEPS, Machine
     from partrain.workflow.digests import Digests
     from partrain.workflow.kinds import is_workflow
     from partrain.workflow.load import load, of_jobs
@@ -102,7 +102,8 @@ def run_workflow(
 
     if (machine := Machine.find()) and not machine.alone:
         raise BadJob("a workflow is run on one machine; its step of a job on several names `machines` and a `launcher`")
-    os.environ.pop("TORCHELASTIC_RUN_ID", None)  # a step's job is a run of its own, not the one that torchrun started
+    for name in NOT_FOR_STEPS:
+        os.environ.pop(name, None)
     single = len(paths) == 1 and not paths[0].is_dir() and is_workflow(paths[0])
     if single and overrides:
         raise typer.BadParameter(

@@ -1,8 +1,9 @@
-"""This machine's place among several, read from torchrun's environment variables. Only `store` imports torch."""
+"""This machine's place among several, read from the environment variables of torchrun or srun. Only `store` imports torch."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,20 +17,26 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 
+PORTS = range(15000, 45000)
+"""Ports of the store of a run under srun, where MASTER_PORT names none: jobs and their steps take them in turn."""
+NOT_FOR_STEPS = "TORCHELASTIC_RUN_ID", "SLURM_STEP_NUM_NODES"
+"""Variables that make a process one of several machines: a workflow's step is a run of its own."""
+
+
 @dataclass(frozen=True)
 class Machine:
-    """One machine under torchrun."""
+    """One machine under torchrun or srun."""
 
     number: int
     """Number of this machine, from 0."""
     count: int
     host: str
-    """Host of torchrun's store."""
+    """Host of the store."""
     port: int
-    logs: Path = Path()
-    """Folder of this machine's torchrun for its logs, the same in all attempts."""
+    logs: Path | None = None
+    """Folder of this machine's torchrun for its logs, the same in all attempts; None under srun, which makes one attempt."""
     serves: bool = False
-    """True if torchrun shares no store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1): machine 0 serves one while it runs."""
+    """True if machine 0 serves the store while it runs: under srun, and if torchrun shares none (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)."""
     attempt: str = ""
     """Name of this attempt: see `rendezvous.meet`."""
     former: Path | None = None
@@ -39,9 +46,25 @@ class Machine:
 
     @classmethod
     def find(cls, environment: Mapping[str, str] = os.environ) -> Machine | None:
-        """Return this machine, or None if torchrun did not start this process."""
-        if "TORCHELASTIC_RUN_ID" not in environment:
-            return None
+        """Return this machine, or None if neither torchrun nor srun started this process on several."""
+        if "TORCHELASTIC_RUN_ID" in environment:
+            return cls._under_torchrun(environment)
+        nodes = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
+        return cls._under_srun(environment, nodes) if nodes > 1 else None
+
+    @classmethod
+    def _under_srun(cls, environment: Mapping[str, str], nodes: int) -> Machine:
+        if (tasks := int(environment["SLURM_STEP_NUM_TASKS"])) != nodes:
+            raise BadJob(
+                f"srun has started {tasks} processes on {nodes} nodes; use --ntasks-per-node=1: partrain starts the job's workers"
+            )
+        turn = int(environment["SLURM_JOB_ID"]) * 10 + int(environment["SLURM_STEP_ID"])
+        port = int(environment.get("MASTER_PORT", PORTS[turn % len(PORTS)]))
+        host = environment.get("MASTER_ADDR") or first_host(environment["SLURM_STEP_NODELIST"])
+        return cls(int(environment["SLURM_PROCID"]), nodes, host, port, serves=True)
+
+    @classmethod
+    def _under_torchrun(cls, environment: Mapping[str, str]) -> Machine:
         if int(environment["LOCAL_WORLD_SIZE"]) != 1:
             raise BadJob(
                 "torchrun has started several processes on one machine; use --nproc-per-node 1: partrain starts the job's workers"
@@ -56,6 +79,11 @@ class Machine:
             Path(error_file).parents[2],  # LOGS/attempt_0/0/error.json
             environment.get("TORCHELASTIC_USE_AGENT_STORE") == "False",
         )
+
+    @property
+    def restarts(self) -> bool:
+        """True if a failed attempt starts again by itself, as under torchrun."""
+        return self.logs is not None
 
     @property
     def alone(self) -> bool:
@@ -76,6 +104,12 @@ class Machine:
 
         store = TCPStore(self.host, self.port, is_master=False, timeout=timedelta(seconds=self.timeout_s))
         return PrefixStore("partrain" if of_all_attempts else f"partrain/{self.attempt}", store)
+
+
+def first_host(nodes: str) -> str:
+    """Return the first name in a list of hosts as SLURM writes it: `gpu[003-005,9],login` begins with gpu003."""
+    match = re.match(r"([^\[,]+)(?:\[(\w+)[^\]]*\])?([^\[,]*)", nodes)
+    return "".join(part or "" for part in match.groups()) if match else nodes
 
 
 @cache

@@ -32,6 +32,7 @@ def closing_lines(
     trust_to_resume: bool = False,
     remedy: str = "",
     language: bool = False,
+    machines: int = 1,
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
@@ -39,7 +40,8 @@ def closing_lines(
     and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code. `spent`: the learning
     rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `trust_to_evaluate`,
     `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run.
-    `remedy`: advice about slow workers, if there are any. `language`: the network continues texts.
+    `remedy`: advice about slow workers, if there are any. `language`: the network continues texts. `machines`: those
+    that trained.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -75,7 +77,8 @@ def closing_lines(
     lines += [] if inside else [f"nothing was added to {file}"]
     further = "".join(f" --until {shlex.quote(condition)}" for condition in until or _until(content, stop or {}))
     diverged = content["status"] == "diverged"  # it would diverge again
-    onward = [] if spent or diverged else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}"]
+    starter = f"  # on {machines} machines, under torchrun or srun" if machines > 1 else ""
+    onward = [] if spent or diverged else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}{starter}"]
     export = [] if own_code else [f"  partrain export {network} --format safetensors --output network.safetensors"]
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     items = "--prompt TEXT" if language else "--input FILE"

@@ -6,6 +6,9 @@ torch, so it starts fast and takes little CPU time from the workers. (Between ma
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -48,6 +51,8 @@ from partrain.record.events import StoppingEvent
 from partrain.record.final_scores import FinalScores
 from partrain.record.run_folder import RunFolder
 
+ALLOWANCE_S = 30.0
+"""Seconds for the last checkpoint and the test, before an allocation ends."""
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
 
@@ -91,6 +96,9 @@ class Coordinator:
         self._columns = own_columns(job, dataset.task, len(plan.shares))
         self._stops = self._commits = 0
         """Requests answered so far."""
+        ends = os.environ.get("SLURM_JOB_END_TIME", "")
+        self._allocation_ends = float(ends) if ends.isdecimal() else None
+        """Moment by the clock when SLURM ends the job, if it tells that."""
 
     def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
         """Train to the end.
@@ -226,6 +234,7 @@ class Coordinator:
         self.checkpointer.on_writer_ready(ready)
         self._drain_records()
         self._check_stall()
+        self._heed_end_of_allocation()
         self.checkpointer.poll()
         self.context.poll()
 
@@ -252,6 +261,16 @@ class Coordinator:
         else:
             self._announce("stopping after this round; once more to stop now")
         self.attempt.arena.put("command", 1)
+
+    def _heed_end_of_allocation(self) -> None:
+        """Ask the run to stop, as SIGTERM does, if two more rounds may not fit into the time that SLURM gives the job."""
+        if not self._training or self._allocation_ends is None:
+            return
+        if time.time() + ALLOWANCE_S + 2 * self.round_records.pace < self._allocation_ends:
+            return
+        left, self._allocation_ends = self._allocation_ends - time.time(), None
+        self.context.note(f"the allocation ends in {max(left, 0):.0f} s (SLURM_JOB_END_TIME)")
+        self.context.signals.note(signal.SIGTERM)
 
     def _announce(self, text: str) -> None:
         """Answer a signal."""

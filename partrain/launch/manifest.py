@@ -82,7 +82,9 @@ def continued(
                 raise BadJob(f"{source}: not the data set that the checkpoint was trained on; --job may only name its new place")
             if key == "data":
                 raise dataset_changed(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))
-            raise BadCheckpoint(_MISFITS.get(key) or _difference(key, vars(stored)[key], vars(kept)[key]))
+            raise BadCheckpoint(
+                _other_workers(stored, kept) if key == "workers" else _difference(key, vars(stored)[key], vars(kept)[key])
+            )
     return replace(plan, horizon=stored.horizon, average_from=stored.average_from), kept
 
 
@@ -100,6 +102,15 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 LONGEST_VALUE = 60
 """Characters of a value in a message."""
-_MISFITS = {
-    "workers": "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all",
-}
+
+
+def _other_workers(stored: Manifest, now: Manifest) -> str:
+    """Explain that a run has other workers than its checkpoint."""
+    what = "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all"
+    machines, rest = divmod(len(stored.workers), len(now.workers))
+    if machines < 2 or rest:
+        return what
+    return (
+        f"{what}. It was trained on {machines} machines: resume it on as many, under torchrun or srun, "
+        f"or give one machine all workers, as in --set workers.0.count={len(stored.workers)}"
+    )

@@ -48,7 +48,13 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
                 context.warn(text)
     content = dict(summary(context.state))
     write_summary(files.summary_file, content)
-    return Outcome(_code(ended, alone=context.machine is None), files.path, content, files.newest_checkpoint, ended.failure)
+    return Outcome(
+        _code(ended, restarts=context.torchrun is not None and context.torchrun.restarts),
+        files.path,
+        content,
+        files.newest_checkpoint,
+        ended.failure,
+    )
 
 
 def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> EndEvent:
@@ -71,12 +77,12 @@ def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> E
     )
 
 
-def _code(ended: Ended, *, alone: bool) -> int:
+def _code(ended: Ended, *, restarts: bool) -> int:
     if ended.failure:
         return ended.failure.code
     stopped = {None: OK, 2: INTERRUPTED}.get(ended.signal, TERMINATED)
     # torchrun would restart after any code but 0; the summary has the status.
-    not_reached = NOT_REACHED if alone else OK
+    not_reached = OK if restarts else NOT_REACHED
     return {"reached": OK, "finished": OK, "not-reached": not_reached}.get(ended.status, stopped)
 
 

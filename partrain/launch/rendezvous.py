@@ -1,4 +1,4 @@
-"""The rendezvous of machines under torchrun: machine 0 leads the run, the others lend it their workers.
+"""The rendezvous of machines under torchrun or srun: machine 0 leads the run, the others lend it their workers.
 
 Only machine 0 touches the run folder. Before anything starts it proposes a job and a starting point. Each other machine
 answers what keeps it from that (another job file, other versions, other data). All machines start, or none does.
@@ -33,7 +33,7 @@ STOPPED = "it was stopped"
 
 
 class Rendezvous:
-    """Messages between the machines' coordinators before workers start: keys of torchrun's store."""
+    """Messages between the machines' coordinators before workers start: keys of the store."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -128,7 +128,8 @@ def announced(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
     """Say where this machine waits, if the others take long to meet it."""
     what = f"waiting for {machine.count} machines to meet at {machine.host}:{machine.port}, up to {machine.timeout_s:g} s"
     advice = (
-        "if a machine's own name stands for its loopback address, give torchrun --local-addr ADDRESS and set GLOO_SOCKET_IFNAME"
+        "if a machine's own name stands for its loopback address, give torchrun --local-addr ADDRESS (srun: MASTER_ADDR), "
+        "and set GLOO_SOCKET_IFNAME"
     )
     timer = Timer(SILENT_S, note, [f"{what}; {advice}"])
     timer.daemon = True
@@ -196,11 +197,12 @@ def _wait(deadline: float, other: str, machine: Machine) -> None:
 
 def note_run_folder(machine: Machine, folder: Path) -> None:
     """Let the machines find the run folder again in the next attempt, whichever of them are left."""
-    (machine.logs / NOTE).write_text(str(folder.resolve()), encoding="utf-8")
+    if machine.logs:
+        (machine.logs / NOTE).write_text(str(folder.resolve()), encoding="utf-8")
 
 
 def _noted_run_folder(machine: Machine) -> str:
     try:
-        return (machine.logs / NOTE).read_text(encoding="utf-8")
+        return (machine.logs / NOTE).read_text(encoding="utf-8") if machine.logs else ""
     except FileNotFoundError:
         return ""

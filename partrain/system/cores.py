@@ -20,10 +20,16 @@ def cpu_quota(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
     return min(quotas, default=None)
 
 
+def allocated_cores() -> int | None:
+    """Return the cores of this node that SLURM gave to a step's task or a job, also where it binds none; None outside of SLURM."""
+    given = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
+    return int(given) if given and given.isdecimal() else None
+
+
 def usable_cores() -> int:
-    """Count the cores that the affinity of this process and its quota of processor time leave; at least 1."""
-    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
-    return cores if quota is None else max(1, min(cores, int(quota)))
+    """Count the cores that the affinity of this process, its quota of processor time and SLURM leave; at least 1."""
+    limits = [limit for limit in (cpu_quota(), allocated_cores()) if limit is not None]
+    return max(1, min(len(os.sched_getaffinity(0)), *map(int, limits)) if limits else len(os.sched_getaffinity(0)))
 
 
 def parse_cores(text: str) -> list[int]:

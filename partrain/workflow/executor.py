@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from partrain.comm.machine import NOT_FOR_STEPS
 from partrain.errors import NOT_REACHED, Failure, WorkersLost
 from partrain.system.parent_death import describe_exit
 from partrain.system.regular_file import open_to_append
@@ -53,7 +54,8 @@ class StepTask:
 def program_environment(folder: Path) -> dict[str, str]:
     """Return the environment of a program: `PARTRAIN_STEP_FOLDER` is its step's folder, and `python` the Python that runs partrain."""
     path = os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])
-    return os.environ | {"PARTRAIN_STEP_FOLDER": str(folder), "PATH": path}
+    own = {name: value for name, value in os.environ.items() if name not in NOT_FOR_STEPS}  # of a Dask worker under srun, say
+    return own | {"PARTRAIN_STEP_FOLDER": str(folder), "PATH": path}
 
 
 class StepLost(WorkersLost):

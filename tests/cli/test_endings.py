@@ -28,3 +28,11 @@ def test_advice(tmp_path, sets: tuple[str, ...], advice: str) -> None:
 def test_balanced_workers_need_no_advice(tmp_path) -> None:
     text = override(TomlSource.parse(JOB, "job"), ("partition.balance='rate'",)).text
     assert remedy_of(parse(text, tmp_path, "job").job) == ""
+
+
+def test_torchrun_gets_the_reason_of_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    said = partrain("resume", tmp_path / "none")
+    reason = json.loads((tmp_path / "error.json").read_text())["message"]
+    assert (said.code, reason["message"]) == (66, said.err.strip())
+    assert reason["extraInfo"]["py_callstack"] == reason["message"]

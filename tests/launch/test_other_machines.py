@@ -67,6 +67,13 @@ def test_one_machine_goes_on(run: Path, count: int) -> None:
     check(run, 4, count)
 
 
+def test_one_machine_is_told_how_to_go_on(run: Path) -> None:
+    told = partrain("resume", run)
+    assert told.code == 65
+    what = "It was trained on 2 machines: resume it on as many, under torchrun or srun, or give one machine all workers, as in --set workers.0.count=4"
+    assert what in told.err
+
+
 @pytest.mark.slow
 def test_three_machines_go_on(tmp_path: Path, run: Path) -> None:
     said = Site(tmp_path, prefixes=((),) * 3).run(("resume", run, "--quiet"))

@@ -28,7 +28,7 @@ from support.shared_runs import once
 from torch.distributed import TCPStore
 
 from partrain import checkpoint
-from partrain.comm.machine import Machine
+from partrain.comm.machine import Machine, first_host
 from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
@@ -255,6 +255,38 @@ def test_which_machine_this_is() -> None:
     alone = Machine.find(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"})
     assert alone
     assert alone.alone
+
+
+SRUN = {
+    "SLURM_JOB_ID": "71", "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "1",
+    "SLURM_STEP_NODELIST": "gpu[003-005]",
+}  # fmt: skip
+
+
+def test_under_srun_each_node_is_a_machine() -> None:
+    machine = Machine.find(SRUN)
+    assert machine == Machine(1, 3, "gpu003", 15712, serves=True)
+    assert not machine.restarts
+    assert Machine.find(SRUN | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "7"}) == Machine(1, 3, "10.0.0.1", 7, serves=True)
+    assert Machine.find(SRUN | TORCHRUN) == Machine.find(TORCHRUN), "torchrun under srun"
+    assert Machine.find(SRUN | {"SLURM_STEP_NUM_NODES": "1"}) is None
+    with pytest.raises(BadJob, match="srun has started 6 processes on 3 nodes; use --ntasks-per-node=1"):
+        Machine.find(SRUN | {"SLURM_STEP_NUM_TASKS": "6"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("n1", "n1"),
+        ("n1,n2", "n1"),
+        ("n[1-2]", "n1"),
+        ("gpu[003,007-9],login", "gpu003"),
+        ("a[01-02]-ib,b", "a01-ib"),
+        ("a-b.c", "a-b.c"),
+    ],
+)
+def test_the_first_of_the_nodes(nodes: str, first: str) -> None:
+    assert first_host(nodes) == first
 
 
 def test_one_process_per_machine() -> None:

@@ -22,7 +22,9 @@ SIMULATED = (
     "optimizer.momentum=0.0",
 )
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-SLOWED = 'time.sleep(0.001 * (2 + time.time_ns() % 5) if multiprocessing.current_process().name == "partrain worker 1" else 0.001)'
+SLOWED = (
+    'time.sleep(0.001 * (2 + time.time_ns() % 5) if multiprocessing.current_process().name == "partrain worker 1" else 0.001)'
+)
 """Between 2 and 6 ms by chance: on an idle machine the caps of all rounds would be the same."""
 REAL = "sync.iterations=12", "faults.round_seconds=0.02", "stop.rounds=14"
 

@@ -37,3 +37,14 @@ def test_the_cores_that_a_quota_leaves(monkeypatch: pytest.MonkeyPatch, given: f
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
     monkeypatch.setattr(cores, "cpu_quota", lambda: given)
     assert usable_cores() == cores_left
+
+
+def test_cores_that_slurm_gave_and_does_not_bind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "16")
+    assert usable_cores() == 16
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    assert usable_cores() == 8
+    monkeypatch.setattr(cores, "cpu_quota", lambda: 2.5)
+    assert usable_cores() == 2
