@@ -1,7 +1,9 @@
 """The advice about a slow worker, by the settings of the job."""
 
+import json
+
 import pytest
-from support.runs import JOB
+from support.runs import JOB, partrain
 
 from partrain.cli.endings import remedy_of
 from partrain.config.overrides import override
