@@ -33,8 +33,8 @@ class Locks(Protocol):
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds. Other workers make it true."""
 
-    def message(self) -> None:
-        """Account for one message to or from the center or another worker: it may take simulated time."""
+    def message(self, size: int = 0, *, central: bool = True) -> None:
+        """Account for one message of some bytes to or from the center, or else another worker: it may take simulated time."""
 
 
 class CenterClient:
@@ -109,7 +109,7 @@ class CenterClient:
 
     def pull(self) -> Tensor:
         """Copy the center and remember its version."""
-        self._transport.message()
+        self._transport.message(self.vectors[0].nbytes)
         copy = torch.empty_like(self.vectors[0])
         for number, part in enumerate(self._slices):
             with self._transport.lock(SLICE + number):
@@ -120,7 +120,7 @@ class CenterClient:
     def push(self, delta: Tensor, base: Tensor | None, lr: float) -> int:
         """Merge an update into the center and return its largest staleness. Each worker starts at another slice."""
         assert self._merge is not None
-        self._transport.message()
+        self._transport.message(delta.nbytes + (0 if base is None else base.nbytes))
         stale, count, versions = 0, len(self._slices), self._arena.versions
         for offset in range(count):
             number = (self._rank + offset) % count
@@ -137,7 +137,7 @@ class CenterClient:
 
     def send(self, x: Tensor, share: float, peer: int) -> None:
         """Add share * x to a worker's inbox. Messages add up, so an inbox never overflows."""
-        self._transport.message()
+        self._transport.message(x.nbytes, central=False)
         with self._transport.lock(INBOX + peer):
             inbox = self._inboxes[peer][: len(x)]
             if self._arena.shares[peer] == 0:

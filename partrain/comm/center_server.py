@@ -208,7 +208,7 @@ class Server:
                 self._inboxes = list(torch.zeros(self._arena.size, message, dtype=dtype))
         return CenterClient(self._arena, rank, self._vectors, self, self._rule.merge, inboxes=self._inboxes)
 
-    def message(self) -> None:
+    def message(self, size: int = 0, *, central: bool = True) -> None:
         """Do nothing: time is real."""
 
     @contextmanager

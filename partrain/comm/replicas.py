@@ -57,7 +57,7 @@ class ReplicaTransport(SharedTransport):
         """Return when `ready()` holds."""
         self._turns.wait(self._rank, ready, what)
 
-    def message(self) -> None:
+    def message(self, size: int = 0, *, central: bool = True) -> None:
         """Let the other workers of the process run before the next message: each has its turn."""
         self._turns.clocks[self._rank] += 1
         self._turns.wait(self._rank, lambda: True, "a turn")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from partrain.comm.network import SimulatedNetwork
 from partrain.config.problems import Finding
 from partrain.config.section import Section
 from partrain.number_format import plural
@@ -47,6 +48,10 @@ class TransportSection(Section):
     """`simulated`: spread of the time of iterations, as the standard deviation of its logarithm; a number for each
     worker, or one for all."""
 
+    network: SimulatedNetwork | None = None
+    """`simulated`: the network between the workers, each on a machine of its own, as in `{bandwidth = 12.5e6, latency = 0.02}`. Meetings and
+    messages then take the time that their bytes need, beside `delay`. Default: they take no time of their own."""
+
     def implementation(self, machine: Machine | None = None, *, replicas: bool = False) -> type[BaseTransport]:
         """Return the transport on one machine, or between this `machine` and others. `replicas`: the process has several workers."""
         if machine is None:
@@ -78,3 +83,5 @@ class TransportSection(Section):
             elif len(values) not in (1, workers):
                 message = f"`{key}` has {len(values)} values for {workers} {plural('worker', workers)}"
                 yield Finding(("transport", key), message, f"give one or {workers}")
+        if self.network and not self.implementation().settings:
+            yield Finding(("transport", "network"), "`network` works in simulation only", 'use kind = "simulated"', at="key")

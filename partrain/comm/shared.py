@@ -134,5 +134,5 @@ class SharedTransport(BaseTransport):
         finally:
             fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN, 1, index)
 
-    def message(self) -> None:
+    def message(self, size: int = 0, *, central: bool = True) -> None:
         """Do nothing: memory is shared."""

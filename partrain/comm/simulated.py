@@ -20,6 +20,7 @@ from partrain.seeds import generator
 
 if TYPE_CHECKING:
     from partrain.comm.group import Mix, Parts
+    from partrain.comm.network import SimulatedNetwork
     from partrain.comm.transport import RunWorker
 
 ITERATION_NS = 1_000_000
@@ -44,8 +45,10 @@ class SimulatedTransport(BaseTransport):
     single_machine_reason = "simulated workers live in one process: run the job without torchrun"
     settings = ("speed", "delay", "jitter")
 
-    def __init__(self, baton: TurnScheduler, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
-        self._baton, self._rank, self._pace = baton, rank, pace or Pace()
+    def __init__(
+        self, baton: TurnScheduler, rank: int, pace: Pace | None = None, seed: int = 0, network: SimulatedNetwork | None = None
+    ) -> None:
+        self._baton, self._rank, self._pace, self._network = baton, rank, pace or Pace(), network
         self._seed, self._delay_ns = seed, round(self._pace.delay_s * 1e9)
         self._free = False
 
@@ -58,7 +61,7 @@ class SimulatedTransport(BaseTransport):
         scheduler = TurnScheduler(placement.ranks, placement.on_turn)
 
         def join(rank: int) -> SimulatedTransport:
-            return cls(scheduler, rank, Pace(*placement.settings(rank).values()), placement.seed)
+            return cls(scheduler, rank, Pace(*placement.settings(rank).values()), placement.seed, placement.network)
 
         scheduler.run(lambda rank: run(rank, partial(join, rank)))
 
@@ -73,26 +76,45 @@ class SimulatedTransport(BaseTransport):
             stretch = float(generator(self._seed, "jitter", self._rank, number).lognormal(0.0, self._pace.jitter))
         self._baton.clocks[self._rank] += round(ITERATION_NS / self._pace.speed * stretch)
 
-    def message(self) -> None:
-        """Advance the clock by one message, then let workers with earlier clocks run first."""
-        self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
-        self._baton.wait(self._rank, lambda: True, "a turn")
+    def message(self, size: int = 0, *, central: bool = True) -> None:
+        """Advance the clock by one message, then let workers with earlier clocks run first. Central ones share the center's link."""
+        clocks, rank = self._baton.clocks, self._rank
+        clocks[rank] += 0 if self._free else self._delay_ns
+        if self._network and not self._free:
+            seconds = self._network.transfer(size)
+            waits = max(0, self._baton.link_free - clocks[rank]) if central else 0
+            clocks[rank] += waits + round(seconds * 1e9)
+            if central:
+                self._baton.link_free = clocks[rank] - round(self._network.latency * 1e9)
+        self._baton.wait(rank, lambda: True, "a turn")
+
+    def _travel_ns(self, parts: Parts | None) -> int:
+        """Return the nanoseconds in which the parts of all workers travel to all others."""
+        if self._network is None or self._free:
+            return 0
+        size = sum(part[self._rank].nbytes for part in parts()) if parts else 1
+        return round(self._network.meeting(len(self._baton.clocks), size) * 1e9)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has called this. All workers see all parts: they share one process."""
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
-        self._baton.arrive(self._rank)
+        self._baton.arrive(self._rank, lasts=partial(self._travel_ns, parts))
+
+    def replicate(self, parts: Parts) -> None:
+        """Send the parts through the network, if there is one."""
+        if self._network:
+            self.barrier(parts)
 
     def meet(self, parts: Parts, mix: Mix, size: int) -> None:
         """Let the worker that arrives last mix for all: only one runs at a time."""
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
-        if not self._baton.arrive(self._rank, partial(mix, whole=True)):
+        if not self._baton.arrive(self._rank, partial(mix, whole=True), partial(self._travel_ns, parts)):
             mix(whole=False)
             self.local_barrier()
 
     def start(self, parts: Parts) -> Callable[[], None]:
         """Let the parts travel: at the end only what is left of their delay passes."""
-        arrival = self._baton.clocks[self._rank] + (0 if self._free else self._delay_ns)
+        arrival = self._baton.clocks[self._rank] + (0 if self._free else self._delay_ns) + self._travel_ns(parts)
 
         def finish() -> None:
             self._baton.clocks[self._rank] = max(self._baton.clocks[self._rank], arrival)

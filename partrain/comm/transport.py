@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from partrain.comm.arena import Arena
     from partrain.comm.group import Mix, Parts, Transport
     from partrain.comm.machine import Machine
+    from partrain.comm.network import SimulatedNetwork
 
     RunWorker = Callable[[int, Callable[[], Transport]], BaseException | None]
     """Function that runs a worker of this process: its rank, a function that joins the others, its failure."""
@@ -49,6 +50,8 @@ class Placement:
     seed: int
     exact: bool
     """Each machine sums over all workers, not its own."""
+    network: SimulatedNetwork | None = None
+    """The network of simulated workers."""
 
 
 class BaseTransport:

@@ -45,6 +45,8 @@ class TurnScheduler:
         """Workers that wait at the next barrier, which all have to reach."""
         self._barriers, self._met = 0, [0, 0]
         """Number of the newest barrier that all have reached; the latest arrival time at it and at the next one, in turn."""
+        self.link_free = 0
+        """Simulated nanosecond at which the link to the center has sent all messages before."""
         self._mixed = 0
         """Number of the newest barrier at which one worker mixed for all."""
 
@@ -78,8 +80,8 @@ class TurnScheduler:
             self._waits[rank] = (ready, what)
         self._pause()
 
-    def arrive(self, rank: int, mix: Callable[[], None] | None = None) -> bool:
-        """Wait at a barrier. It ends for all at the simulated time of the last arrival. Return whether its `mix` has run.
+    def arrive(self, rank: int, mix: Callable[[], None] | None = None, lasts: Callable[[], int] = lambda: 0) -> bool:
+        """Wait at a barrier. It ends for all `lasts()` after the simulated time of the last arrival. Return whether its `mix` has run.
 
         The worker that arrives last runs it, before any other goes on. If `mix` raises, each meets the exception in its own share.
         """
@@ -91,8 +93,9 @@ class TurnScheduler:
                 if mix is not None:
                     mix()
                     self._mixed = goal
+            ends = self._met[goal % 2] + lasts()
             for arrived in self._at_barrier:
-                self.clocks[arrived] = self._met[goal % 2]
+                self.clocks[arrived] = ends
                 heappush(self._able, (self.clocks[arrived], arrived))
             self._barriers, self._at_barrier = goal, []
         self._pause()

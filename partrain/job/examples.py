@@ -133,6 +133,7 @@ EXAMPLES: dict[str, Any] = {
     "[transport] speed": [1.0, 0.5],
     "[transport] delay": [0.01],
     "[transport] jitter": [0.2],
+    "[transport] network": {"bandwidth": 12.5e6, "latency": 0.02},
     "[stop] rounds": 200,
     "[stop] item_iterations": 1_000_000,
     "[stop] seconds": 600,

@@ -22,8 +22,8 @@ def cpu_quota(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
 
 def allocated_cores() -> int | None:
     """Return the cores of this node that SLURM gave to a step's task or a job, also where it binds none; None outside of SLURM."""
-    given = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
-    return int(given) if given and given.isdecimal() else None
+    cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return int(cores) if cores.isdecimal() else None
 
 
 def usable_cores() -> int:

@@ -77,6 +77,7 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         settings=job.transport.settings_of,
         seed=job.seed,
         exact=job.engine.exact,
+        network=job.transport.network,
     )
     transport = job.transport.implementation(spec.machine, replicas=len(spec.ranks) > 1)
     transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel, together))

@@ -1,0 +1,65 @@
+"""The network of simulated workers: transfers worked out by hand, and the rounds of a job on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.runs import events, partrain, summary, train, write_job
+
+from partrain.comm.network import SimulatedNetwork
+
+
+def test_bytes_by_bandwidth_and_latency() -> None:
+    assert SimulatedNetwork(bandwidth=1e6).transfer(500_000) == pytest.approx(0.5)
+    assert SimulatedNetwork(bandwidth=1e6, latency=0.001).transfer(500_000) == pytest.approx(0.501), "ten packets fill the link"
+
+
+def test_slow_start() -> None:
+    """A window of 10,000 bytes, a round trip of 0.1 s, a link that takes 100,000 bytes in it: 10,000, 20,000, 40,000, 80,000, then the rest at full rate."""
+    network = SimulatedNetwork(bandwidth=1e6, latency=0.05, packet=1000)
+    assert network.transfer(350_000) == pytest.approx(0.05 + 4 * 0.1 + 0.2)
+    assert network.transfer(25_000) == pytest.approx(0.05 + 0.1 + 0.015), "the second window is not full"
+
+
+def test_lost_packets_bound_the_rate() -> None:
+    """1.2247 * 1,000 bytes / (0.02 s * 0.1)."""
+    network = SimulatedNetwork(bandwidth=1e9, latency=0.01, loss=0.01, packet=1000)
+    assert network.transfer(10_000_000) == pytest.approx(10_000_000 / 612_372, rel=0.01)
+
+
+def test_a_meeting_goes_round_and_all_share_an_uplink() -> None:
+    assert SimulatedNetwork(bandwidth=1e6).meeting(4, 100_000) == pytest.approx(0.3)
+    assert SimulatedNetwork(bandwidth=1e6, uplink=1e6).meeting(4, 100_000) == pytest.approx(1.2)
+
+
+NETWORK = 'transport={kind="simulated", network={bandwidth=1e6, latency=0.01}}'
+
+
+def seconds(run: Path) -> list[float]:
+    return [event["seconds"] for event in events(run, "round") if event["rank"] == 0]
+
+
+def test_a_round_takes_its_iterations_and_its_meetings(tmp_path: Path) -> None:
+    """3 iterations of 1 ms; the mean of 99 parameters and as many moments: about 1 kB; then small numbers travel, 0.01 s each time."""
+    plain = train(tmp_path / "plain", 'transport.kind="simulated"', "stop.judge_every=4")
+    slow = train(tmp_path / "slow", NETWORK, "stop.judge_every=4")
+    assert seconds(plain)[1] - seconds(plain)[0] == pytest.approx(0.003)
+    round_s = seconds(slow)[1] - seconds(slow)[0]
+    assert round_s == pytest.approx(0.003 + 2 * 0.01 + 0.002, abs=0.001), "the mean, and the records of the round"
+    assert summary(plain)["metrics"] == summary(slow)["metrics"], "the network changes times only"
+
+
+def test_messages_to_the_center_share_its_link(tmp_path: Path) -> None:
+    """At 1 kB/s the half kilobyte that each visit pulls and pushes keeps the link busy."""
+    sets = 'sync={rule="async", iterations=3}', "stop.judge_every=4", "stop.rounds=2"
+    one = train(tmp_path / "one", *sets, 'transport={kind="simulated", network={bandwidth=1e3}}')
+    many = train(tmp_path / "many", *sets, 'transport={kind="simulated", network={bandwidth=1e3}}', "workers.0.count=4")
+    visits = [sum(event["iterations"] for event in events(run, "round")) for run in (one, many)]
+    assert seconds(many)[-1] / seconds(one)[-1] == pytest.approx(visits[1] / visits[0], rel=0.3)
+
+
+def test_only_simulated_workers_have_a_network(tmp_path: Path) -> None:
+    said = partrain("validate", write_job(tmp_path, "transport.network={bandwidth=1e6}"))
+    assert said.code == 78
+    assert "`network` works in simulation only" in said.out
