@@ -13,6 +13,7 @@ import argparse
 import fcntl
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -66,6 +67,8 @@ class Link:
     """Seconds from one end to the other."""
     rate: float
     """Bytes per second in each direction."""
+    loss: float = 0.0
+    """Share of the packets that are lost."""
 
     @contextmanager
     def machines(self, folder: Path) -> Iterator[Site]:
@@ -103,11 +106,12 @@ class Link:
                     os.write(target, packet)
 
         threading.Thread(target=deliver, daemon=True).start()
-        free_at = 0.0
+        free_at, lots = 0.0, random.Random(0)
         with suppress(OSError):
             while packet := os.read(source, 1 << 16):
                 free_at = max(time.perf_counter(), free_at) + len(packet) / self.rate
-                packets.put((free_at + self.delay, packet))
+                if lots.random() >= self.loss:
+                    packets.put((free_at + self.delay, packet))
 
 
 def ip(*words: str) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -27,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from support import page_world
 from support.machines import free_port
 from support.runs import JOB, Command, Said, events, eventually, partrain, summary, write_job
@@ -260,6 +259,23 @@ MACHINES, SLURM, ARRAY, DASK = blocks("docs/several-machines.md", "bash")
 SCRIPTS = [MACHINES, SLURM, ARRAY, DASK, PODS, ELASTIC]
 
 
+def pod_script() -> str:
+    """The script of a pod, for this machine."""
+    script = next(document for document in yaml.safe_load_all(PODS) if document["kind"] == "Job")
+    (container,) = script["spec"]["template"]["spec"]["containers"]
+    return str(container["command"][-1]).replace("train-0.trainer", "127.0.0.1").replace("/data/", "")
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["service", "job"])
+def test_manifests_fit_the_schemas_of_kubernetes(number: int) -> None:
+    checks = pytest.importorskip("kubernetes_validate")
+    manifest = list(yaml.safe_load_all(PODS))[number]
+    checks.validate(manifest, checks.latest_version(), strict=True)
+    broken = manifest | {"spec": manifest["spec"] | {"nothing": 1}}
+    with pytest.raises(checks.ValidationError):
+        checks.validate(broken, checks.latest_version(), strict=True)
+
+
 def run_script(script: str, machines: int, **environment: str) -> list[Said]:
     """Run a script of the shell on some machines: processes on this one, with one folder for all."""
     script = real(script, "").replace(" HOST:", " 127.0.0.1:").replace("29500", str(free_port()))
@@ -270,11 +286,9 @@ def run_script(script: str, machines: int, **environment: str) -> list[Said]:
         return [one.wait(100) for one in started]
 
 
-@pytest.mark.parametrize(("script", "run", "workers"), [
-    (MACHINES, "runs/mnist-2", 4),
-    (shlex.join(json.loads(PODS.partition(":")[2])).replace("train-0.trainer", "127.0.0.1").replace("/data/", ""), "runs/mnist",
-     2),
-], ids=["machines", "pods"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("script", "run", "workers"), [(MACHINES, "runs/mnist-2", 4), (pod_script(), "runs/mnist", 2)], ids=["machines", "pods"]
+)
 def test_two_machines_train_one_job(script: str, run: str, workers: int, here: Path) -> None:
     shutil.rmtree(run, ignore_errors=True)
     said = run_script(script, 2)

@@ -1,0 +1,168 @@
+"""Rules on networks: seconds per round on real links beside those that simulated workers have, and how long rules take to a target on networks of many workers.
+
+    python benchmarks/networks.py links [--only WORD]      # two machines in network namespaces (root, ip); records results/networks.json
+    python benchmarks/networks.py many [--most N]          # simulated workers only; records results/networks-many.json
+
+"links": the same job on two machines behind a link (`links.py`) and as two simulated workers with `network`, whose iterations take as long as those of two
+workers of one machine without a link.
+"many": a small network of 26,000 parameters; an iteration takes a simulated millisecond.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from links import Link
+from recording import record
+from runs import machine
+
+ROUNDS = 9
+LINKS = {
+    "1 ms, 1 Gbit/s": Link(0.001, 125e6),
+    "20 ms, 100 Mbit/s": Link(0.02, 12.5e6),
+    "20 ms, 20 Mbit/s": Link(0.02, 2.5e6),
+    "100 ms, 100 Mbit/s": Link(0.1, 12.5e6),
+    "20 ms, 100 Mbit/s, 1 % lost": Link(0.02, 12.5e6, 0.01),
+}
+PACKET = 8960
+"""Bytes that TCP puts into a packet of 9,000."""
+RULES = {
+    "bsp, 10 iterations": 'rule = "bsp", iterations = 10',
+    "average, 1 iteration": 'rule = "average", iterations = 1',
+    "average, 10 iterations": 'rule = "average", iterations = 10',
+    "average, 100 iterations": 'rule = "average", iterations = 100',
+    "diloco, 100 iterations": 'rule = "diloco", iterations = 100, outer_lr = 0.7, outer_momentum = 0.5',
+    "topk, 100 iterations": 'rule = "topk", iterations = 100',
+    "choco, 100 iterations": 'rule = "choco", iterations = 100',
+    "sparseloco, 100 iterations": 'rule = "sparseloco", iterations = 100',
+}
+JOB = """\
+name = "networks"
+model = {{name = "mlp", hidden = [512]}}
+dataset = {{name = "mnist", validation = 5000}}
+optimizer = {{name = "sgd", lr = 0.05, momentum = 0.9, batch_size = 64}}
+sync = {{{rule}}}
+workers = [{{count = {count}, threads = 1}}]
+stop = {{rounds = {rounds}, judge_every = 1000}}
+checkpoint = {{every = 1000}}
+{transport}
+"""
+
+
+def seconds_of_a_round(events: list[dict[str, Any]]) -> tuple[float, int, float]:
+    """Median seconds of a round after the first ones, bytes that worker 0 sent in it, seconds of a local iteration."""
+    rounds = [event for event in events if event["event"] == "round" and event["rank"] == 0]
+    spans = [later["seconds"] - former["seconds"] for former, later in pairwise(rounds[1:-1])]
+    iterations = [event["compute"] / event["iterations"] for event in rounds[1:]]
+    return median(spans), max(event["bytes"] for event in rounds), median(iterations)
+
+
+def here(rule: str, transport: str, count: int = 2) -> list[dict[str, Any]]:
+    """Train on this machine, and return the events."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Path(folder) / "job.toml"
+        job.write_text(JOB.format(rule=rule, count=count, rounds=ROUNDS, transport=transport))
+        words = [sys.executable, "-m", "partrain", "run", str(job), "--out", f"{folder}/run", "-q"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return read(Path(folder) / "run")
+
+
+def read(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def links(only: str) -> None:
+    rows: list[dict[str, Any]] = []
+    chosen = {name: rule for name, rule in RULES.items() if only in name}
+    own = {name: seconds_of_a_round(here(rule, ""))[2] for name, rule in chosen.items()}
+    for place, link in LINKS.items():
+        with tempfile.TemporaryDirectory() as scratch, link.machines(Path(scratch)) as site:
+            for name, rule in chosen.items():
+                folder = Path(scratch) / name.replace(" ", "-")
+                folder.mkdir()
+                (folder / "job.toml").write_text(JOB.format(rule=rule, count=1, rounds=ROUNDS, transport=""))
+                said = site.run(("run", folder / "job.toml", "--out", folder / "run", "--quiet"), restarts=0)
+                if any(one.code for one in said):
+                    raise RuntimeError(said)
+                seconds, sent, _ = seconds_of_a_round(read(folder / "run"))
+                network = f"{{bandwidth = {link.rate}, latency = {link.delay}, loss = {link.loss}, packet = {PACKET}}}"
+                simulated = f'transport = {{kind = "simulated", speed = [{1e-3 / own[name]}], network = {network}}}'
+                predicted, _, _ = seconds_of_a_round(here(rule, simulated))
+                row: dict[str, Any] = {"link": place, "rule": name, "seconds per round": seconds, "bytes sent in a round": sent}
+                row |= {"simulated seconds": predicted, "simulated / real": predicted / seconds}
+                rows.append(row)
+                print(place, "|", name, f"| {seconds:.3f} s, simulated {predicted:.3f}: {predicted / seconds:.2f}", flush=True)
+    off = [abs(row["simulated / real"] - 1) for row in rows]
+    note = f"Simulated rounds are off by {median(off):.0%} (median), {max(off):.0%} (most); {sum(value <= 0.15 for value in off)} of {len(off)} by at most 15 %."
+    print(note)
+    record("networks", "Rules on links between two machines: 407,000 parameters", rows, notes=[note])
+
+
+NETWORKS = {
+    "data centre (10 Gbit/s, 0.05 ms)": "{bandwidth = 1.25e9, latency = 0.00005}",
+    "office (1 Gbit/s, 0.5 ms, one uplink for all)": "{bandwidth = 125e6, latency = 0.0005, uplink = 125e6}",
+    "homes (20 Mbit/s, 20 ms)": "{bandwidth = 2.5e6, latency = 0.02}",
+}
+MANY = """\
+name = "many"
+model = {{name = "mlp", hidden = [256]}}
+dataset = {{kind = "synthetic", function = "blobs", items = 25000, features = 96, classes = 10, noise = 4.0, validation = 1000}}
+optimizer = {{name = "sgd", lr = 0.05, momentum = 0.9, batch_size = 16}}
+sync = {{{rule}}}
+workers = [{{count = {count}}}]
+stop = {{item_iterations = {most}, accuracy = {target}, judge_every = {judge_every}}}
+checkpoint = {{every = 100000}}
+transport = {{kind = "simulated", network = {network}}}
+"""
+SOME = {
+    "bsp": ('rule = "bsp", iterations = 10', 5),
+    "average, 10 iterations": ('rule = "average", iterations = 10', 5),
+    "average, 100 iterations": ('rule = "average", iterations = 100', 1),
+    "diloco, 100 iterations": ('rule = "diloco", iterations = 100, outer_lr = 0.7, outer_momentum = 0.5', 1),
+    "sparseloco, 100 iterations": ('rule = "sparseloco", iterations = 100', 1),
+}
+TARGET = 0.9
+
+
+def many(most: int) -> None:
+    rows: list[dict[str, Any]] = []
+    for place, network in NETWORKS.items():
+        for name, (rule, judge_every) in SOME.items():
+            for count in [count for count in (1, 4, 16, 64, 256) if count <= most]:
+                with tempfile.TemporaryDirectory() as folder:
+                    job = Path(folder) / "job.toml"
+                    limit = 600_000 * max(1, count // 4)
+                    job.write_text(
+                        MANY.format(rule=rule, count=count, network=network, judge_every=judge_every, target=TARGET, most=limit)
+                    )
+                    words = [sys.executable, "-m", "partrain", "run", str(job), "--out", f"{folder}/run", "-q"]
+                    done = subprocess.run(words, capture_output=True, text=True)
+                    if done.returncode not in (0, 1):
+                        raise RuntimeError(done.stderr)
+                    summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
+                reached = summary["status"] == "reached"
+                row: dict[str, Any] = {"network": place, "rule": name, "workers": float(count)}
+                row["simulated seconds to the target"] = summary["seconds"]["train"] if reached else "not reached"
+                rows.append(row)
+                print(place, "|", name, "|", count, "|", row["simulated seconds to the target"], flush=True)
+    note = f"Target: accuracy {TARGET} on held-out items; batches of 16 for each worker, the same learning rate for all."
+    record("networks-many", f"Simulated seconds to a target, by network, rule and workers ({machine()})", rows, notes=[note])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["links", "many"])
+    parser.add_argument("--only", default="", help="links: rules with this word in their names")
+    parser.add_argument("--most", type=int, default=64, help="many: workers at most")
+    chosen = parser.parse_args()
+    links(chosen.only) if chosen.what == "links" else many(chosen.most)
