@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -110,6 +111,17 @@ def first_host(nodes: str) -> str:
     """Return the first name in a list of hosts as SLURM writes it: `gpu[003-005,9],login` begins with gpu003."""
     match = re.match(r"([^\[,]+)(?:\[(\w+)[^\]]*\])?([^\[,]*)", nodes)
     return "".join(part or "" for part in match.groups()) if match else nodes
+
+
+def shutdown_timeout(torchrun: int, environment: Mapping[str, str] = os.environ) -> float:
+    """Return the seconds after SIGTERM in which a program has to end before torchrun, the process of this number, kills it."""
+    with suppress(OSError, ValueError, IndexError):
+        words = Path(f"/proc/{torchrun}/cmdline").read_text(encoding="utf-8").split("\0")
+        for number, word in enumerate(words):
+            option, _, seconds = word.partition("=")
+            if option.replace("_", "-") == "--shutdown-timeout":
+                return float(seconds or words[number + 1])
+    return float(environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30"))
 
 
 @cache

@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from partrain.comm.machine import shutdown_timeout
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
@@ -99,6 +100,9 @@ class Coordinator:
         ends = os.environ.get("SLURM_JOB_END_TIME", "")
         self._allocation_ends = float(ends) if ends.isdecimal() else None
         """Moment by the clock when SLURM ends the job, if it tells that."""
+        torchrun = context.torchrun is not None and context.torchrun.restarts
+        self._grace_s = shutdown_timeout(os.getppid()) if torchrun else None
+        """Seconds after SIGTERM that torchrun leaves this process."""
 
     def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
         """Train to the end.
@@ -235,6 +239,7 @@ class Coordinator:
         self._drain_records()
         self._check_stall()
         self._heed_end_of_allocation()
+        self._compare_with_torchrun()
         self.checkpointer.poll()
         self.context.poll()
 
@@ -271,6 +276,17 @@ class Coordinator:
         left, self._allocation_ends = self._allocation_ends - time.time(), None
         self.context.note(f"the allocation ends in {max(left, 0):.0f} s (SLURM_JOB_END_TIME)")
         self.context.signals.note(signal.SIGTERM)
+
+    def _compare_with_torchrun(self) -> None:
+        """Warn, once a round has been measured, if torchrun would kill the run before the end of a round."""
+        if self._grace_s is None or not self.round_records.pace:
+            return
+        grace, self._grace_s = self._grace_s, None
+        if 2 * self.round_records.pace > grace:
+            self.context.warn(
+                f"a round takes {self.round_records.pace:.3g} s, and torchrun kills the run {grace:g} s after SIGTERM: "
+                "without a checkpoint, if the round has not ended; give torchrun a longer --shutdown-timeout"
+            )
 
     def _announce(self, text: str) -> None:
         """Answer a signal."""

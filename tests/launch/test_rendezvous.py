@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from support.shared_runs import once
 from torch.distributed import TCPStore
 
 from partrain import checkpoint
-from partrain.comm.machine import Machine, first_host
+from partrain.comm.machine import Machine, first_host, shutdown_timeout
 from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
@@ -255,6 +257,26 @@ def test_which_machine_this_is() -> None:
     alone = Machine.find(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"})
     assert alone
     assert alone.alone
+
+
+def test_a_round_that_torchrun_would_not_let_end(site: Site, job: Path) -> None:
+    site.environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "0.001"
+    said = site.run(("run", job, "--out", site.folder / "run", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    assert said[0].err.count("and torchrun kills the run 0.001 s after SIGTERM") == 1, said
+
+
+def test_the_time_that_torchrun_leaves(tmp_path: Path) -> None:
+    words = "import time; time.sleep(60)", "--nnodes", "2", "--shutdown-timeout"
+    for more, seconds in ((["600"], 600.0), ([], 30.0)):
+        process = subprocess.Popen([sys.executable, "-c", *words, *more])
+        try:
+            eventually(lambda: b"--nnodes" in Path(f"/proc/{process.pid}/cmdline").read_bytes(), "the program")  # noqa: B023
+            assert shutdown_timeout(process.pid, {}) == seconds
+        finally:
+            process.kill()
+            process.wait()
+    assert shutdown_timeout(1 << 30, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}) == 7.0
 
 
 SRUN = {
