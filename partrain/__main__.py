@@ -21,7 +21,7 @@ LASTING = TRAINING | ANSWERING - {"diff", "report"} | {"compare"}
 def main() -> None:
     """Run `partrain` or `python -m partrain`."""
     _fix_hashes()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2, signal.SIGXCPU):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
     _reserve_std_fds()

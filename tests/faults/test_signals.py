@@ -36,8 +36,14 @@ def check_stopped(said: Said, run: Path, code: int, name: str, planned: int = 10
 
 @pytest.mark.parametrize(
     ("number", "group", "code"),
-    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGHUP, True, 143), (signal.SIGUSR2, True, 143)],
-    ids=["Ctrl-C", "SIGTERM", "the terminal closes", "SLURM"],
+    [
+        (signal.SIGINT, True, 130),
+        (signal.SIGTERM, False, 143),
+        (signal.SIGHUP, True, 143),
+        (signal.SIGUSR2, True, 143),
+        (signal.SIGXCPU, True, 143),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "the terminal closes", "SLURM", "a batch system"],
 )
 def test_once(job: Path, tmp_path: Path, number: signal.Signals, group: bool, code: int) -> None:
     run = tmp_path / "run"

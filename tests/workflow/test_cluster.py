@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import JOB, partrain
+from support.machines import free_port
+from support.runs import JOB, Command, partrain, summary, write_job
 
 LONG = JOB.replace("rounds = 4", "rounds = 400").replace("judge_every = 1", "judge_every = 50").replace("keep = 1000", "keep = 2")
 STUDY = """
@@ -145,6 +147,55 @@ def test_a_step_that_no_worker_can_take_says_so_and_is_withdrawn(place: Path, cl
     step.signal(signal.SIGINT)
     assert step.exit_code() == 130
     executor.close()
+
+
+def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With certificates in Dask's configuration a step runs; without them one line says so."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate")
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "key.pem",
+        "-out",
+        "cert.pem",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=partrain",
+    ]
+    subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True)
+    address = f"tls://127.0.0.1:{free_port()}"
+    prefix, place = "DASK_DISTRIBUTED__COMM__", str(tmp_path)
+    settings = {f"{prefix}REQUIRE_ENCRYPTION": "True", f"{prefix}TLS__CA_FILE": f"{place}/cert.pem"}
+    for part in ("CLIENT", "SCHEDULER", "WORKER"):
+        settings |= {f"{prefix}TLS__{part}__CERT": f"{place}/cert.pem", f"{prefix}TLS__{part}__KEY": f"{place}/key.pem"}
+    write_job(tmp_path, "stop.rounds=2")
+    (tmp_path / "study.toml").write_text('name = "study"\n[[steps]]\nname = "one"\njob = "job.toml"\n')
+    beside: dict[str, Any] = {"cwd": tmp_path, "env": os.environ | settings}
+    scheduler = ("--protocol", "tls", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard")
+    worker = ("--nthreads", "2", "--no-dashboard", "--no-nanny", "--resources", "cores=2")
+    processes = [
+        start("distributed.cli.dask_scheduler", *scheduler, **beside),
+        start("distributed.cli.dask_worker", address, *worker, **beside),
+    ]
+    try:
+        with Command(("run", "study.toml", "--cluster", address, "--out", "out"), tmp_path, settings) as command:
+            said = command.wait(100)
+        assert said.code == 0, said
+        assert summary(tmp_path / "out" / "one")["rounds"] == 2
+        with Command(("run", "study.toml", "--cluster", address, "--out", "bare"), tmp_path) as command:
+            said = command.wait(100)
+        assert "name your certificates in Dask's configuration" in said.err, said
+        assert "Traceback" not in said.err
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_no_scheduler_and_no_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
