@@ -8,20 +8,12 @@ from pydantic import Field
 
 from partrain.config.section import Section
 
-FIRST_WINDOW = 10
-"""Packets that TCP sends before the first answer (RFC 6928)."""
-LOSS_CONSTANT = math.sqrt(1.5)
-
 
 class SimulatedNetwork(Section):
-    """Links of equal machines. Transfers take as long as TCP needs for them.
+    """Links of equal machines: a transfer takes a round trip, in which both ends agree, and then the time of its bytes.
 
-    A transfer begins with ten packets and doubles them with each round trip, until it fills the link (slow start, which Linux repeats
-    after each pause). Lost packets bound its rate by sqrt(3/2) packet / (round trip * sqrt(loss)). At a meeting all workers send
-    their part to the next one, N - 1 times, as gloo does: (N - 1) times a transfer.
-
-    Source: Mathis, Semke, Mahdavi, Ott. The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm. 1997
-    Source: Cardwell, Savage, Anderson. Modeling TCP Latency. 2000
+    Connections stay open, so no transfer begins slowly. Each lost packet costs a further round trip. At a meeting all workers send their
+    part to the next one, N - 1 times, as gloo does: (N - 1) times a transfer. `benchmarks/networks.py` compares this with real links.
     """
 
     bandwidth: float = Field(gt=0)
@@ -38,13 +30,7 @@ class SimulatedNetwork(Section):
     def transfer(self, size: int, at_once: int = 1) -> float:
         """Return the seconds of a transfer of some bytes, if as many workers send `at_once`."""
         rate = min(self.bandwidth, math.inf if self.uplink is None else self.uplink / at_once)
-        trip = 2 * self.latency
-        if self.loss and trip:
-            rate = min(rate, LOSS_CONSTANT * self.packet / (trip * math.sqrt(self.loss)))
-        seconds, window, left = self.latency, FIRST_WINDOW * self.packet, size
-        while left > window < rate * trip:
-            seconds, left, window = seconds + trip, left - window, 2 * window
-        return seconds + left / rate
+        return 2 * self.latency * (1 + self.loss * size / self.packet) + size / rate
 
     def meeting(self, workers: int, size: int) -> float:
         """Return the seconds in which each of some workers sends a part of `size` bytes to all others."""

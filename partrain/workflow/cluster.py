@@ -62,7 +62,9 @@ class ClusterExecutor:
         try:
             self._client = Client(address, timeout=CONNECT_S, name="partrain")
         except TypeError as error:  # of Dask, for an address tls://... without certificates
-            raise NoCluster(f"Dask cannot connect to {address}: {error}; name your certificates in Dask's configuration") from None
+            raise NoCluster(
+                f"Dask cannot connect to {address}: {error}; name your certificates in Dask's configuration"
+            ) from None
         except (OSError, TimeoutError, ValueError) as error:
             raise NoCluster(f"no Dask scheduler answers at {address}: {error}") from None
 
