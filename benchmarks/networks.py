@@ -1,11 +1,8 @@
-"""Rules on networks: seconds per round on real links beside those that simulated workers have, and how long rules take to a target on networks of many workers.
+"""Rules on links between two machines: seconds per round on real links, beside those of simulated workers with `[transport] network`.
 
-    python benchmarks/networks.py links [--only WORD]      # two machines in network namespaces (root, ip); records results/networks.json
-    python benchmarks/networks.py many [--most N]          # simulated workers only; records results/networks-many.json
+    python benchmarks/networks.py [--only WORD]      # two machines in network namespaces (root, ip); records results/networks.json
 
-"links": the same job on two machines behind a link (`links.py`) and as two simulated workers with `network`, whose iterations take as long as those of two
-workers of one machine without a link.
-"many": a small network of 26,000 parameters; an iteration takes a simulated millisecond.
+The machines and links are those of `links.py`. The simulated workers' iterations take as long as those of two workers of one machine without a link.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ from typing import Any
 
 from links import Link
 from recording import record
-from runs import machine
 
 ROUNDS = 9
 LINKS = {
@@ -81,7 +77,7 @@ def read(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
 
-def links(only: str) -> None:
+def main(only: str) -> None:
     rows: list[dict[str, Any]] = []
     chosen = {name: rule for name, rule in RULES.items() if only in name}
     own = {name: seconds_of_a_round(here(rule, ""))[2] for name, rule in chosen.items()}
@@ -110,61 +106,7 @@ def links(only: str) -> None:
     record("networks", "Rules on links between two machines: 407,000 parameters", rows, notes=[note])
 
 
-NETWORKS = {
-    "data centre (10 Gbit/s, 0.05 ms)": "{bandwidth = 1.25e9, latency = 0.00005}",
-    "office (1 Gbit/s, 0.5 ms, one uplink for all)": "{bandwidth = 125e6, latency = 0.0005, uplink = 125e6}",
-    "homes (20 Mbit/s, 20 ms)": "{bandwidth = 2.5e6, latency = 0.02}",
-}
-MANY = """\
-name = "many"
-model = {{name = "mlp", hidden = [256]}}
-dataset = {{kind = "synthetic", function = "blobs", items = 25000, features = 96, classes = 10, noise = 4.0, validation = 1000}}
-optimizer = {{name = "sgd", lr = 0.05, momentum = 0.9, batch_size = 16}}
-sync = {{{rule}}}
-workers = [{{count = {count}}}]
-stop = {{item_iterations = {most}, accuracy = {target}, judge_every = {judge_every}}}
-checkpoint = {{every = 100000}}
-transport = {{kind = "simulated", network = {network}}}
-"""
-SOME = {
-    "bsp": ('rule = "bsp", iterations = 10', 5),
-    "average, 10 iterations": ('rule = "average", iterations = 10', 5),
-    "average, 100 iterations": ('rule = "average", iterations = 100', 1),
-    "diloco, 100 iterations": ('rule = "diloco", iterations = 100, outer_lr = 0.7, outer_momentum = 0.5', 1),
-    "sparseloco, 100 iterations": ('rule = "sparseloco", iterations = 100', 1),
-}
-TARGET = 0.9
-
-
-def many(most: int) -> None:
-    rows: list[dict[str, Any]] = []
-    for place, network in NETWORKS.items():
-        for name, (rule, judge_every) in SOME.items():
-            for count in [count for count in (1, 4, 16, 64, 256) if count <= most]:
-                with tempfile.TemporaryDirectory() as folder:
-                    job = Path(folder) / "job.toml"
-                    limit = 600_000 * max(1, count // 4)
-                    job.write_text(
-                        MANY.format(rule=rule, count=count, network=network, judge_every=judge_every, target=TARGET, most=limit)
-                    )
-                    words = [sys.executable, "-m", "partrain", "run", str(job), "--out", f"{folder}/run", "-q"]
-                    done = subprocess.run(words, capture_output=True, text=True)
-                    if done.returncode not in (0, 1):
-                        raise RuntimeError(done.stderr)
-                    summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
-                reached = summary["status"] == "reached"
-                row: dict[str, Any] = {"network": place, "rule": name, "workers": float(count)}
-                row["simulated seconds to the target"] = summary["seconds"]["train"] if reached else "not reached"
-                rows.append(row)
-                print(place, "|", name, "|", count, "|", row["simulated seconds to the target"], flush=True)
-    note = f"Target: accuracy {TARGET} on held-out items; batches of 16 for each worker, the same learning rate for all."
-    record("networks-many", f"Simulated seconds to a target, by network, rule and workers ({machine()})", rows, notes=[note])
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["links", "many"])
-    parser.add_argument("--only", default="", help="links: rules with this word in their names")
-    parser.add_argument("--most", type=int, default=64, help="many: workers at most")
-    chosen = parser.parse_args()
-    links(chosen.only) if chosen.what == "links" else many(chosen.most)
+    parser.add_argument("--only", default="", help="rules with this word in their names")
+    main(parser.parse_args().only)
