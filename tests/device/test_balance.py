@@ -47,7 +47,7 @@ def test_a_slower_device_gets_fewer_iterations(tmp_path: Path, ratio: int) -> No
     told = events(tmp_path / "run", "round")
     fast, slow = (one["iterations"] for one in told if one["round"] == 24)
     assert slow <= 14 if ratio == 20 else slow < fast
-    assert fast + slow in (39, 40, 41)
+    assert abs(fast + slow - 40) <= 20 / slow + 1, "whole iterations of the slowest worker, which the others follow"
     assert events(tmp_path / "run", "balance")[-1]["iterations"] == [fast, slow]
 
 

@@ -133,7 +133,9 @@ def test_the_end_of_an_allocation_is_seen_ahead(slurm: Slurm, tmp_path: Path) ->
     """This SLURM may be too old to tell it, so the script does."""
     text = script().replace("srun ", "export SLURM_JOB_END_TIME=$(($(date +%s) + 40))\nsrun ")
     job = slurm.submit(text, prepare(tmp_path, *LONG, "stop.rounds=1000000"))
-    slurm.wait(job, "COMPLETED", "FAILED")
+    eventually(lambda: (tmp_path / "runs" / job / "summary.json").exists(), "the end", 60)
+    slurm.wait(job, "PENDING")  # for the next allocation
+    slurm.run("scancel", job)
     done = summary(tmp_path / "runs" / job)
     assert (done["status"], done["reason"]) == ("stopped", "SIGTERM")
     assert "the allocation ends in" in (tmp_path / "out.txt").read_text()
