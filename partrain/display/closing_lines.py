@@ -33,6 +33,7 @@ def closing_lines(
     remedy: str = "",
     language: bool = False,
     machines: int = 1,
+    replicas: bool = False,
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
@@ -41,7 +42,7 @@ def closing_lines(
     rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `trust_to_evaluate`,
     `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run.
     `remedy`: advice about slow workers, if there are any. `language`: the network continues texts. `machines`: those
-    that trained.
+    that trained. `replicas`: a process has several workers, none of which can be left out alone.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -61,7 +62,7 @@ def closing_lines(
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)
     lines += [*_waiting(content["workers"]), *_without_core(content["workers"]), *_slow(content["workers"], remedy)]
-    if least := least_worker(content["workers"], seconds):
+    if not replicas and (least := least_worker(content["workers"], seconds)):
         lines.append(least)
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)

@@ -11,6 +11,7 @@ from partrain.comm.machine import Machine
 from partrain.config.problems import Finding, Severity
 from partrain.data.augment import ImageChanges
 from partrain.job.schema import is_rateless, kind_of_task
+from partrain.job.workers import has_replicas
 from partrain.tasks import BuiltinTask
 from partrain.tasks.kinds import USER
 from partrain.training.section import cpu_has_bfloat16
@@ -151,7 +152,7 @@ OF_JOB = (
         'set optimizer_state = "local" in [sync]', "value", "warning"),
     row("faults.on_loss", lambda transport, faults: faults.on_loss == "drop" and transport.implementation().one_process,
         "simulated workers live in one process: none is lost alone", 'use "replay" or "stop"', "value"),
-    row("faults.on_loss", lambda workers, faults: faults.on_loss == "drop" and any(group.replicas > 1 for group in workers),
+    row("faults.on_loss", lambda workers, faults: faults.on_loss == "drop" and has_replicas(workers),
         "`replicas` of one process are lost together", 'use "replay" or "stop"', "value"),
     row("workers.{0}.replicas", lambda transport, workers: transport.implementation().one_process
         and next((str(index) for index, group in enumerate(workers) if group.replicas > 1), ""),

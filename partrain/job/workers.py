@@ -97,3 +97,8 @@ def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | 
             for rank in range(first, first + group.replicas):
                 specs.append(WorkerSpec(rank, device, group.threads, group.partition_size, *caps, *place, first))
     return specs
+
+
+def has_replicas(groups: Sequence[WorkerGroup]) -> bool:
+    """Return whether a process has several workers."""
+    return any(group.replicas > 1 for group in groups)

@@ -21,6 +21,7 @@ from partrain.comm.machine import Machine, serve_store
 from partrain.errors import BadJob, UserCodeFailed, WorkersLost
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
+from partrain.job.workers import has_replicas
 from partrain.launch.context import Start
 from partrain.system.environment import versions
 
@@ -114,7 +115,7 @@ class Rendezvous:
 def refusal(loaded: LoadedJob) -> str:
     """Say why a job cannot run on several machines; "" if it can."""
     job = loaded.job
-    if any(group.replicas > 1 for group in job.workers):
+    if has_replicas(job.workers):
         return "`replicas` are for one machine: take `count` instead, or run the job without torchrun"
     return job.transport.implementation().single_machine_reason or job.sync.single_machine_reason
 
