@@ -329,7 +329,7 @@ def _former_run(machine: Machine | None, out: Path | None = None) -> Path | None
     """Return the run folder of the former attempt, if there was one: of torchrun, or of a job that SLURM has put into its queue again."""
     folder = machine.former if machine else None
     if out and int(os.environ.get("SLURM_RESTART_COUNT", "0")) and RunFolder(out).newest_checkpoint:
-        print_note(f"SLURM has started this job again: the run in {out} goes on")
+        print_note(f"SLURM has started this job again: the run in {out} goes on, with the job of its checkpoint")
         return out
     if folder and not folder.is_dir():
         raise InputMissing(

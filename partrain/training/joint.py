@@ -31,6 +31,7 @@ class JointTraining:
     def __init__(self) -> None:
         self._waiting: dict[LocalWorker, tuple[int, bool]] = {}
         self._replicas: dict[tuple[int, ...], Replicas] = {}
+        self._failure: Exception | None = None
 
     def add(self, worker: LocalWorker, wait: Wait) -> None:
         """Let the local iterations of a worker run with those of others, if it trains a plain stack of layers on items in memory."""
@@ -41,16 +42,21 @@ class JointTraining:
         """Wait until no worker of the process can go on, and all that wait here have trained. Without `step` only compute gradients."""
         self._waiting[worker] = iterations, step
         wait(lambda: worker not in self._waiting, "the training of this process's workers")
+        if self._failure:  # the first of the workers reports it, and the others stop
+            raise self._failure
 
     def run(self) -> bool:
         """Train the workers that wait; return False if there are none."""
         waiting, self._waiting = self._waiting, {}
-        for workers in _alike(waiting):
-            ranks = tuple(worker.rank for worker in workers)
-            if ranks not in self._replicas:
-                self._replicas[ranks] = Replicas(workers)
-            iterations, step = waiting[workers[0]]
-            self._replicas[ranks].train(iterations, step=step)
+        try:
+            for workers in _alike(waiting):
+                ranks = tuple(worker.rank for worker in workers)
+                if ranks not in self._replicas:
+                    self._replicas[ranks] = Replicas(workers)
+                iterations, step = waiting[workers[0]]
+                self._replicas[ranks].train(iterations, step=step)
+        except Exception as error:
+            self._failure = error
         return bool(waiting)
 
 

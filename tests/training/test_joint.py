@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from torch import nn
 from partrain.comm.arena import Arena
 from partrain.comm.group import Transport
 from partrain.comm.replicas import ReplicaTransport
-from partrain.comm.transport import Deadlock, Placement
+from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.sections import Adam, Lbfgs, Muon
 from partrain.training.batches import Samples
@@ -185,6 +186,27 @@ def test_gradients_of_replicas_are_those_of_each(data: st.DataObject, kind: torc
     torch.testing.assert_close(loss, torch.stack(losses), **exact)
     for one, same in zip(got, zip(*gradients, strict=True), strict=True):
         torch.testing.assert_close(one, torch.stack(same), **exact)
+
+
+def test_an_error_of_joint_training_is_the_failure_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a worker that trains alone: it is reported, and the others stop."""
+    errors: list[type[BaseException]] = []
+
+    class Watched(Trial):
+        def train(self, *words: Any, **options: Any) -> Trained:
+            try:
+                return super().train(*words, **options)
+            except Exception as error:
+                errors.append(type(error))
+                raise
+
+    def fail(*_: object) -> torch.Tensor:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(MlpGradient, "differentiate", fail)
+    with pytest.raises(MemoryError, match="none left"):
+        as_replicas(Watched(VARIANTS["average"], SGD, mlp, partitions=EVEN), 1)
+    assert errors == [MemoryError, Abandoned, Abandoned, Abandoned]
 
 
 def test_of_two_replicas_each_keeps_its_own_labels() -> None:
