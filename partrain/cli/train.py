@@ -53,7 +53,11 @@ Retries = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="ADDRESS", help="Workflow: run the steps on the cluster of this Dask scheduler."),
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Workflow: run the steps on the cluster of this Dask scheduler; slurm: each in an allocation of SLURM.",
+    ),
 ]
 
 

@@ -181,7 +181,7 @@ def _executor(options: Options, invoke: Callable[[], None]) -> closing[Executor]
     if options.cluster:
         from partrain.workflow.cluster import ClusterExecutor
 
-        return closing(ClusterExecutor(options.cluster))
+        return closing(ClusterExecutor(options.cluster, options.jobs))
     from partrain.workflow.process import LocalExecutor
 
     return closing(LocalExecutor(invoke))

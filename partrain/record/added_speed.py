@@ -14,7 +14,8 @@ TELLING_SECONDS = 1.0
 def added_speed(workers: Sequence[Mapping[str, Any]], seconds: float) -> dict[int, float]:
     """Estimate by how much each worker raises the item-iterations per second, by rank; negative: without it the others would be faster.
 
-    Without a worker the others would not wait for it: the run would be shorter by the least of their waiting.
+    Without a worker the others would not wait for it: the run would be shorter by the least of their waiting, save what the worker waits
+    itself. That is the time of meetings, which stays.
 
     Args:
         workers: Those of summary.json.
@@ -25,7 +26,8 @@ def added_speed(workers: Sequence[Mapping[str, Any]], seconds: float) -> dict[in
     items, gains = sum(worker["item_iterations"] for worker in workers), {}
     for worker in workers:
         others = [other["seconds"]["wait"] for other in workers if other is not worker]
-        rest, shorter = items - worker["item_iterations"], max(seconds - min(others), 1e-9)
+        saved = max(0.0, min(others) - worker["seconds"]["wait"])
+        rest, shorter = items - worker["item_iterations"], max(seconds - saved, 1e-9)
         if rest:
             gains[worker["rank"]] = items / seconds / (rest / shorter) - 1
     return gains

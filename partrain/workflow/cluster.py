@@ -2,13 +2,15 @@
 
 The cluster's workers see the workflow's folder under the same path (a shared file system) and have partrain installed. They announce
 what they have: `dask worker ADDRESS --nthreads 8 --resources "cores=8 GPU=2"`. If a worker is lost, Dask starts its steps again
-elsewhere, and a step that trains goes on from its last checkpoint.
+elsewhere, and a step that trains goes on from its last checkpoint. `--cluster slurm` starts a scheduler of its own, whose workers SLURM starts.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import signal
 import sys
 import time
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from partrain.errors import INTERRUPTED, Failure
+from partrain.errors import INTERRUPTED, TERMINATED, Failure
 from partrain.record.file_names import CHECKPOINT
 from partrain.system.atomic_file import atomic_file
 from partrain.system.child_process import ChildProcess
@@ -34,6 +36,10 @@ SIGNALS = "signals.txt"
 POLL_S = 0.1
 CONNECT_S = 10
 """Seconds to reach the scheduler."""
+SLURM = "slurm"
+"""Word that stands for a scheduler of one's own, in place of an address."""
+MOST_PREEMPTIONS = 100
+"""Losses of a worker after which Dask gives a step up, where the workers are SLURM's."""
 
 
 class NoCluster(Failure):
@@ -53,12 +59,19 @@ class TaskOutcome(NamedTuple):
 class ClusterExecutor:
     """Hands steps to a Dask scheduler, which queues them until a worker is free."""
 
-    def __init__(self, address: str) -> None:
-        """Connect to the scheduler. Raises `CannotStart` without Dask, `NoCluster` if the scheduler does not answer."""
+    def __init__(self, address: str, most: int | None = None) -> None:
+        """Connect to the scheduler. With "slurm" start one, for at `most` so many allocations at once.
+
+        Raises:
+            CannotStart: Dask is not installed, or does not know what to ask SLURM for.
+            NoCluster: The scheduler does not answer, or SLURM is not here.
+        """
         try:
             from distributed import Client
         except ImportError:
             raise CannotStart("--cluster needs Dask, which is not installed: pip install 'partrain[cluster]'") from None
+        self._own = _slurm_cluster(most) if address == SLURM else None
+        address = self._own.scheduler_address if self._own else address
         try:
             self._client = Client(address, timeout=CONNECT_S, name="partrain")
         except TypeError as error:  # of Dask, for an address tls://... without certificates
@@ -87,12 +100,41 @@ class ClusterExecutor:
         """Do nothing: the scheduler knows."""
 
     def close(self) -> None:
-        """Leave the cluster, which runs on."""
+        """Leave the cluster, which runs on; end one of its own, with its allocations."""
         self._client.close()
+        if self._own:
+            self._own.close()
 
     def _announced(self, resource: str, count: float) -> bool:
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        return any(worker.get("resources", {}).get(resource, 0) >= count for worker in workers)
+        return self._own is not None or any(worker.get("resources", {}).get(resource, 0) >= count for worker in workers)
+
+
+def _slurm_cluster(most: int | None) -> Any:
+    """Return a scheduler in this process that asks SLURM for an allocation for each step which waits, and gives idle ones back."""
+    import dask
+
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError:
+        raise CannotStart(
+            "--cluster slurm needs dask-jobqueue, which is not installed: pip install 'partrain[cluster]'"
+        ) from None
+    if not shutil.which("sbatch"):
+        raise NoCluster("--cluster slurm needs SLURM's sbatch, which is not on this machine")
+    cores, words = dask.config.get("jobqueue.slurm.cores"), dask.config.get("jobqueue.slurm.worker-extra-args", [])
+    announced = words if "--resources" in words else [*words, "--resources", f"cores={cores}"]
+    dask.config.set({
+        "distributed.scheduler.unknown-task-duration": "1h",  # so long that each step is worth an allocation
+        "distributed.scheduler.allowed-failures": MOST_PREEMPTIONS,
+    })  # fmt: skip
+    try:
+        cluster = SLURMCluster(processes=1, worker_extra_args=announced, scheduler_options={"dashboard_address": None})
+    except ValueError as error:
+        advice = "write cores, memory, queue and walltime below `jobqueue: slurm:` in ~/.config/dask/jobqueue.yaml"
+        raise CannotStart(f"Dask does not know what to ask SLURM for: {error}; {advice}") from None
+    cluster.adapt(minimum=0, maximum_jobs=most or math.inf)
+    return cluster
 
 
 class ClusterStep:
@@ -174,6 +216,10 @@ class _Attempt:
             for number in [signal.SIGKILL] if self._replaced() else self._signals():
                 process.signal(number)
         assert process.exit_code is not None
+        if process.exit_code == TERMINATED and not self._sent:  # by the machine, which is taken from the cluster
+            from distributed import Reschedule
+
+            raise Reschedule
         return TaskOutcome(process.exit_code)
 
     def _start(self) -> ChildProcess:

@@ -40,7 +40,7 @@ class Options:
     retries: int = 0
     """Times that a failed step is tried again."""
     cluster: str | None = None
-    """Address of the Dask scheduler that starts the steps, instead of this machine."""
+    """Address of the Dask scheduler that starts the steps, instead of this machine; "slurm": one of its own, whose workers SLURM starts."""
 
 
 class Runner:

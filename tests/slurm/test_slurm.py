@@ -21,6 +21,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "several-machines.md").read_text(en
 SCRIPT, ARRAY = (block for block in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "#SBATCH" in block)
 LONG = "stop.rounds=400", "sync.iterations=40", "checkpoint.keep=5"
 """Some seconds of training, in rounds of some milliseconds."""
+LONGER = "stop.rounds=1200", *LONG[1:]
+"""Longer than the grace time."""
 
 
 @pytest.fixture(scope="module")
@@ -169,33 +171,52 @@ set = {seed = 4}
 """
 
 
-def test_steps_of_a_workflow_on_dask_workers_that_slurm_starts(
-    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of two Dask workers loses its allocation: its step goes on elsewhere, with the same bits."""
-    jobqueue = pytest.importorskip("dask_jobqueue")
-    for name, value in slurm.environment.items():
-        monkeypatch.setenv(name, value)
-    prepare(tmp_path, *LONG)
-    (tmp_path / "study.toml").write_text(STUDY)
-    options = {"cores": 1, "memory": "1GB", "worker_extra_args": ["--resources", "cores=1"], "local_directory": str(tmp_path)}
+@pytest.fixture
+def queue(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a workflow of two steps, and what Dask asks SLURM for."""
+    pytest.importorskip("dask_jobqueue")
     prologue = [f"cd {tmp_path}", f"export PYTHONPATH={os.environ.get('PYTHONPATH', '')}"]
-    queue = jobqueue.SLURMCluster(**options, job_script_prologue=prologue, scheduler_options={"dashboard_address": None})
-    with queue as dask:
-        dask.scale(jobs=3)
-        with Command(
-            ("run", tmp_path / "study.toml", "--out", tmp_path / "study", "--cluster", dask.scheduler_address), tmp_path
-        ) as command:
-            first = tmp_path / "study" / "one"
-            eventually(lambda: len(events(first, "commit")) > 5, "the first step", 50)
-            pid = events(first, "start")[0]["workers"][0]["pid"]
-            slurm.run("scancel", "--signal=KILL", "--full", environment_of(pid)["SLURM_JOB_ID"])
-            said = command.wait(100)
-        assert said.code == 0, said
-    assert len(events(tmp_path / "study" / "one", "start")) == 2, "the step went on elsewhere"
+    asked = {
+        "CORES": 1, "MEMORY": "'1GB'", "QUEUE": "'low'", "LOCAL_DIRECTORY": repr(str(tmp_path)), "JOB_SCRIPT_PROLOGUE": prologue,
+        "LOG_DIRECTORY": repr(str(tmp_path)), "JOB_EXTRA_DIRECTIVES": ["--open-mode=append"],
+    }  # fmt: skip
+    for name, value in (slurm.environment | {f"DASK_JOBQUEUE__SLURM__{key}": str(value) for key, value in asked.items()}).items():
+        monkeypatch.setenv(name, value)
+    prepare(tmp_path, *LONGER)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+@pytest.mark.parametrize("end", ["preempted", "killed"])
+def test_steps_of_a_workflow_in_allocations_of_their_own(slurm: Slurm, queue: Path, end: str) -> None:
+    """One of two steps loses its allocation: it goes on in another one, with the same bits."""
+    with Command(("run", queue / "study.toml", "--out", queue / "study", "--cluster", "slurm"), queue) as command:
+        first = queue / "study" / "one"
+        eventually(lambda: len(events(first, "commit")) > 5, "the first step", 90)
+        job = environment_of(events(first, "start")[0]["workers"][0]["pid"])["SLURM_JOB_ID"]
+        if end == "killed":
+            slurm.run("scancel", "--signal=KILL", "--full", job)
+        else:
+            node = slurm.field(job, "NodeList")
+            words = "--parsable", "--partition=high", f"--nodelist={node}", "--exclusive", "--output=/dev/null"
+            slurm.wait(slurm.run("sbatch", *words, "--wrap=sleep 1"), "COMPLETED")
+        said = command.wait(150)
+    assert said.code == 0, said
+    assert len(events(first, "start")) == 2, "the step went on elsewhere"
     for step, seed in (("one", 3), ("two", 4)):
-        alone = train(tmp_path / f"alone-{seed}", "workers.0.count=1", f"seed={seed}", *LONG, text=MANY)
-        assert same_end(tmp_path / "study" / step, alone)
+        alone = train(queue / f"alone-{seed}", "workers.0.count=1", f"seed={seed}", *LONGER, text=MANY)
+        assert same_end(queue / "study" / step, alone)
+    eventually(lambda: not slurm.run("squeue", "--noheader", "--states=RUNNING,PENDING"), "no allocation left", 30)
+
+
+def test_what_slurm_lacks_is_told(slurm: Slurm, queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("run", queue / "study.toml", "--out", queue / "study", "--cluster", "slurm")
+    with monkeypatch.context() as patch:
+        patch.delenv("DASK_JOBQUEUE__SLURM__CORES")
+        with Command(words, queue) as command:
+            said = command.wait(60)
+    assert said.code == 66
+    assert "jobqueue.yaml" in said.err
 
 
 def environment_of(process: int) -> dict[str, str]:

@@ -1,0 +1,91 @@
+"""Time to a target over the number of machines, by rule and network: simulated workers, each a machine of its own.
+
+    python benchmarks/network_growth.py [--most N]      # half an hour; records results/network-growth-*.json
+
+An MLP of 25,450 parameters learns MNIST to 90 % with a fixed batch and learning rate. An iteration takes 10 ms, so that computing and the link
+weigh as they do for a network a hundred times as large at a hundredth of the bandwidth: NETWORKS are hundredths of what their names say. Synchronous rules
+compute the same on all networks: one run gives the rounds to the target, and one of few rounds the seconds of a round on each network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from recording import record
+
+NETWORKS = {
+    "data centre": "{bandwidth = 12.5e6, latency = 5e-5}",  # 10 Gbit/s
+    "office": "{bandwidth = 1.25e6, latency = 1e-3}",  # 1 Gbit/s
+    "home": "{bandwidth = 2.5e4, latency = 0.02, loss = 0.001}",  # 20 Mbit/s
+}
+RULES = {
+    "bsp": (1, ""),
+    "average, 10 iterations": (10, ""),
+    "average, 100 iterations": (100, ""),
+    "diloco, 100 iterations": (100, ", outer_lr = 0.7, outer_momentum = 0.5"),
+    "sparseloco, 100 iterations": (100, ""),
+    "gossip, 10 iterations": (10, ""),
+}
+WORKERS = 2, 8, 32, 128, 512, 1000
+SLOW = "bsp"
+"""Rule that meets so often that its largest runs would take hours."""
+ITERATIONS = 3000
+"""Most local iterations of a worker."""
+JOB = """\
+name = "growth"
+model = {{name = "mlp", hidden = [32]}}
+dataset = {{name = "mnist", validation = 2000}}
+optimizer = {{name = "sgd", lr = 0.1, batch_size = 16}}
+sync = {{rule = "{rule}", iterations = {iterations}{settings}}}
+workers = [{{count = {count}, threads = 1}}]
+stop = {{{target}rounds = {rounds}, judge_every = {judge}}}
+checkpoint = {{every = 100000}}
+transport = {{kind = "simulated", speed = [0.1], network = {network}}}
+"""
+
+
+def run(name: str, count: int, network: str, rounds: int, target: str = "") -> tuple[int, float, bool]:
+    """Train; return rounds, median simulated seconds of a round, and whether the target was reached."""
+    iterations, settings = RULES[name]
+    judge = max(1, 10 // iterations)
+    values = {"rule": name.partition(",")[0], "iterations": iterations, "settings": settings, "count": count, "network": network}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "job.toml").write_text(JOB.format(**values, target=target, rounds=rounds, judge=judge))
+        words = [sys.executable, "-m", "partrain", "run", f"{folder}/job.toml", "--out", f"{folder}/run", "-q"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            raise RuntimeError(done.stderr)
+        events = [json.loads(line) for line in (Path(folder) / "run/events.jsonl").read_text().splitlines()]
+    ends = [event["seconds"] for event in events if event["event"] == "round" and event["rank"] == 0]
+    spans = [later - former for former, later in zip(ends, ends[1:], strict=False)]
+    return len(ends), median(spans or ends), done.returncode == 0
+
+
+def main(most: int) -> None:
+    rows: dict[str, list[dict[str, str | float]]] = {network: [] for network in NETWORKS}
+    for name, (iterations, _) in RULES.items():
+        for count in (count for count in WORKERS if count <= most):
+            if name == SLOW and count > 128:
+                continue
+            rounds, _, reached = run(name, count, NETWORKS["office"], ITERATIONS // iterations, "accuracy = 0.9, ")
+            for network, link in NETWORKS.items():
+                _, seconds, _ = run(name, count, link, 3)
+                if reached:
+                    rows[network].append({"workers": count, "rule": name, "seconds": rounds * seconds, "rounds": rounds})
+                print(network, name, count, rounds, f"{rounds * seconds:.4g} s" if reached else "not reached", flush=True)
+    for network, points in rows.items():
+        chart = {"x": "workers", "y": "seconds", "series": "rule", "log": ["x", "y"]}
+        title = f"Simulated seconds to 90 % of MNIST over workers: {network} network"
+        record(f"network-growth-{network.replace(' ', '-')}", title, points, chart=chart)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=1000, help="most workers")
+    main(parser.parse_args().most)
