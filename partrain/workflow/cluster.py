@@ -8,7 +8,6 @@ elsewhere, and a step that trains goes on from its last checkpoint. `--cluster s
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -115,7 +114,7 @@ def _slurm_cluster(most: int | None) -> Any:
     import dask
 
     try:
-        from dask_jobqueue import SLURMCluster
+        from dask_jobqueue.slurm import SLURMCluster
     except ImportError:
         raise CannotStart(
             "--cluster slurm needs dask-jobqueue, which is not installed: pip install 'partrain[cluster]'"
@@ -133,7 +132,7 @@ def _slurm_cluster(most: int | None) -> Any:
     except ValueError as error:
         advice = "write cores, memory, queue and walltime below `jobqueue: slurm:` in ~/.config/dask/jobqueue.yaml"
         raise CannotStart(f"Dask does not know what to ask SLURM for: {error}; {advice}") from None
-    cluster.adapt(minimum=0, maximum_jobs=most or math.inf)
+    cluster.adapt(minimum=0, **({"maximum_jobs": most} if most else {}))
     return cluster
 
 
