@@ -75,6 +75,7 @@ EXCEPTIONS = {
     "pip install .": "the same",
     "pip install '.[onnx,report]'": "the same",
     "python -m pytest tests/rules/test_slowmo.py tests/contract -k slowmo": "tests of the gate",
+    "partrain run study.toml --cluster slurm": "tests/slurm runs it",
     "partrain checkpoint 2": "the first line of a file: see test_the_header_of_a_checkpoint",
     "partrain init --list": "writes no file: tests/cli/test_init.py",
     "partrain validate --build": "an option: docs/validate.md has a whole line",
@@ -254,9 +255,10 @@ def test_blocks_are_of_kinds_that_are_executed() -> None:
 # Scripts of several machines
 
 MACHINES, SLURM, ARRAY, DASK = blocks("docs/several-machines.md", "bash")
-(PODS,) = blocks("docs/several-machines.md", "yaml")
+PODS, JOBQUEUE = blocks("docs/several-machines.md", "yaml")
+(IMAGE,) = blocks("docs/containers.md", "bash")
 (ELASTIC,) = (block for block in blocks("docs/faults.md", "console") if "torchrun" in block)
-SCRIPTS = [MACHINES, SLURM, ARRAY, DASK, PODS, ELASTIC]
+SCRIPTS = [MACHINES, SLURM, ARRAY, DASK, PODS, ELASTIC, IMAGE, JOBQUEUE]  # tests/slurm reads the last one
 
 
 def pod_script() -> str:
@@ -311,6 +313,21 @@ def test_scripts_for_slurm(script: str, run: str, here: Path) -> None:
     said = run_script(script, 1, PATH=f"{here / 'bin'}:{os.environ['PATH']}", **slurm)
     assert said[0].code == 0, said
     assert summary(here / run)["rounds"] == 2
+
+
+def test_an_image_trains(here: Path) -> None:
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "info"], capture_output=True).returncode:
+        pytest.skip("no daemon of docker answers here")
+    build, run = IMAGE.splitlines()
+    subprocess.run(build, shell=True, check=True, cwd=Path(__file__).parents[1])
+    subprocess.run(real(run, ""), shell=True, check=True)
+    assert summary(next(here.glob("runs/job/*")))["status"] == "finished"
+
+
+def test_the_arguments_of_the_image_are_documented() -> None:
+    declared = re.findall(r"^ARG (\w+)", text_of("Dockerfile"), re.MULTILINE)
+    assert sorted(declared) == sorted(re.findall(r"^\| `(\w+)` \|", text_of("docs/containers.md"), re.MULTILINE))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from partrain import checkpoint
 pytestmark = pytest.mark.slurm
 PAGE = (Path(__file__).parents[2] / "docs" / "several-machines.md").read_text(encoding="utf-8")
 SCRIPT, ARRAY = (block for block in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "#SBATCH" in block)
+JOBQUEUE = next(block for block in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "jobqueue" in block)
 LONG = "stop.rounds=400", "sync.iterations=40", "checkpoint.keep=5"
 """Some seconds of training, in rounds of some milliseconds."""
 LONGER = "stop.rounds=1200", *LONG[1:]
@@ -175,12 +176,14 @@ set = {seed = 4}
 def queue(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a workflow of two steps, and what Dask asks SLURM for."""
     pytest.importorskip("dask_jobqueue")
-    prologue = [f"cd {tmp_path}", f"export PYTHONPATH={os.environ.get('PYTHONPATH', '')}"]
+    (tmp_path / "jobqueue.yaml").write_text(re.sub(r"(cores|memory): \d+", r"\1: 1", JOBQUEUE))
     asked = {
-        "CORES": 1, "MEMORY": "'1GB'", "QUEUE": "'low'", "LOCAL_DIRECTORY": repr(str(tmp_path)), "JOB_SCRIPT_PROLOGUE": prologue,
-        "LOG_DIRECTORY": repr(str(tmp_path)), "JOB_EXTRA_DIRECTIVES": ["--open-mode=append"],
-    }  # fmt: skip
-    for name, value in (slurm.environment | {f"DASK_JOBQUEUE__SLURM__{key}": str(value) for key, value in asked.items()}).items():
+        "JOB_SCRIPT_PROLOGUE": [f"cd {tmp_path}", f"export PYTHONPATH={os.environ.get('PYTHONPATH', '')}"],
+        "LOCAL_DIRECTORY": repr(str(tmp_path)),
+        "LOG_DIRECTORY": repr(str(tmp_path)),
+    }
+    own = {f"DASK_JOBQUEUE__SLURM__{key}": str(value) for key, value in asked.items()}
+    for name, value in (slurm.environment | own | {"DASK_CONFIG": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
     prepare(tmp_path, *LONGER)
     (tmp_path / "study.toml").write_text(STUDY)
@@ -212,7 +215,7 @@ def test_steps_of_a_workflow_in_allocations_of_their_own(slurm: Slurm, queue: Pa
 def test_what_slurm_lacks_is_told(slurm: Slurm, queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("run", queue / "study.toml", "--out", queue / "study", "--cluster", "slurm")
     with monkeypatch.context() as patch:
-        patch.delenv("DASK_JOBQUEUE__SLURM__CORES")
+        patch.setenv("DASK_CONFIG", str(queue / "nothing"))
         with Command(words, queue) as command:
             said = command.wait(60)
     assert said.code == 66
