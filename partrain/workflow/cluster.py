@@ -59,7 +59,7 @@ class ClusterExecutor:
     """Hands steps to a Dask scheduler, which queues them until a worker is free."""
 
     def __init__(self, address: str, most: int | None = None) -> None:
-        """Connect to the scheduler. "slurm" starts one, for at `most` that number of allocations at once.
+        """Connect to the scheduler. "slurm" starts one, for at most `most` allocations at once.
 
         Raises:
             CannotStart: Dask is not installed, or does not know what to ask SLURM for.

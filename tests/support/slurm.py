@@ -47,8 +47,8 @@ JobAcctGatherType=jobacct_gather/none
 SchedulerParameters=bf_interval=1,sched_interval=1,requeue_delay=1
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=4000
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=4000
-PartitionName=low Nodes=n1,n2 Default=YES MaxTime=60 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
-PartitionName=high Nodes=n1,n2 MaxTime=60 State=UP PriorityTier=2 PreemptMode=OFF
+PartitionName=low Nodes=n1,n2 Default=YES MaxTime=600 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
+PartitionName=high Nodes=n1,n2 MaxTime=600 State=UP PriorityTier=2 PreemptMode=OFF
 """
 
 
