@@ -16,27 +16,42 @@ from partrain.cli.shared import examples, print_note
 from partrain.record.run_folder import RunFolder, run_folders
 from partrain.record.run_state import RunState
 from partrain.record.tail import FollowedState
+from partrain.runs.removal import owner
 
 app = typer.Typer()
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs for the newest that trains.")]
+Stopped = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run folder, the folder of a workflow, or a folder of runs for the newest that trains."),
+]
 POLL_S = 0.05
 """Seconds between two looks at the run folder."""
 
 
 @app.command(epilog=examples("partrain stop runs/mnist", "partrain stop runs/mnist/2026-11-23T10-00-00 --now"))
 def stop(
-    run: Run = Path("runs"),
+    run: Stopped = Path("runs"),
     *,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for the end of the round.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Stop a run that another terminal trains: after its round, with a checkpoint. Return when it has ended."""
+    """Stop a run or a workflow of another terminal: after the round, with a checkpoint. Return when it has ended."""
     from partrain.launch.control import NotTraining, ask_to_stop
     from partrain.launch.signals import ONE_WISH_S
+    from partrain.workflow import lock
 
+    if lock.is_running(run):
+        _stop_workflow(run, now=now, as_json=as_json)
+        return
     run_folder = _training_run(run)
+    study = owner(run_folder.path)
+    if (
+        study and study != run_folder.path and not run_folder.path.samefile(run) and lock.is_running(study)
+    ):  # chosen as the newest
+        _stop_workflow(study, now=now, as_json=as_json)
+        return
     folder = run_folder.path
     process = ask_to_stop(folder)
     print_note(f"process {process} stops {folder} {'now' if now else 'after its round'}")
@@ -55,6 +70,21 @@ def stop(
     document = {"folder": str(folder), "status": state.status, "reason": state.reason, "round": state.round}
     resume = f"\n  partrain resume {folder}" if run_folder.checkpoint.exists() else ""
     print(json.dumps(document) if as_json else f"{state.status} ({state.reason}) in round {state.round:,}{resume}")
+
+
+def _stop_workflow(folder: Path, *, now: bool, as_json: bool) -> None:
+    """Ask the runner of a workflow to stop, and wait for its end."""
+    from partrain.launch.signals import ONE_WISH_S
+    from partrain.workflow import lock
+
+    process = lock.ask_to_stop(folder)
+    print_note(f"process {process} stops the workflow in {folder} {'now' if now else 'after the round of each running step'}")
+    if now:
+        time.sleep(ONE_WISH_S + POLL_S)
+        if lock.is_running(folder):
+            lock.ask_to_stop(folder)
+    _wait(lambda: not lock.is_running(folder))
+    print(json.dumps({"folder": str(folder), "status": "stopped"}) if as_json else f"stopped\n  partrain resume {folder}")
 
 
 @app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))

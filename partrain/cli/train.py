@@ -18,6 +18,7 @@ from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, Me
 from partrain.cli.shared import examples, print_note, print_warnings
 from partrain.errors import BadCheckpoint, Failure, InputMissing, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
+from partrain.record.file_names import RUNNER
 from partrain.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-JOB_OPTIONS = ("log", "metrics_port", "metrics_host", "verbose")
+JOB_OPTIONS = ("metrics_port", "metrics_host", "verbose")
+RUN_OPTIONS = ("latest", "until", "out", "job", "set_", "trust_code", "metrics_port", "metrics_host", "verbose")
 WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster")
 
 Steps = Annotated[list[str] | None, typer.Option("--rerun", metavar="STEP", help="Workflow: run a step though nothing changed.")]
@@ -60,6 +62,11 @@ Cluster = Annotated[
     ),
 ]
 
+PlannedText = Annotated[
+    Path | None, typer.Option("--text", hidden=True, help="The job as a workflow read it; its paths start at FILE's folder.")
+]
+"""Option that steps of workflows use: their job is that of the time at which the workflow was checked."""
+
 
 @app.command(
     epilog=examples(
@@ -90,19 +97,22 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
     debug: Debug = False,
+    text: PlannedText = None,
 ) -> None:
     """Train a job, or run a workflow. Exit 1 if a target was not reached or an assertion does not hold."""
     from partrain.config.toml_source import TomlSource
     from partrain.workflow.kinds import is_sweep, is_workflow
 
-    if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
+    if not text and (len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ())):
         from partrain.cli.workflow import run_workflow
         from partrain.workflow.plan import Selection
         from partrain.workflow.runner import Options
 
         if misplaced := _given(context, JOB_OPTIONS):
             raise typer.BadParameter("this option is for a job, not for a workflow", param_hint=misplaced[0])
-        options = Options(Selection(frozenset(only or ()), start_at, frozenset(rerun or ())), jobs, keep_going, retries, cluster)
+        HookOptions.checked(log, None, LOOPBACK)
+        selection = Selection(frozenset(only or ()), start_at, frozenset(rerun or ()))
+        options = Options(selection, jobs, keep_going, retries, cluster, tuple(log or ()))
         raise typer.Exit(
             run_workflow(files, out, set_ or (), options, dry_run=dry_run, quiet=quiet, as_json=as_json, line=context.obj)
         )
@@ -113,7 +123,7 @@ def run(
     with _this_machine() as machine:
         from partrain.job.load import load
 
-        loaded = load(files[0], set_ or (), resuming=bool(machine and machine.former))
+        loaded = load(files[0], set_ or (), text=text, resuming=bool(machine and machine.former))
         _train(machine, loaded, out, RunOptions(hooks, quiet, as_json, verbose))
 
 
@@ -173,8 +183,10 @@ def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, options
     epilog=examples("partrain resume runs/mnist", "partrain resume --latest", "partrain resume runs/mnist --until rounds=500")
 )
 def resume(
+    context: typer.Context,
     checkpoint: Annotated[
-        Path | None, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")
+        Path | None,
+        typer.Argument(metavar="CKPT.h5", help="A checkpoint, a run folder for its newest one, or the folder of a workflow."),
     ] = None,
     *,
     latest: Annotated[bool, typer.Option("--latest", help="Continue the newest run in runs/.")] = False,
@@ -202,7 +214,16 @@ def resume(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do."""
+    """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do.
+
+    The folder of a workflow, as `runs/study`: go on where each step stands, as the command does that ran it.
+    """
+    if checkpoint and (checkpoint / RUNNER).exists():
+        if misplaced := _given(context, RUN_OPTIONS):
+            raise typer.BadParameter(f"{checkpoint} is of a workflow; this option is for a run", param_hint=misplaced[0])
+        from partrain.cli.workflow import resume_workflow
+
+        raise typer.Exit(resume_workflow(checkpoint, log or (), quiet=quiet, as_json=as_json, line=context.obj))
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     options = RunOptions(hooks, quiet, as_json, verbose)
     with _this_machine() as machine:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from inspect import Signature, signature
 from pathlib import Path
@@ -17,8 +17,8 @@ import typer
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import CommandLine, examples
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob
-from partrain.number_format import plural
-from partrain.record.file_names import WORKFLOW
+from partrain.number_format import counted, plural
+from partrain.record.file_names import RUNNER, WORKFLOW
 from partrain.system.environment import boot_seconds
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run_workflow(
     from partrain.workflow.digests import Digests
     from partrain.workflow.kinds import is_workflow
     from partrain.workflow.load import load, of_jobs
-    from partrain.workflow.plan import preview
+    from partrain.workflow.plan import folded, preview
     from partrain.workflow.results import Results
 
     if (machine := Machine.find()) and not machine.alone:
@@ -132,17 +132,30 @@ def run_workflow(
         else:
             from partrain.display.text_table import aligned
 
-            print("\n".join(aligned([("step", "would", "because"), *rows])))
+            print("\n".join(aligned([("step", "would", "because"), *folded(rows)])))
         return OK
-    base = paths[0].absolute().parent if single else Path.cwd()
-    return _run(workflow, results, options, base, quiet=quiet, as_json=as_json, single=single, invoke=line.main)
+    command = {"files": [os.path.relpath(path, folder) for path in paths], "set": list(overrides)}
+    return _run(workflow, results, options, command, quiet=quiet, as_json=as_json, single=single, invoke=line.main)
+
+
+def resume_workflow(folder: Path, log: Sequence[str], *, quiet: bool, as_json: bool, line: CommandLine) -> int:
+    """Run the workflow of a folder again, from the files that its newest runner was given; return the exit code."""
+    from partrain.workflow.lock import runner_of
+    from partrain.workflow.runner import Options
+
+    command = runner_of(folder)
+    if not isinstance(command.get("files"), list):
+        raise BadJob(f"{folder / RUNNER} does not name the files of the workflow: run them with --out {folder}")
+    paths = [Path(os.path.relpath(folder / file)) for file in command["files"]]
+    options = Options(log=tuple(log))
+    return run_workflow(paths, folder, command.get("set", ()), options, dry_run=False, quiet=quiet, as_json=as_json, line=line)
 
 
 def _run(
     workflow: Workflow,
     results: Results,
     options: Options,
-    base: Path,
+    command: Mapping[str, Any],
     *,
     quiet: bool,
     as_json: bool,
@@ -160,12 +173,12 @@ def _run(
     def rows(states: dict[str, StepState]) -> Any:
         return lambda: [row_of(state) for state in states.values()]
 
-    with held(results.folder), _executor(options, invoke) as executor:
+    with held(results.folder, command), _executor(options, invoke) as executor:
         if single:
             stage_file(results.folder / WORKFLOW, workflow.text)
         try:
             runner = Runner(
-                workflow, results, options, executor, base,
+                workflow, results, options, executor,
                 lambda states: display.update(rows(states)), lambda states: display.refresh(rows(states)),
             )  # fmt: skip
             code = runner.run()
@@ -237,7 +250,7 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
         if step.status == "failed":
             print(f"partrain: error[step-failed]: {step.name}: {step.note}", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
-        print("stopped; the same command goes on where each step stands", file=sys.stderr)
+        print(f"stopped; the same command goes on where each step stands, or: partrain resume {folder}", file=sys.stderr)
 
 
 def _show_sweeps(runner: Runner, folder: Path) -> None:
@@ -246,11 +259,11 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
     from partrain.workflow.sweep import SweepAction, cells, difference
 
     for step in runner.workflow.steps.values():
-        if isinstance(step.action, SweepAction) and runner.states[step.name].status in ("done", "unchanged"):
+        if isinstance(step.action, SweepAction) and runner.states[step.name].status == "done":
             rows = step.action.ranked(folder / step.name)
             best = step.action.best(folder / step.name, rows)
             head, *lines = cells(rows, step.action.sweep.by)
-            print(f"\n{step.name}: {len(rows)} combinations, {len(step.action.trials)} runs")
+            print(f"\n{step.name}: {counted(len(rows), 'combination')}, {counted(len(step.action.trials), 'run')}")
             print("\n".join(table(head, lines[:20])) + (f"\n... and {len(lines) - 20} more" if len(lines) > 20 else ""))
             print(f"best: {best}")
             if sentence := difference(rows, step.action.sweep.by):

@@ -17,6 +17,7 @@ COLORS = {
     "done": "green",
     "failed": "red",
     "stopped": "yellow",
+    "pruned": "dim",
     "skipped": "dim",
     "unchanged": "dim",
     "blocked": "dim",

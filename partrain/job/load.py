@@ -45,15 +45,24 @@ class LoadedJob:
         return Rejected([self.source.problem(wrong.finding)], wrong.detail)
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), *, resuming: bool = False) -> LoadedJob:
+def load(
+    path: str | os.PathLike[str],
+    overrides: Sequence[str] = (),
+    *,
+    text: str | os.PathLike[str] | None = None,
+    resuming: bool = False,
+) -> LoadedJob:
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
+    `text`: another file, which holds the text of the job; paths in it start at the folder of `path`.
     `resuming`: a checkpoint may continue it, which does not need the file that the network starts `from`.
     Raises InputMissing (66) if there is no file to read, and Rejected, a BadJob (78), with all problems if there are errors. If the only
     errors are data files that are missing, it raises the Rejected called Unreadable, whose exit code is that of InputMissing.
     """
     try:
-        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, local=True, resuming=resuming)
+        return _check(
+            override(TomlSource.read(text or path), overrides), Path(path).absolute().parent, local=True, resuming=resuming
+        )
     except UnfitOverrides as misfit:  # find further problems without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any, Literal, NamedTuple
@@ -16,6 +20,8 @@ from partrain.seeds import generator
 from partrain.tasks.metric_names import LOWER
 
 MAX_TRIALS = 10_000
+LONGEST_NAME = 100
+"""Characters of a run's name, after which a digest takes the place of the rest."""
 FOLD = "dataset.fold"
 HELD_OUT = (FOLD, "dataset.validation")
 """Keys of the job that hold items out: each fold sets them."""
@@ -47,6 +53,10 @@ class Range(Section):
         else:
             value = self.low + uniform * (self.high - self.low)
         return round(value) if self.whole else value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _is_outer(value: Any) -> bool:
@@ -97,6 +107,10 @@ class SweepSection(Section):
     have ended."""
     prune: Literal["median", "halving"] | None = None
     """`tpe`: end poor trials early: those worse than the median of the trials before, or by successive halving."""
+    startup_trials: int = Field(5, ge=0)
+    """`prune = "median"`: whole trials before the first one can be pruned."""
+    warmup_rounds: int = Field(0, ge=0)
+    """`prune = "median"`: rounds of a trial in which it is not pruned."""
     by: str = "loss"
     """Number of `summary.json` that ranks the trials: `loss`, `metrics.accuracy`, `test.loss`, say."""
     largest: bool | None = None
@@ -170,6 +184,8 @@ class SweepSection(Section):
                 raise ValueError('`zip` lists combinations, and `sampler` = "tpe" draws them: remove one of them')
         elif self.prune or self.max_concurrent > 1:
             raise ValueError(f'`{"prune" if self.prune else "max_concurrent"}` belongs to `sampler` = "tpe"')
+        if self.prune != "median" and (own := {"startup_trials", "warmup_rounds"} & self.model_fields_set):
+            raise ValueError(f'`{min(own)}` belongs to `prune` = "median"')
         if self.prune and self.seeds > 1:
             raise ValueError("`prune` compares single runs: it goes with `seeds = 1` only")
         if self.prune and self.k_folds:
@@ -185,9 +201,25 @@ class SweepSection(Section):
         return grid * max(1, len(next(iter(self.zip.values()), [0]))) * self.seeds * (self.k_folds or 1)
 
     def named_runs(self, seed: int) -> dict[str, Trial]:
-        """Return the runs by name: numbers of equal length, from 1 on."""
+        """Return the runs by name: "lr=0.1,rule=average,seed=3", as Hydra names them; a combination that is drawn has a number, as "0001".
+
+        So a run keeps its name when others are added before or after it.
+        """
         runs = self.runs(seed)
-        return {f"{number:0{len(str(len(runs)))}}": run for number, run in enumerate(runs, 1)}
+        keys = {key for run in runs for key in run.settings}
+        last = Counter(key.rpartition(".")[2] for key in keys)
+        named: dict[str, Trial] = {}
+        for run in runs:
+            settings = {
+                key if last[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2]: run.settings[key] for key in run.settings
+            }
+            parts = [f"{run.number + 1:04}"] if self.trials else [f"{key}={_text(value)}" for key, value in settings.items()]
+            parts += [f"seed={run.seed}"] * (run.seed is not None) + [f"fold={run.fold}"] * (run.fold is not None)
+            name = re.sub(r"[^A-Za-z0-9=,._+-]+", "-", ",".join(parts))
+            if len(name) > LONGEST_NAME or name in named:
+                name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(','.join(parts).encode()).hexdigest()[:8]}"
+            named[name] = run
+        return named
 
     def runs(self, seed: int) -> list[Trial]:
         """List the runs: for each combination all seeds, for each seed all folds. `seed` is the job's."""

@@ -14,12 +14,12 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
 from partrain.record.event_log import read_events
 from partrain.record.events import Event, StartEvent, is_sound
-from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, SUMMARY
+from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, SUMMARY
 from partrain.system.regular_file import open_regular, parse_json, read_object
 
 TRAINING, KILLED = "training", "killed"
 """Statuses of runs without a summary."""
-STATUSES = (TRAINING, KILLED, "reached", "finished", "not-reached", "stopped", "diverged", "failed")
+STATUSES = (TRAINING, KILLED, "reached", "finished", "not-reached", "stopped", "diverged", "failed", "pruned")
 _FIRST_LINES = 8
 """Lines among which a run that has begun to train says so."""
 _TAIL_BYTES = 1 << 16
@@ -101,8 +101,10 @@ class RunFolder:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The content of `summary.json`; {} if there is none that can be read."""
-        return read_object(self.summary_file)
+        """The content of `summary.json`; {} if there is none that can be read. The status of a trial that its sweep ended is `pruned`."""
+        content = read_object(self.summary_file)
+        pruned = read_object(self.path / PRUNED) if content else {}
+        return content | ({"status": "pruned", "reason": f"poor at round {pruned.get('round')}"} if pruned else {})
 
     def events(self) -> Iterator[Event]:
         """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged, or if a text or number is malformed."""

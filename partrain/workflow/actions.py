@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 from partrain.checkpoint.runs import checkpoint_of
 from partrain.config.overrides import assigned, flatten, toml_value
@@ -17,7 +18,7 @@ from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.number_format import plural
 from partrain.record.events import JudgementEvent
-from partrain.record.file_names import BEST, CHECKPOINT
+from partrain.record.file_names import BEST, CHECKPOINT, PRUNED
 from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference, references, substitute
 from partrain.system.cores import usable_cores
@@ -25,14 +26,42 @@ from partrain.system.regular_file import read_object
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.resources import Resources
-from partrain.workflow.tuning import PRUNED, TunedTrial
+from partrain.workflow.tuning import TunedTrial
 
 Process = Literal["command", "program", "none"]
 """A command of partrain, a program, or no process: the runner calls `perform`."""
-Resolve = Callable[[Reference], Any]
-"""Function that returns the result which a reference names."""
 CONTINUABLE = ("stopped", "running", "failed")
 """Statuses of a step whose run can go on from its last checkpoint."""
+PATTERN = set("*?[")
+"""Characters that make a path a pattern of files."""
+PLANNED = "planned.toml"
+"""File of a step's folder: the job file when the workflow was checked."""
+
+
+class Resolve(Protocol):
+    """Gives the results that references name."""
+
+    def resolve(self, reference: Reference) -> Any:
+        """Return the path or number. Raises `InputMissing` if it is not there."""
+
+    def digest(self, reference: Reference) -> Any:
+        """Return the digest of the file, or the number."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The work of a step, once the results that it names are there."""
+
+    settings: dict[str, Any]
+    """All that changes the result beside files, by name. Results of other steps are in it by their digests."""
+    inputs: Sequence[Path] = ()
+    """The files and folders that it reads."""
+    words: Sequence[str] = ()
+    """The words of its command line; none if the runner calls `perform`."""
+    outputs: Sequence[Sequence[Path]] = ()
+    """The files that it promises: for each the places where it may lie. The name of a file may be a pattern."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts of files to write into its folder before it begins."""
 
 
 class Action(ABC):
@@ -45,6 +74,10 @@ class Action(ABC):
 
     tolerated: Sequence[int] = ()
     """Exit codes that are no failure."""
+    environment: Mapping[str, str] = MappingProxyType({})
+    """Variables of its process, beside those of the runner."""
+    takes_hooks = False
+    """It is a training, which hooks can follow."""
 
     @property
     @abstractmethod
@@ -60,16 +93,8 @@ class Action(ABC):
         return []
 
     @abstractmethod
-    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
-        """Return all that changes the result beside files: settings by name. `resolve` gives digests for paths."""
-
-    @abstractmethod
-    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the files and folders that it reads. `folder` is the step's."""
-
-    @abstractmethod
-    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the files that it promises."""
+    def prepare(self, folder: Path, results: Resolve) -> Prepared:
+        """Return the work in a folder. Raises `InputMissing` if a result is missing that it needs."""
 
     def broken_promise(self, folder: Path) -> str:
         """Return what a step that has ended did not do as it should; "" if all is well."""
@@ -83,10 +108,6 @@ class Action(ABC):
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the numbers that it recorded in its folder."""
 
-    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
-        """Return the words of its command line."""
-        raise AssertionError(f"{type(self).__name__} needs no process")
-
     def resume_arguments(self, folder: Path) -> list[str]:
         """Return the words that go on from the checkpoint in the folder; none if it has to begin again."""
         return []
@@ -95,19 +116,18 @@ class Action(ABC):
         """Do the work, if that takes a moment and no process."""
         raise AssertionError(f"{type(self).__name__} needs a process")
 
-    def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
-        """Return the path of a result, one of `FILES`. Raises `InputMissing` if there is no such file."""
+    def result(self, folder: Path, name: str, written: Sequence[Path]) -> Path:
+        """Return the path of a result, one of `FILES`, of a step that wrote some files. Raises `InputMissing` if there is none."""
         match name:
             case "folder":
                 return folder
             case "checkpoint":
                 path = folder / CHECKPOINT
                 if not path.exists():
-                    path = next((output for output in self.outputs(folder, resolve) if output.suffix == ".h5"), path)
+                    path = next((output for output in written if output.suffix == ".h5"), path)
             case "best":
-                path = _best(folder)
+                path = folder / BEST
             case _:
-                written = self.outputs(folder, resolve)
                 if not written:
                     raise InputMissing(f"the step in {folder} has no output")
                 path = written[0]
@@ -127,12 +147,15 @@ class JobAction(Action):
     """The job's data with the overrides, references not yet resolved."""
     job: Job
     """The job as far as it is known before other steps have run."""
+    text: str
+    """The job file as it was checked: this is trained, whatever becomes of the file meanwhile."""
     more_inputs: Sequence[Path] = ()
     launcher: tuple[str, ...] = ()
     """Words that start the job on several machines, before `run JOB.toml`."""
     machines: int = 1
     tolerated: Sequence[int] = ()
     """A trial of a sweep may miss its target, or diverge."""
+    takes_hooks = True
     tuned: TunedTrial | None = None
     """The trial of a sweep whose settings a tuner chooses; `data` and `job` have any settings of the sweep's ranges."""
 
@@ -156,28 +179,22 @@ class JobAction(Action):
         """Return the data files, and the step's `inputs`."""
         return [*data_files(self.data.get("dataset"), self.path.parent), *self.more_inputs]
 
-    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
-        """Return the job's values by dotted key, and partrain's version."""
-        data = substitute(dict(self._drawn(folder).data), resolve)
-        return {**dict(flatten(data, _is_dict)), "partrain": __version__}
-
-    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return data files and user code beside the job."""
-        data, beside = substitute(dict(self._drawn(folder).data), resolve), self.path.parent
+    def prepare(self, folder: Path, results: Resolve) -> Prepared:
+        """Return the words of `partrain run`; data files and user code beside the job are read."""
+        drawn = self._drawn(folder)
+        data, beside = substitute(dict(drawn.data), results.resolve), self.path.parent
         code = [beside / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
         source = data.get("model", {}).get("from")
         start = [checkpoint_of(beside / source)] if isinstance(source, str) else []
-        return [*data_files(data.get("dataset", {}), beside), *code, *start, *self.more_inputs]
-
-    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the newest checkpoint."""
-        return [folder / CHECKPOINT]
-
-    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
-        """Return the words of `partrain run`."""
-        overrides = substitute(dict(self._drawn(folder).overrides), resolve)
-        sets = [f"--set={key}={toml_value(value)}" for key, value in overrides.items()]
-        return [*self.launcher, "run", str(self.path), "--out", str(folder), *sets, "--quiet"]
+        sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(drawn.overrides), results.resolve).items()]
+        words = ["run", str(self.path), "--text", str(folder / PLANNED), "--out", str(folder), *sets, "--quiet"]
+        return Prepared(
+            settings={**dict(flatten(substitute(dict(drawn.data), results.digest), _is_dict)), "partrain": __version__},
+            inputs=[*data_files(data.get("dataset", {}), beside), *code, *start, *matching(*self.more_inputs)],
+            words=[*self.launcher, *words],
+            outputs=[[folder / CHECKPOINT]],
+            files={PLANNED: self.text},
+        )
 
     def resume_arguments(self, folder: Path) -> list[str]:
         """Return the words of `partrain resume`."""
@@ -229,30 +246,22 @@ class CommandAction(Action):
         """Return the files that options name as input, and the step's `inputs`."""
         return [*self.spec.paths(self.options, "input", self.base), *self.more_inputs]
 
-    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
-        """Return the options, and partrain's version."""
-        return {
-            **dict(flatten(substitute(dict(self.options), resolve), _is_dict)),
-            "command": " ".join(self.spec.words),
-            "partrain": __version__,
-        }
-
-    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the files that the options name as input; of a job also its data."""
-        named = self.spec.paths(substitute(dict(self.options), resolve), "input", self.base)
+    def prepare(self, folder: Path, results: Resolve) -> Prepared:
+        """Return the words of the command line; the files that options name are read, and of a job also its data."""
+        options = substitute(dict(self.options), results.resolve)
+        named = self.spec.paths(options, "input", self.base)
         jobs = [path for path in named if path.suffix == ".toml" and path.is_file()]
         data = [file for path in jobs for file in data_files(TomlSource.read(path).data.get("dataset"), path.parent)]
-        return [*named, *data, *self.more_inputs]
-
-    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the files that the options name as output."""
-        return self.spec.paths(substitute(dict(self.options), resolve), "output", folder)
-
-    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
-        """Return the words of the command line: outputs that a former attempt left are replaced."""
-        options = substitute(dict(self.options), resolve)
-        options |= {"json": True} if self.spec.parameter("json") else {}
-        return self.spec.arguments(options, self.base, folder)
+        return Prepared(
+            settings={
+                **dict(flatten(substitute(dict(self.options), results.digest), _is_dict)),
+                "command": " ".join(self.spec.words),
+                "partrain": __version__,
+            },
+            inputs=[*named, *data, *matching(*self.more_inputs)],
+            words=self.spec.arguments(options | ({"json": True} if self.spec.parameter("json") else {}), self.base, folder),
+            outputs=[[path] for path in self.spec.paths(options, "output", folder)],
+        )
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the JSON document that the command printed."""
@@ -270,6 +279,7 @@ class ProgramAction(Action):
     writes: Sequence[str]
     base: Path
     """Folder of the workflow file, where the program runs."""
+    environment: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = field(default=Resources())
 
     @property
@@ -287,43 +297,51 @@ class ProgramAction(Action):
         """Return its `inputs`."""
         return [self.base / path for path in self.named_inputs]
 
-    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
-        """Return the words, and the names of what it writes."""
-        words = substitute(
-            list(self.words), lambda reference: str(reference) if reference.step == self.name else resolve(reference)
-        )
-        return {"command": words, "outputs": substitute(list(self.writes), resolve)}
+    def prepare(self, folder: Path, results: Resolve) -> Prepared:
+        """Return its words. It reads its `inputs`, and files among the words: a script that changes runs again."""
+        writes = [str(path) for path in substitute(list(self.writes), results.resolve)]
 
-    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return what it reads, and files among its words: a script that changes runs again."""
+        def own(reference: Reference) -> Any:
+            return folder / writes[0] if reference.result == "output" and writes else folder
+
+        def words(others: Callable[[Reference], Any], mine: Callable[[Reference], Any]) -> list[str]:
+            return [
+                str(word)
+                for word in substitute(list(self.words), lambda name: mine(name) if name.step == self.name else others(name))
+            ]
+
         named = [self.base / word for word in self.words[1:] if not any(references(word)) and word not in self.writes]
-        scripts = [path for path in named if _is_file(path)]
-        return [*(self.base / str(path) for path in substitute(list(self.named_inputs), resolve)), *scripts]
+        inputs = [str(path) for path in substitute(list(self.named_inputs), results.resolve)]
+        return Prepared(
+            settings={
+                "command": words(results.digest, str),
+                "inputs": substitute(list(self.named_inputs), results.digest),
+                "outputs": substitute(list(self.writes), results.digest),
+                **{f"env.{name}": value for name, value in self.environment.items()},
+            },
+            inputs=[*matching(*(self.base / name for name in inputs)), *filter(_is_file, named)],
+            words=words(results.resolve, own),
+            outputs=[
+                [folder / name] if self.keeps(number) else [folder / name, self.base / name] for number, name in enumerate(writes)
+            ],
+        )
 
-    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return what it writes: a relative path lies in the step's folder if it is there, else where the program runs."""
-        names = [Path(str(path)) for path in substitute(list(self.writes), resolve)]
-        return [folder / name if (folder / name).exists() else self.base / name for name in names]
-
-    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
-        """Return its words."""
-
-        def known(reference: Reference) -> Any:
-            if reference.step != self.name:
-                return resolve(reference)
-            return folder / str(substitute(self.writes[0], resolve)) if reference.result == "output" and self.writes else folder
-
-        return [str(word) for word in substitute(list(self.words), known)]
+    def keeps(self, number: int) -> bool:
+        """Return whether an output lies in the step's folder for certain: the words hand the program its path there."""
+        return number == 0 and any(reference == (self.name, "output") for reference in references(list(self.words)))
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json`, if the program wrote one into the step's folder."""
         return RunFolder(folder).summary
 
 
-def _best(folder: Path) -> Path:
-    """Return the best checkpoint that a run kept, by the judged metric; the newest if no judgement was committed."""
-    best = folder / BEST
-    return best if best.exists() else folder / CHECKPOINT
+def matching(*paths: Path) -> list[Path]:
+    """Return the files that each path with a pattern, as `parts/*.csv`, matches, sorted; and paths without one as they are."""
+    return [
+        file
+        for path in paths
+        for file in (sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if PATTERN & set(str(path)) else [path])
+    ]
 
 
 def data_files(table: Any, folder: Path) -> list[Path]:

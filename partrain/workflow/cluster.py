@@ -140,7 +140,7 @@ class ClusterStep:
     """A step that waits for a worker of the cluster, or runs on one."""
 
     def __init__(self, future: Any, folder: Path, queued: str) -> None:
-        self._future, self._folder, self._queued = future, folder, queued
+        self._future, self._folder, self._queued, self._withdrawn = future, folder, queued, False
         self.waitable = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """Readable when the step has ended."""
         future.add_done_callback(lambda _: os.eventfd_write(self.waitable, 1))
@@ -150,11 +150,19 @@ class ClusterStep:
         """The host that runs the step, else why it waits."""
         return str(read_object(self._folder / WORKER).get("host", self._queued))
 
+    @property
+    def has_begun(self) -> bool:
+        """True once a worker runs it."""
+        return (self._folder / WORKER).exists()
+
     def exit_code(self) -> int:
         """Return the exit code. Raises `CannotStart`, `NoCluster`."""
         os.close(self.waitable)
         if self._future.cancelled():
-            return INTERRUPTED
+            if self._withdrawn:
+                return INTERRUPTED
+            self.signal(signal.SIGINT)  # the worker reads it from the folder, without the scheduler
+            raise NoCluster("the scheduler is gone; the step ends with a checkpoint, and the same command goes on")
         try:
             outcome: TaskOutcome = self._future.result()
         except Exception as error:  # of Dask: KilledWorker after several losses, or what went wrong in the worker
@@ -167,7 +175,8 @@ class ClusterStep:
         """Send a signal to the step's processes; a step that waits for a worker is withdrawn."""
         with (self._folder / SIGNALS).open("a") as file:
             file.write(f"{number}\n")
-        if not (self._folder / WORKER).exists():
+        if not self.has_begun:
+            self._withdrawn = True
             self._future.cancel()
 
 
@@ -232,7 +241,7 @@ class _Attempt:
             output = (folder / OUTPUT).open("wb") if "--json" in words and not self.task.is_program else log
             with output:
                 return ChildProcess.program(
-                    [*guard, *program, *words], cwd=self.task.base, stdout=output, stderr=log, env=program_environment(folder),
+                    [*guard, *program, *words], cwd=self.task.base, stdout=output, stderr=log, env=program_environment(self.task),
                     start_new_session=True,
                 )  # fmt: skip
 

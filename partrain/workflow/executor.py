@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,6 +44,8 @@ class StepTask:
     resources: Resources
     resume_words: Sequence[str] = ()
     """The command line that goes on from the checkpoint in the folder, if it has one."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its process, beside those of the runner."""
 
     def note(self, words: Sequence[str]) -> None:
         """Write the words that are run to the log."""
@@ -51,11 +53,11 @@ class StepTask:
             log.write(f"$ {' '.join(words)}\n")
 
 
-def program_environment(folder: Path) -> dict[str, str]:
+def program_environment(task: StepTask) -> dict[str, str]:
     """Return the environment of a program: `PARTRAIN_STEP_FOLDER` is its step's folder, and `python` the Python that runs partrain."""
     path = os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])
     own = {name: value for name, value in os.environ.items() if name not in NOT_FOR_STEPS}  # of a Dask worker under srun, say
-    return own | {"PARTRAIN_STEP_FOLDER": str(folder), "PATH": path}
+    return own | {"PARTRAIN_STEP_FOLDER": str(task.folder), "PATH": path} | dict(task.environment)
 
 
 class StepLost(WorkersLost):
@@ -67,6 +69,10 @@ class RunningStep(Protocol):
 
     waitable: Any
     """An object for `multiprocessing.connection.wait`: ready when the step has ended."""
+
+    @property
+    def has_begun(self) -> bool:
+        """True if it runs; false while it waits for a worker of a cluster."""
 
     @property
     def where(self) -> str:

@@ -5,26 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from partrain.workflow.plan import Selection, preview
+from partrain.display.workflow_table import seconds_text
+from partrain.workflow.plan import Selection, folded, preview
 from partrain.workflow.results import Results
 from partrain.workflow.step import Workflow
 
 
 def as_tree(workflow: Workflow, results: Results) -> list[str]:
-    """Return the lines of a tree: each step below the last of those that it needs, with its state."""
-    states = _states(workflow, results)
-    order = {name: number for number, name in enumerate(workflow.steps)}
-    below: dict[str | None, list[str]] = {}
+    """Return the lines of a tree: each step below the last of those that it needs, with its state. A sweep is one step."""
+    titles = {
+        title.partition(" ")[0]: f"{title}: {_state(action, reason)}"
+        for title, action, reason in folded(list(preview(workflow, results, Selection())))
+    }
+    needs = {name: set[str]() for name in titles}
     for step in workflow.steps.values():
-        below.setdefault(max(step.needs, key=order.__getitem__, default=None), []).append(step.name)
+        needs[step.sweep] |= {workflow.steps[name].sweep for name in step.needs} - {step.sweep}
+    order = {name: number for number, name in enumerate(titles)}
+    below: dict[str | None, list[str]] = {}
+    for name in titles:
+        below.setdefault(max(needs[name], key=order.__getitem__, default=None), []).append(name)
+
+    def _took(name: str) -> str:
+        seconds = sum(
+            record.seconds for step in workflow.steps.values() if step.sweep == name and (record := results.record(step.name))
+        )
+        return f", {seconds_text(seconds)}" if seconds else ""
 
     def branch(name: str | None, prefix: str) -> Iterator[str]:
         children = below.get(name, [])
         for number, child in enumerate(children):
             last = number == len(children) - 1
-            more = sorted(workflow.steps[child].needs - {name}, key=order.__getitem__) if name else []
+            more = sorted(needs[child] - {name}, key=order.__getitem__) if name else []
             also = f"  (also needs {', '.join(more)})" if more else ""
-            yield f"{prefix}{'└─ ' if last else '├─ '}{child}: {states[child]}{also}"
+            yield f"{prefix}{'└─ ' if last else '├─ '}{titles[child]}{_took(child)}{also}"
             yield from branch(child, prefix + ("   " if last else "│  "))
 
     return [workflow.name, *branch(None, "")]
@@ -55,8 +68,9 @@ def as_document(workflow: Workflow, results: Results) -> dict[str, Any]:
 
 def _states(workflow: Workflow, results: Results) -> dict[str, str]:
     """Return each step's state: `done`, or what it would do and why."""
+    return {name: _state(action, reason) for name, action, reason in preview(workflow, results, Selection())}
+
+
+def _state(action: str, reason: str) -> str:
     words = {"skip": "done", "run": "to do", "maybe": "done, may run again"}
-    states = {}
-    for name, action, reason in preview(workflow, results, Selection()):
-        states[name] = words[action] + (f" ({reason})" if reason != "unchanged" else "")
-    return states
+    return words[action] + (f" ({reason})" if reason not in ("unchanged", "") else "")

@@ -98,7 +98,7 @@ class _Loader:
             self._findings.find(("steps", self._names[circle.first], "name"), str(circle))
         warnings = self._findings.warnings()
         assert self._file is not None
-        return Workflow(self._file.name, self._source.text, {step.name: step for step in steps}, warnings)
+        return Workflow(self._file.name, self._source.text, self._folder, {step.name: step for step in steps}, warnings)
 
     def _check_names(self) -> None:
         for number, section in self._sections.items():
@@ -107,10 +107,11 @@ class _Loader:
                 self._findings.find(("steps", number, "name"), message, "give each its own name")
 
     def _check_outputs(self) -> None:
-        """Refuse two steps that write one path."""
+        """Refuse two steps that write one path. An output that a step's words name as its own lies in the step's folder."""
         for number, section in self._sections.items():
+            own = any(reference == (section.name, "output") for reference in references(section.command or []))
             for index, output in enumerate(section.outputs):
-                if any(references(output)):
+                if any(references(output)) or (own and not index):
                     continue
                 other = self._makers.setdefault((self._folder / output).resolve(), section.name)
                 if other != section.name:
@@ -132,10 +133,11 @@ class _Loader:
         makers = {self._makers.get(file.resolve(), "") for file in action.reads()}
         needs = frozenset((named | makers | set(section.needs)) - {section.name, ""})
         kept = tuple(assertion for assertion in assertions if assertion)
+        step = Step(section.name, action, needs, when, kept, section.retries, section.timeout)
         sweep = (section.sweep or action.job.sweep) if isinstance(action, JobAction) else None
         if sweep is None or sweep.is_empty or not isinstance(action, JobAction):
-            return [Step(section.name, action, needs, when, kept)]
-        return self._sweep(path, Step(section.name, action, needs, when, kept), action, sweep)
+            return [step]
+        return self._sweep(path, step, action, sweep)
 
     def _sweep(self, path: KeyPath, step: Step, action: JobAction, sweep: SweepSection) -> list[Step]:
         """Return a step for each run of a sweep, and one that ranks them."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from partrain.config.problems import did_you_mean
 from partrain.errors import Failure, InputMissing
-from partrain.workflow.actions import CONTINUABLE
+from partrain.number_format import counted
+from partrain.workflow.actions import CONTINUABLE, Prepared
 from partrain.workflow.record import DONE, FAILED, STOPPED, StepRecord, difference
 from partrain.workflow.results import Results
 from partrain.workflow.step import Step, Workflow
@@ -60,34 +61,31 @@ class Decision:
 
     reason: str
     """Why the step runs; "" if it does not."""
-    settings: dict[str, Any]
+    prepared: Prepared
     inputs: dict[str, str | None]
+    """Digests of what it reads."""
     continuing: bool = False
     """An interrupted run in the step's folder goes on."""
 
 
 def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
     """Decide whether a step runs, once all steps that it needs are settled. Raises `Failure` if an input is missing."""
-    folder = results.of_step(step.name)
-    settings = step.action.settings(folder, results.digest)
-    inputs = results.digests(step.action.inputs(folder, results.resolve))
+    prepared = step.action.prepare(results.of_step(step.name).absolute(), results)
+    inputs = results.digests(prepared.inputs)
     record = results.record(step.name)
     continuing = False
     if step.name in rerun:
         reason = "asked for by --rerun"
     elif record is None:
         reason = "has not run yet"
-    elif change := difference(record, settings, inputs):
+    elif change := difference(record, prepared.settings, inputs, results.shown):
         reason = change
     elif record.status != DONE:
         reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")
         continuing = record.status in CONTINUABLE
     else:
-        outputs = results.digests(step.action.outputs(folder, results.resolve))
-        changed = next((path for path, digest in outputs.items() if record.outputs.get(path) != digest), "")
-        state = "is missing" if changed and outputs[changed] is None else "was changed by another program"
-        reason = f"{changed} {state}" if changed else ""
-    return Decision(reason, settings, inputs, continuing)
+        reason = results.changed(record)
+    return Decision(reason, prepared, inputs, continuing)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
@@ -112,6 +110,26 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         if decision.reason:
             moving.add(step.name)
         yield step.name, "run" if decision.reason else "skip", decision.reason or "unchanged"
+
+
+def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Put the runs of each sweep and its ranking into one row, with their number."""
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for row in rows:
+        groups.setdefault(row[0].partition("/")[0], []).append(row)
+    return [group[0] if len(group) == 1 else _folded(name, group) for name, group in groups.items()]
+
+
+def _folded(name: str, group: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
+    runs = [row for row in group if "/" in row[0]]
+    counts = Counter(action for _, action, _ in runs)
+    action = next((action for action in ("run", "maybe") if counts[action]), group[-1][1])
+    reasons = list(
+        dict.fromkeys(reason for _, each, reason in runs or group if each == action and not reason.startswith("after "))
+    )
+    reason = reasons[0] if len(reasons) == 1 else f"{reasons[0]}, ..." if reasons else ""
+    part = f"{counts[action]} of {len(runs)}: " if 0 < counts[action] < len(runs) else ""
+    return f"{name} ({counted(len(runs), 'run')})", action, part + reason
 
 
 def failed_assertions(step: Step, record: StepRecord, results: Results) -> Sequence[str]:

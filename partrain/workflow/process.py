@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from partrain.errors import INTERRUPTED, TERMINATED
 from partrain.launch import forkserver
@@ -25,6 +24,7 @@ class StepProcess:
     """A step that runs on this machine."""
 
     where = ""
+    has_begun = True
 
     def __init__(self, child: ChildProcess) -> None:
         self._child, self.waitable, self.signal = child, child.sentinel, child.signal
@@ -56,7 +56,7 @@ class LocalExecutor:
             child = _start_program(task)
         else:
             forkserver.start()
-            arguments = task.words, task.folder, self._invoke, forkserver.shared()
+            arguments = task, self._invoke, forkserver.shared()
             child = forkserver.start_process(f"step {task.folder.name}", _run_command, *arguments)
         self._free.take(task.name, task.resources)
         return StepProcess(child)
@@ -75,7 +75,7 @@ def _start_program(task: StepTask) -> ChildProcess:
     with open(open_to_append(task.folder / LOG), "ab") as log:
         try:
             return ChildProcess.program(
-                task.words, cwd=task.base, stdout=log, stderr=log, env=program_environment(task.folder),
+                task.words, cwd=task.base, stdout=log, stderr=log, env=program_environment(task),
                 start_new_session=True, preexec_fn=lambda: die_with_parent(runner),
             )  # fmt: skip
         except OSError as error:
@@ -83,9 +83,7 @@ def _start_program(task: StepTask) -> ChildProcess:
             raise CannotStart(f"{task.words[0]}: {failure.message if failure else error.strerror}") from None
 
 
-def _run_command(
-    pipe: Connection, words: Sequence[str], folder: Path, invoke: Callable[[], None], shared: forkserver.SharedForkserver
-) -> None:
+def _run_command(pipe: Connection, task: StepTask, invoke: Callable[[], None], shared: forkserver.SharedForkserver) -> None:
     """Run a command of partrain in a new process. `invoke` is the command line's main function: it reads `sys.argv`."""
     pipe.close()
     os.setsid()  # the terminal's Ctrl-C is for the runner, which passes it on
@@ -93,15 +91,16 @@ def _run_command(
         signal.signal(number, _exit_on_signal)
     signal.signal(COMMITTING, signal.SIG_DFL)  # the forkserver ignores it, a command that trains does not
     forkserver.adopt(shared)
-    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.environ.update(task.environment)
+    log = os.open(task.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    if "--json" in words:
-        output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    if "--json" in task.words:
+        output = os.open(task.folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(output, 1)
         os.close(output)
-    sys.argv = ["partrain", *words]
+    sys.argv = ["partrain", *task.words]
     invoke()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from partrain.system.regular_file import read_object
 
 RANKING = "sweep.json"
 """The ranking of a sweep, in the folder of its step."""
+SHOWN = 40
+"""Characters of a value in a reason."""
 DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"
 
 
@@ -28,9 +31,9 @@ class StepRecord:
     settings: dict[str, Any]
     """All that changes the result beside files."""
     inputs: dict[str, str | None] = field(default_factory=dict)
-    """Digests of what it read, by path."""
+    """Digests of what it read, in its order. The paths are for messages: a file may have moved."""
     outputs: dict[str, str | None] = field(default_factory=dict)
-    """Digests of what it wrote, by path."""
+    """Digests of what it wrote, by path from the workflow's folder."""
     summary: dict[str, Any] = field(default_factory=dict)
     """The numbers that it recorded."""
     command: list[str] = field(default_factory=list)
@@ -64,19 +67,23 @@ class StepRecord:
             raise CannotCreate(f"{folder / STEP}: {error.strerror}") from error
 
 
-def difference(record: StepRecord, settings: dict[str, Any], inputs: dict[str, str | None]) -> str:
-    """Describe the first change since a record; "" if nothing changed."""
+def difference(
+    record: StepRecord, settings: dict[str, Any], inputs: dict[str, str | None], shown: Callable[[str], str] = str
+) -> str:
+    """Describe the first change since a record; "" if nothing changed. `shown` writes the name of an input for a person."""
     before, now = plain(record.settings), plain(settings)
     for key in sorted(now.keys() | before.keys()):
         if now.get(key) != before.get(key):
-            return f"`{key}` {_short(before.get(key))} → {_short(now.get(key))}"
+            return f"`{key}` {_changed(before.get(key), now.get(key))}"
+    if list(inputs.values()) == list(record.inputs.values()):
+        return ""
     for path, digest in inputs.items():
-        if path not in record.inputs:
-            return f"reads {path} now"
-        if record.inputs[path] != digest:
-            return f"{path} changed"
+        if path not in record.inputs and len(inputs) != len(record.inputs):
+            return f"reads {shown(path)} now"
+        if record.inputs.get(path) != digest:
+            return f"{shown(path)} changed"
     gone = [path for path in record.inputs if path not in inputs]
-    return f"reads {gone[0]} no more" if gone else ""
+    return f"reads {shown(gone[0])} no more" if gone else "reads its inputs in another order"
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
@@ -85,21 +92,28 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(content.items()))
 
 
-def _short(value: Any) -> str:
-    text = "unset" if value is None else json.dumps(value) if not isinstance(value, str) else value
-    text = text.removeprefix("sha256:")[:8] if text.startswith("sha256:") else text
-    return text if len(text) <= 40 else f"{text[:39]}…"
+def _changed(before: Any, now: Any) -> str:
+    """Show two values; of long ones the part in which they differ."""
+    texts = ["unset" if value is None else value if isinstance(value, str) else json.dumps(value) for value in (before, now)]
+    texts = [text.removeprefix("sha256:")[:8] if text.startswith("sha256:") else text for text in texts]
+    same = next((number for number, pair in enumerate(zip(*texts, strict=False)) if len(set(pair)) > 1), min(map(len, texts)))
+    start = max(0, same - 10) if max(map(len, texts)) > SHOWN else 0
+    parts = [("…" if start else "") + text[start : start + SHOWN] + "…" * (len(text) > start + SHOWN) for text in texts]
+    return " → ".join(parts)
 
 
-def clear(folder: Path) -> None:
-    """Empty the folder of a step, and make it if there is none. Raises `CannotCreate` for a folder that is not of a step."""
+def clear(folder: Path, keep: str = "") -> None:
+    """Empty the folder of a step, but for files that a pattern `keep` names; make it if there is none.
+
+    Raises `CannotCreate` for a folder that is not of a step.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         entries = list(folder.iterdir())
         if entries and StepRecord.read(folder) is None:
             raise CannotCreate(f"{folder} holds files that are not of a step; remove it, or give --out another folder")
         for entry in sorted(
-            entries, key=lambda entry: entry.name == STEP
+            (entry for entry in entries if not entry.match(keep or STEP + "?")), key=lambda entry: entry.name == STEP
         ):  # the record last: after a kill it is still a step's folder
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     except OSError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +43,11 @@ class Results:
 
     def resolve(self, reference: Reference) -> Any:
         """Return the path or number that a reference names. Raises `InputMissing` if it is not there."""
+        record = self.record(reference.step)
         if reference.is_path:
             action = self._workflow.steps[reference.step].action
-            return str(action.result(self.of_step(reference.step).absolute(), reference.result, self.resolve))
-        record = self.record(reference.step)
+            written = [self._place(name) for name in (record.outputs if record else ())]
+            return str(action.result(self.of_step(reference.step).absolute(), reference.result, written))
         try:
             return lookup(record.summary if record else {}, reference.result)
         except UnknownNumber as unknown:
@@ -59,6 +62,30 @@ class Results:
             return {name: sorted(map(str, record.outputs.values())) for name, record in records.items()}
         return self._digests.of(Path(value)) if reference.is_path else value
 
-    def digests(self, paths: list[Path]) -> dict[str, str | None]:
-        """Return the digests of files and folders by path."""
-        return {str(path): self._digests.of(path) for path in paths}
+    def digests(self, paths: Sequence[Path]) -> dict[str, str | None]:
+        """Return the digests of files and folders by name: their path from the workflow's folder, if they are of this project.
+
+        So a project that is copied or moved, and one whose folder is named by another path, has the same names.
+        """
+        return {self._name(path): self._digests.of(path) for path in paths}
+
+    def changed(self, record: StepRecord) -> str:
+        """Return the first output of a step that is not as the step left it, with its state; "" if all are."""
+        for name, digest in record.outputs.items():
+            now = self._digests.of(self._place(name))
+            if now is None or now != digest:
+                return f"{self.shown(name)} {'is missing' if now is None else 'was changed by another program'}"
+        return ""
+
+    def shown(self, name: str) -> str:
+        """Return the path of a named file as a person would type it."""
+        path = self._place(name)
+        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+    def _name(self, path: Path) -> str:
+        path = Path(os.path.normpath(self._workflow.base / path))
+        inside = path.is_relative_to(self._workflow.base) or path.is_relative_to(self.folder.absolute())
+        return os.path.relpath(path, self.folder) if inside else str(path)
+
+    def _place(self, name: str) -> Path:
+        return Path(os.path.normpath(self.folder.absolute() / name))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, Diverged, Failure
+from partrain.launch.run_folder import stage_file
 from partrain.launch.signals import Signals
-from partrain.record.file_names import CHECKPOINT
+from partrain.record.file_names import BEST, CHECKPOINT
 from partrain.system.environment import boot_seconds
-from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
+from partrain.workflow.actions import Prepared, matching
+from partrain.workflow.executor import LOG, Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
 from partrain.workflow.results import Results
@@ -25,6 +29,11 @@ MOST_LOSSES = 10
 """Times that a step starts again because the process that starts steps was killed."""
 POLL_S = 0.25
 """Time between two looks at the progress of running steps."""
+GRACE_S = 60
+"""Seconds from the end of a step's `timeout` until it is killed."""
+ATTEMPT_LOG = "log-{}.txt"
+"""The log of an attempt that was followed by another one."""
+BLOCKING = ("failed", "skipped", "blocked", "stopped")
 STOPPING_CODES = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP)
 
 
@@ -41,6 +50,35 @@ class Options:
     """Times that a failed step is tried again."""
     cluster: str | None = None
     """Address of the Dask scheduler that starts the steps, instead of this machine; "slurm": one of its own, whose workers SLURM starts."""
+    log: tuple[str, ...] = ()
+    """Hooks that each step which trains logs to."""
+
+    def environment(self, workflow: Workflow, folder: Path) -> dict[str, str]:
+        """Return the variables by which hooks show the runs of a workflow as one group, unless they are set."""
+        own = {
+            "WANDB_RUN_GROUP": workflow.name,
+            "MLFLOW_EXPERIMENT_NAME": workflow.name,
+            "MLFLOW_TRACKING_URI": (folder / "mlruns").absolute().as_uri(),
+        }
+        return {name: value for name, value in own.items() if self.log and name not in os.environ}
+
+
+@dataclass
+class _StepAttempt:
+    """An attempt at a step."""
+
+    record: StepRecord
+    prepared: Prepared
+
+
+@dataclass
+class _Running(_StepAttempt):
+    """A step that runs, or waits for a worker of a cluster."""
+
+    process: RunningStep
+    has_begun: bool = False
+    signals_sent: int = 0
+    """Signals because it takes too long."""
 
 
 class Runner:
@@ -52,7 +90,6 @@ class Runner:
         results: Results,
         options: Options,
         executor: Executor,
-        base: Path,
         changed: Callable[[dict[str, StepState]], None] = lambda states: None,
         refresh: Callable[[dict[str, StepState]], None] = lambda states: None,
     ) -> None:
@@ -63,13 +100,12 @@ class Runner:
             results: The results in its folder.
             options: Options of the command line.
             executor: Starts the steps.
-            base: The folder where programs run.
             changed: Called after each change of a step's state.
             refresh: Called a few times a second while steps run.
         """
         self.workflow, self._results, self._options = workflow, results, options
-        self._executor, self._base, self._changed, self._refresh = executor, base, changed, refresh
-        self._running: dict[str, tuple[RunningStep, StepRecord]] = {}
+        self._executor, self._changed, self._refresh = executor, changed, refresh
+        self._running: dict[str, _Running] = {}
         self._lost = Counter[str]()
         """Losses of the process that starts steps, by step."""
         self._ending: set[str] = set()
@@ -79,6 +115,8 @@ class Runner:
         self._passed_on = 0
         self.signals = Signals()
         self.code = OK
+        self._halted = False
+        """No further step begins: one has failed."""
         self.states = {name: StepState(name, results.of_step(name)) for name in workflow.steps}
         for name, state in self.states.items():
             if name not in self._selected:
@@ -102,15 +140,20 @@ class Runner:
             state = self.states[step.name]
             if state.status != "waiting":
                 continue
-            if self.signals.count or (self.code != OK and not self._options.keep_going):
+            if self.signals.count or self._halted or step.name in self._running:
                 continue
             others = [self.states[name] for name in sorted(step.needs)]
-            if bad := [other for other in others if other.status in ("failed", "skipped", "blocked", "stopped")]:
+            if bad := [other for other in others if other.status in BLOCKING and not self._does_without(step, other)]:
                 self._settle(state, "skipped" if bad[0].status == "skipped" else "blocked", f"needs {bad[0].name}")
-            elif not all(other.settled for other in others) or not self._begin(step, state):
+            elif not all(other.settled or other.status == "failed" for other in others) or not self._begin(step, state):
                 continue
             moved = True
         return moved
+
+    def _does_without(self, step: Step, other: StepState) -> bool:
+        """Return whether a step runs though one that it needs failed: trials and the ranking of a sweep take what there is."""
+        trial = self.workflow.steps[other.name]
+        return other.status == "failed" and trial.is_trial and trial.sweep == step.sweep
 
     def _begin(self, step: Step, state: StepState) -> bool:
         """Settle a step that need not run, or start it if there is room; return whether its state changed."""
@@ -136,7 +179,7 @@ class Runner:
 
     def _start(self, step: Step, state: StepState, decision: Decision) -> None:
         """Start a step: in its old folder if it goes on, else in an empty one."""
-        record = StepRecord(RUNNING, decision.settings, decision.inputs, started=time.time())
+        record = StepRecord(RUNNING, decision.prepared.settings, decision.inputs, started=time.time())
         if step.action.process == "none":
             try:
                 step.action.perform(self._results.of_step(step.name))
@@ -146,30 +189,44 @@ class Runner:
                 self._fail(state, failure.code, failure.message)
                 return
             record.code = OK
-            self._finish(step, record)
+            self._finish(step, _StepAttempt(record, decision.prepared))
             return
         before = self._results.record(step.name)
         if decision.continuing and before:
             record.seconds = before.seconds
-        self._launch(step, record, continuing=decision.continuing)
-        state.note, state.continuing = decision.reason, decision.continuing
+        self._launch(step, record, decision.prepared, continuing=decision.continuing)
+        state.note, state.continuing = decision.reason if before else "", decision.continuing
         self._changed(self.states)
 
-    def _launch(self, step: Step, record: StepRecord, *, continuing: bool) -> None:
+    def _launch(self, step: Step, record: StepRecord, prepared: Prepared, *, continuing: bool) -> None:
         """Start a step's process, which goes on from a checkpoint if there is one."""
         action, folder = step.action, self._results.of_step(step.name).absolute()
-        resume = action.resume_arguments(folder)
-        if continuing and resume and (folder / CHECKPOINT).exists():
+        hooks = [f"--log={name}" for name in self._options.log if action.takes_hooks]
+        resume = [*action.resume_arguments(folder), *hooks]
+        if continuing and resume[len(hooks) :] and (folder / CHECKPOINT).exists():
             record.command = resume
         else:
-            clear(folder)
-            record.command = action.arguments(folder, self._results.resolve)
+            clear(folder, ATTEMPT_LOG.format("*") if record.attempts else "")
+            record.command = [*prepared.words, *hooks]
         record.attempts += 1
         self._results.store(step.name, record)
+        for name, text in prepared.files.items():
+            stage_file(folder / name, text)
         is_program = action.process == "program"
-        task = StepTask(step.name, record.command, is_program, folder, self._base, action.resources, resume)
-        self._running[step.name] = self._executor.start(task), record
-        self.states[step.name].begin(action.resources)
+        environment = {**action.environment, **self._options.environment(self.workflow, self._results.folder)}
+        task = StepTask(step.name, record.command, is_program, folder, self.workflow.base, action.resources, resume, environment)
+        self._running[step.name] = _Running(record, prepared, self._executor.start(task))
+        self.states[step.name].forget()
+        self._note_start(step.name)
+
+    def _note_start(self, name: str) -> None:
+        """Note that a step runs, once it does: on a cluster it may wait first."""
+        running, state = self._running[name], self.states[name]
+        state.where = running.process.where
+        if running.process.has_begun and not running.has_begun:
+            running.has_begun = True
+            state.begin(self.workflow.steps[name].action.resources)
+            self._changed(self.states)
 
     # Waiting
 
@@ -177,22 +234,37 @@ class Runner:
         """Wait for the end of a step, a signal, or the time to look at progress."""
         if not self._running:
             return
-        ready = wait([*(process.waitable for process, _ in self._running.values()), self.signals.pipe], POLL_S)
+        ready = wait([*(running.process.waitable for running in self._running.values()), self.signals.pipe], POLL_S)
         if self.signals.pipe in ready:
             self.signals.heed()
         while self._passed_on < self.signals.count:
             self._passed_on += 1
-            for process, _ in self._running.values():
-                process.signal(self.signals.first or signal.SIGINT)
-        for name, (process, record) in list(self._running.items()):
-            if process.waitable in ready:
-                self._end(self.workflow.steps[name], process, record)
-        for name, (process, _) in self._running.items():
+            for running in self._running.values():
+                running.process.signal(self.signals.first or signal.SIGINT)
+        for name, running in list(self._running.items()):
+            if running.process.waitable in ready:
+                self._end(self.workflow.steps[name], running)
+        for name, running in self._running.items():
+            self._note_start(name)
             self.states[name].look()
-            self.states[name].where = process.where
             if name not in self._ending and self._ends_early(name):
-                process.signal(signal.SIGINT)
+                running.process.signal(signal.SIGINT)
+            self._heed_timeout(name, running)
         self._refresh(self.states)
+
+    def _heed_timeout(self, name: str, running: _Running) -> None:
+        """End a step that takes longer than its `timeout`: after its round if it trains, and for certain some time later."""
+        timeout, state = self.workflow.steps[name].timeout, self.states[name]
+        if not timeout or not running.has_begun:
+            return
+        late = boot_seconds() - state.started - timeout
+        if late >= 0 and running.signals_sent == 0:
+            running.process.signal(signal.SIGTERM)
+        elif late >= GRACE_S and running.signals_sent == 1:
+            running.process.signal(signal.SIGKILL)
+        else:
+            return
+        running.signals_sent += 1
 
     def _ends_early(self, name: str) -> bool:
         """Return whether a running step is to end before its time."""
@@ -203,56 +275,69 @@ class Runner:
             state.note = reason
         return bool(reason)
 
-    def _end(self, step: Step, process: RunningStep, record: StepRecord) -> None:
+    def _end(self, step: Step, running: _Running) -> None:
         """Record the end of a step."""
+        self._note_start(step.name)
         del self._running[step.name]
         self._executor.ended(step.name)
-        state, folder = self.states[step.name], self._results.of_step(step.name)
+        state, folder, record = self.states[step.name], self._results.of_step(step.name), running.record
         state.look()
-        record.seconds += boot_seconds() - state.started
+        record.seconds += boot_seconds() - state.started if running.has_begun else 0
         record.summary = step.action.summary(folder)
         try:
-            code = process.exit_code()
+            code = running.process.exit_code()
         except Failure as failure:
             if isinstance(failure, StepLost) and self._lost[step.name] < MOST_LOSSES:
                 self._lost[step.name] += 1
-            self._failed(step, record, failure.code, str(failure))
+            self._failed(step, running, failure.code, str(failure))
             return
         early = step.name in self._ending or (code == OK and self._ends_early(step.name))
         record.code = code = OK if early and code in STOPPING_CODES else code
-        if self.signals.count and code in STOPPING_CODES:
+        if running.signals_sent and code != OK:
+            self._failed(step, running, code, f"it took longer than its timeout of {step.timeout:g} s")
+        elif code in STOPPING_CODES and (self.signals.count or step.action.process == "command"):
             record.status = STOPPED
             self._results.store(step.name, record)
+            if not self.signals.count:  # by `partrain stop`, say
+                self.code = self.code or (INTERRUPTED if abs(code) in (INTERRUPTED, signal.SIGINT) else TERMINATED)
+                self._halted = True
             self._settle(state, "stopped", "goes on with the same command")
         elif code != OK and code not in step.action.tolerated:
-            self._failed(step, record, code, failure_reason(code, folder))
+            self._failed(step, running, code, failure_reason(code, folder))
         else:
-            self._finish(step, record)
+            self._finish(step, running)
 
-    def _finish(self, step: Step, record: StepRecord) -> None:
+    def _finish(self, step: Step, attempt: _StepAttempt) -> None:
         """Record a step that has done its work, if it kept its promises."""
-        state, folder = self.states[step.name], self._results.of_step(step.name)
+        state, folder, record, prepared = (
+            self.states[step.name], self._results.of_step(step.name), attempt.record, attempt.prepared,
+        )  # fmt: skip
         record.summary = step.action.summary(folder)
-        outputs = step.action.outputs(folder, self._results.resolve)
-        record.outputs = self._results.digests(outputs)
+        kept = [path for path in [folder / BEST] if path.exists()]
+        record.outputs = self._results.digests([*(path for places in prepared.outputs for path in _written(places)), *kept])
         missing = [path for path, digest in record.outputs.items() if digest is None]
-        broken = f"it did not write {missing[0]}" if missing else step.action.broken_promise(folder)
+        broken = f"it did not write {self._results.shown(missing[0])}" if missing else step.action.broken_promise(folder)
         if broken and record.code == OK:
-            self._failed(step, record, NOT_REACHED, broken)
+            self._failed(step, attempt, NOT_REACHED, broken)
             return
         record.status, record.message = DONE, ""
         self._results.store(step.name, record)
         if not self._assert(step, record, state):
-            self._settle(state, "done", state.note if step.name in self._ending else "")
+            pruned = step.name in self._ending
+            self._settle(state, "pruned" if pruned else "done", state.note if pruned else "")
 
-    def _failed(self, step: Step, record: StepRecord, code: int, message: str) -> None:
+    def _failed(self, step: Step, attempt: _StepAttempt, code: int, message: str) -> None:
         """Record a failure, or try again."""
+        record, state = attempt.record, self.states[step.name]
         record.status, record.message = FAILED, message
         self._results.store(step.name, record)
-        state = self.states[step.name]
-        if record.attempts <= self._options.retries + self._lost[step.name] and not self.signals.count:
+        retries = self._options.retries if step.retries is None else step.retries
+        if record.attempts <= retries + self._lost[step.name] and not self.signals.count:
+            log = self._results.of_step(step.name) / LOG
+            with suppress(FileNotFoundError):
+                log.rename(log.with_name(ATTEMPT_LOG.format(record.attempts)))
             record.status, record.started = RUNNING, time.time()
-            self._launch(step, record, continuing=True)
+            self._launch(step, record, attempt.prepared, continuing=True)
             state.note = f"again: {message}"
             self._changed(self.states)
             return
@@ -267,8 +352,14 @@ class Runner:
 
     def _fail(self, state: StepState, code: int, message: str) -> None:
         self.code = self.code or code
+        self._halted |= not self.workflow.steps[state.name].is_trial and not self._options.keep_going
         self._settle(state, "failed", message)
 
     def _settle(self, state: StepState, status: str, note: str) -> None:
         state.end(status, note)
         self._changed(self.states)
+
+
+def _written(places: Sequence[Path]) -> list[Path]:
+    """Return the files of a promise: those in the first place that has any; the last place if none has."""
+    return next((found for place in places if (found := [path for path in matching(place) if path.exists()])), [places[-1]])

@@ -42,6 +42,16 @@ class StepSection(Section):
     """With `job`: words before `run JOB.toml`, as in ["srun", "--nodes=2", "torchrun", "--nnodes=2", "-m", "partrain"]."""
     command: list[str] | None = Field(None, min_length=1)
     """A program with its arguments. It runs in the folder of the workflow file."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """With `command`: environment variables. The step runs again if they change."""
+    cores: int = Field(1, ge=1)
+    """With `command`: cores that the program uses. A `job` uses those of its workers."""
+    devices: list[str] = Field(default_factory=list)
+    """With `command`: accelerators that the program uses, as "cuda:0". No other step uses them meanwhile."""
+    retries: int | None = Field(None, ge=0)
+    """Times that the step is tried again after a failure, from its last checkpoint if it trains. Default: `--retries`."""
+    timeout: float | None = Field(None, gt=0)
+    """Seconds after which the step ends as a failure. A training ends its round before."""
 
     @property
     def actions(self) -> list[str]:

@@ -13,7 +13,7 @@ from partrain.record.tail import FollowedState
 from partrain.system.environment import boot_seconds
 from partrain.workflow.resources import Resources
 
-SETTLED = ("done", "unchanged", "given")
+SETTLED = ("done", "pruned", "unchanged", "given")
 """States of steps whose results are there."""
 
 
@@ -24,7 +24,7 @@ class StepState:
     name: str
     folder: Path
     status: str = "waiting"
-    """`waiting`, `running`, `done`, `unchanged`, `given`, `skipped`, `blocked`, `failed` or `stopped`."""
+    """`waiting`, `running`, `done`, `pruned`, `unchanged`, `given`, `skipped`, `blocked`, `failed` or `stopped`."""
     note: str = ""
     """Reason of the state."""
     continuing: bool = False

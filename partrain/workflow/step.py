@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
+from pathlib import Path
 
 from partrain.config.problems import Problem
 from partrain.runs.conditions import Condition
@@ -22,6 +23,20 @@ class Step:
     """The steps that it waits for."""
     when: Condition | None = None
     assertions: tuple[Condition, ...] = ()
+    retries: int | None = None
+    """Times that it is tried again after a failure; default: as the command line says."""
+    timeout: float | None = None
+    """Seconds after which it ends as a failure."""
+
+    @property
+    def sweep(self) -> str:
+        """The name of its sweep, if it is a trial: the part before the slash. Its own name otherwise."""
+        return self.name.partition("/")[0]
+
+    @property
+    def is_trial(self) -> bool:
+        """True for a run of a sweep."""
+        return "/" in self.name
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,8 @@ class Workflow:
 
     name: str
     text: str
+    base: Path
+    """The folder of its file, absolute: relative paths start there, and programs run there."""
     steps: dict[str, Step]
     """Steps by name, each after those that it needs."""
     warnings: list[Problem] = field(default_factory=list)

@@ -19,7 +19,13 @@ from partrain.runs.references import references
 from partrain.workflow.actions import Action, CommandAction, JobAction, ProgramAction, data_files
 from partrain.workflow.commands import Commands
 from partrain.workflow.findings import Findings
+from partrain.workflow.resources import Resources
 from partrain.workflow.section import StepSection
+
+OWNERS = {
+    "set": "job", "sweep": "job", "launcher": "job", "outputs": "command", "env": "command", "cores": "command", "devices": "command",
+}  # fmt: skip
+"""The keys of a step that belong to one kind of step."""
 
 
 class StepChecks:
@@ -48,8 +54,8 @@ class StepChecks:
         key = self._kind(path, section)
         if key is None:
             return None
-        for other, owner in (("set", "job"), ("sweep", "job"), ("launcher", "job"), ("outputs", "command")):
-            if getattr(section, other) and key != owner:
+        for other, owner in OWNERS.items():
+            if other in section.model_fields_set and key != owner:
                 self._findings.find(
                     (*path, other), f"`{other}` belongs to a `{owner}`; this step has none", "remove it", at_key=True
                 )
@@ -58,7 +64,10 @@ class StepChecks:
                 return self._job(path, section)
             case "command":
                 assert section.command is not None
-                return ProgramAction(section.name, section.command, section.inputs, section.outputs, self._folder)
+                resources = Resources(section.cores, frozenset(section.devices))
+                return ProgramAction(
+                    section.name, section.command, section.inputs, section.outputs, self._folder, section.env, resources
+                )
         return self._command((*path, key), section, key)
 
     def trial(self, path: KeyPath, action: JobAction, trial: Trial, *, first: bool = False) -> JobAction:
@@ -127,6 +136,7 @@ class StepChecks:
         source = self._job_source((*path, "job"), file)
         if source is None:
             return None
+        base = source
         overrides = {}
         late = []
         for key, value, place in self._overrides(path):
@@ -158,7 +168,7 @@ class StepChecks:
         if job is None:
             return None
         more = [self._folder / name for name in section.inputs]
-        return JobAction(file, overrides, full.data, job, more, tuple(section.launcher), section.machines)
+        return JobAction(file, overrides, full.data, job, base.text, more, tuple(section.launcher), section.machines)
 
     def _waits(self, overrides: Mapping[str, Any], source: TomlSource, file: Path) -> bool:
         """Return whether a job needs results of other steps."""

@@ -13,15 +13,15 @@ from typing import Any
 
 from partrain.errors import BadJob, CannotCreate, Diverged
 from partrain.job.sweep import SweepSection, Trial
-from partrain.record.file_names import SUMMARY
+from partrain.record.file_names import CHECKPOINT, PRUNED, SUMMARY
 from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
-from partrain.workflow.actions import Action, Process, Resolve
+from partrain.workflow.actions import Action, Prepared, Process, Resolve
 from partrain.workflow.record import RANKING, StepRecord, clear
 from partrain.workflow.resources import Resources
-from partrain.workflow.tuning import PRUNED, Tuner, recorded
+from partrain.workflow.tuning import Tuner, recorded
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Combination:
     runs: list[str]
     """Names of the runs, without the step's."""
     pruned: list[int] = field(default_factory=list)
-    """Round after which a run was ended early, if one was."""
+    """Round at which a run was pruned, if one was."""
 
     @property
     def median(self) -> float:
@@ -74,19 +74,14 @@ class SweepAction(Action):
         """Iterate over nothing: the runs have the references."""
         return iter(())
 
-    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
-        """Return the settings of each run."""
-        return {"by": self.sweep.by, "largest": self.sweep.maximizes} | {
-            name: self.overrides(name, folder) for name in self.trials
-        }
-
-    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the summaries of the runs."""
-        return [folder / name / SUMMARY for name in self.trials]
-
-    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the ranking."""
-        return [folder / RANKING]
+    def prepare(self, folder: Path, results: Resolve) -> Prepared:
+        """Return the settings of each run; their summaries are read, and the ranking is written."""
+        return Prepared(
+            settings={"by": self.sweep.by, "largest": self.sweep.maximizes}
+            | {name: self.overrides(name, folder) for name in self.trials},
+            inputs=[folder / name / SUMMARY for name in self.trials],
+            outputs=[[folder / RANKING]],
+        )
 
     def perform(self, folder: Path) -> None:
         """Rank the runs and write `sweep.json`; remove runs of a former, larger sweep.
@@ -104,7 +99,7 @@ class SweepAction(Action):
         content = {
             "by": self.sweep.by,
             "largest": self.sweep.maximizes,
-            "best": self.best(folder, rows).name,
+            "best": None if math.isnan(rows[0].median) else self.best(folder, rows).name,
             "difference": difference(rows, self.sweep.by),
             "rows": [
                 {
@@ -112,7 +107,7 @@ class SweepAction(Action):
                     "median": None if math.isnan(row.median) else row.median,
                     "values": row.values,
                     "runs": row.runs,
-                    **({"ended_early": row.pruned} if row.pruned else {}),
+                    **({"pruned": row.pruned} if row.pruned else {}),
                 }
                 for row in rows
             ],
@@ -131,7 +126,7 @@ class SweepAction(Action):
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the best run's numbers and settings, and the ranking."""
         ranking = read_object(folder / RANKING)
-        best = RunFolder(folder / str(ranking.get("best", ""))).summary
+        best = RunFolder(folder / str(ranking["best"])).summary if ranking.get("best") else {}
         return best | {"settings": next((row["settings"] for row in ranking.get("rows", ())), {}), "sweep": ranking}
 
     def best(self, folder: Path, rows: Sequence[Combination] = ()) -> Path:
@@ -147,7 +142,7 @@ class SweepAction(Action):
         return (self.tuner.settings(trial.number, folder) if self.tuner else {}) | trial.overrides
 
     def ranked(self, folder: Path) -> list[Combination]:
-        """Return the combinations, the best first; those whose run was ended early last."""
+        """Return the combinations, the best first; those whose run was pruned last."""
         rows: dict[int, Combination] = {}
         for name, trial in self.trials.items():
             settings = self.tuner.settings(trial.number, folder) if self.tuner else trial.settings
@@ -157,9 +152,10 @@ class SweepAction(Action):
             row.pruned.extend(filter(None, [read_object(folder / name / PRUNED).get("round")]))
         return sorted(rows.values(), key=lambda row: row.key(maximizes=self.sweep.maximizes))
 
-    def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
+    def result(self, folder: Path, name: str, written: Sequence[Path]) -> Path:
         """Return the path of the best run's result."""
-        return self.job.result(self.best(folder), name, resolve)
+        best = self.best(folder)
+        return self.job.result(best, name, [best / CHECKPOINT])
 
 
 def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
@@ -169,7 +165,7 @@ def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
     for number, row in enumerate(rows, 1):
         values = [value for value in row.values if value is not None]
         spread = (f"{min(values):.4g}", f"{max(values):.4g}") if values else ("", "")
-        median = f"{row.median:.4g}" if values else f"ended at round {row.pruned[0]}" if row.pruned else "none"
+        median = f"{row.median:.4g}" if values else f"pruned at round {row.pruned[0]}" if row.pruned else "none"
         lines.append(
             (str(number), *(_shown(row.settings.get(key)) for key in keys), median, *spread, f"{len(values)}/{len(row.values)}")
         )

@@ -21,6 +21,7 @@ from partrain.errors import CannotCreate
 from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
 from partrain.record.events import JudgementEvent
+from partrain.record.file_names import PRUNED
 from partrain.record.run_folder import RunFolder
 from partrain.runs.conditions import UnknownNumber, lookup
 from partrain.seeds import derive
@@ -33,12 +34,9 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.trial import Trial
 
-PRUNED = "pruned.json"
-"""File in the folder of a run that was ended early: the round, and the number judged then."""
-
 
 def recorded(folder: Path, by: str) -> float | None:
-    """Return the number by which a run is ranked; None if it was not recorded, is not finite, or the run was ended early."""
+    """Return the number by which a run is ranked; None if it was not recorded, is not finite, or the run was pruned."""
     if (folder / PRUNED).exists():
         return None
     try:
@@ -93,7 +91,10 @@ class Tuner:
         return self._drawn[trial]
 
     def poor(self, trial: int, folder: Path, run: Path, events: Sequence[JudgementEvent]) -> bool:
-        """Return whether a run is to end early, by Optuna's rule. The first judgement that is poor is written to the run's folder."""
+        """Return whether a run is pruned, by Optuna's rule. The first judgement that is poor is written to the run's folder.
+
+        A run that ends before anyone looks is pruned, too: the ranking depends on no clock.
+        """
         if (run / PRUNED).exists():
             return True
         if not self.sweep.prune:
@@ -147,7 +148,7 @@ class Tuner:
 
         match self.sweep.prune:
             case "median":
-                return MedianPruner()
+                return MedianPruner(self.sweep.startup_trials, self.sweep.warmup_rounds)
             case "halving":
                 return SuccessiveHalvingPruner()
         return NopPruner()
@@ -186,7 +187,7 @@ class TunedTrial:
         if not self.tuner.poor(self.number, run.parent, run, judgements):
             return ""
         pruned = read_object(run / PRUNED)
-        return f"ended early: {self.tuner.sweep.by} {pruned['value']:.4g} at round {pruned['round']} is poor"
+        return f"{self.tuner.sweep.by} {pruned['value']:.4g} at round {pruned['round']} is poor"
 
 
 def _judgements(folder: Path) -> list[JudgementEvent]:

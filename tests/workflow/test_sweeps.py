@@ -152,18 +152,18 @@ def run(text: str, *words: object, code: int = 0) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_sweep_in_a_workflow(place: Path) -> None:
-    runs = [f"search/{number}" for number in range(1, 5)]
+    runs = [f"search/lr={lr},momentum=0.9,seed={seed}" for lr in ("0.05", "1e-09") for seed in (3, 4)]
     assert run(STUDY) == dict.fromkeys([*runs, "search", "longer"], "done")
     ranking = json.loads(Path("runs/study/search/sweep.json").read_text())
     assert [row["settings"]["optimizer.lr"] for row in ranking["rows"]] == [0.05, 1e-9]
-    assert ranking["best"] in ("1", "2")
+    assert ranking["best"] in ("lr=0.05,momentum=0.9,seed=3", "lr=0.05,momentum=0.9,seed=4")
     best = Path("runs/study/search") / ranking["best"]
     used = json.loads(Path("runs/study/longer/step.json").read_text())["command"]
     assert any(str(place / best / "checkpoint.h5") in word for word in used)
     assert set(run(STUDY).values()) == {"unchanged"}
 
-    more = run(STUDY.replace("[0.05, 1e-9]", "[0.05, 1e-9, 1e-8]"))
-    assert [more[f"search/{number}"] for number in range(1, 7)] == ["unchanged"] * 4 + ["done"] * 2
+    more = run(STUDY.replace("[0.05, 1e-9]", "[1e-8, 0.05, 1e-9]"))
+    assert [status for name, status in more.items() if "/" in name] == ["done"] * 2 + ["unchanged"] * 4, "a value in front"
     assert (more["search"], more["longer"]) == ("done", "unchanged"), "the best is the same one"
 
 
@@ -172,15 +172,21 @@ def test_runs_are_ordinary_runs(place: Path) -> None:
     sets = ("stop.rounds=3", "optimizer.lr=0.05", "optimizer.momentum=0.9", "seed=4", "sweep={}")
     said = partrain("run", "job.toml", *(f"--set={each}" for each in sets), "--out", "alone", "--quiet")
     assert said.code == 0, said
-    assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/2/checkpoint.h5").read_bytes()
+    assert (
+        round_file(Path("alone"), 3).read_bytes()
+        == Path("runs/study/search/lr=0.05,momentum=0.9,seed=4/checkpoint.h5").read_bytes()
+    )
 
 
 @pytest.mark.slow
 def test_a_smaller_sweep_leaves_no_runs_of_a_larger_one(place: Path) -> None:
     run(STUDY)
-    assert Path("runs/study/search/4").exists()
+    assert len(list(Path("runs/study/search").glob("*/checkpoint.h5"))) == 4
     run(STUDY.replace("seeds = 2", "seeds = 1"))
-    assert sorted(path.name for path in Path("runs/study/search").iterdir() if path.is_dir()) == ["1", "2"]
+    assert sorted(path.name for path in Path("runs/study/search").iterdir() if path.is_dir()) == [
+        "lr=0.05,momentum=0.9",
+        "lr=1e-09,momentum=0.9",
+    ]
 
 
 @pytest.mark.slow
@@ -216,7 +222,7 @@ def test_a_job_with_a_sweep(place: Path) -> None:
     said = partrain("run", "job.toml")
     assert said.code == 0, said
     assert "job: 2 combinations, 2 runs" in said.out
-    assert "best: runs/job/sweep/job/1" in said.out
+    assert "best: runs/job/sweep/job/lr=0.05" in said.out
     assert "differ in optimizer.lr (0.05, 1e-09)." in said.out
     assert partrain("run", "job.toml", "--set", "sweep={}", "--out", "one", "--quiet").code == 0
     assert (place / "one/checkpoint.h5").exists()
@@ -233,7 +239,7 @@ def test_an_own_metric_of_which_lower_is_better_ranks_the_smallest_first(place: 
     (place / "job.toml").write_text(JOB + task + '[sweep]\n"optimizer.lr" = [1e-9, 0.05]\nby = "metrics.cost"\n')
     said = partrain("run", "job.toml")
     assert said.code == 0, said
-    assert "best: runs/job/sweep/job/2" in said.out
+    assert "best: runs/job/sweep/job/lr=0.05" in said.out
 
 
 FOLDS = """
@@ -260,7 +266,7 @@ def test_cross_validation_and_the_best_settings_on_all_items(place: Path) -> Non
     assert [len(set(row["values"])) for row in ranking["rows"]] == [3, 3]
     sets = ("stop.rounds=3", "optimizer.lr=0.05", "dataset.validation=0", 'dataset.fold="2/3"', "sweep={}")
     assert partrain("run", "job.toml", *(f"--set={each}" for each in sets), "--out", "alone", "--quiet").code == 0
-    assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/5/checkpoint.h5").read_bytes()
+    assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/lr=0.05,fold=2-3/checkpoint.h5").read_bytes()
     loss = json.loads(Path("alone/summary.json").read_text())["loss"]
     assert ranking["rows"][0]["values"][1] == loss, "the loss of held-out items"
     assert "lr = 0.05" in Path("runs/study/final/job.toml").read_text()

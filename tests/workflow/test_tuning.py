@@ -43,7 +43,7 @@ def tuned(folder: Path, more: str, *words: object) -> Path:
 
 @pytest.fixture
 def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a sweep whose trials ran one after the other, poor ones ended early."""
+    """Return the folder of a sweep whose trials ran one after the other, poor ones pruned."""
     return once(tmp_path_factory, "tuned", lambda folder: tuned(folder, 'prune = "median"\n')) / "out/job"
 
 
@@ -63,7 +63,7 @@ def judged(folder: Path) -> dict[int, float]:
 
 
 def pruned(folder: Path) -> dict[str, int]:
-    """Return the rounds at which runs were ended early, by the runs' names."""
+    """Return the rounds at which runs were pruned, by the runs' names."""
     return {path.parent.name: json.loads(path.read_bytes())["round"] for path in folder.glob("*/pruned.json")}
 
 
@@ -113,7 +113,7 @@ def test_a_poor_run_is_ranked_last_and_never_the_best(one_by_one: Path) -> None:
     known = medians[: len(rows) - len(ended)]
     assert all(a <= b for a, b in pairwise(known))
     assert medians[len(known) :] == [None] * len(ended)
-    assert {row["runs"][0]: row["ended_early"][0] for row in rows[len(known) :]} == ended
+    assert {row["runs"][0]: row["pruned"][0] for row in rows[len(known) :]} == ended
     record = json.loads((one_by_one / next(iter(ended)) / "step.json").read_bytes())
     assert (record["status"], record["summary"]["pruned"]["round"]) == ("done", next(iter(ended.values())))
 
@@ -123,7 +123,7 @@ def test_a_sweep_that_is_interrupted_draws_the_same_again(one_by_one: Path, tmp_
     shutil.copytree(one_by_one.parent.parent, tmp_path / "copy")
     place = tmp_path / "copy/out/job"
     before = (place / "sweep.json").read_bytes()
-    for name in ("07", "09", "12"):
+    for name in ("0007", "0009", "0012"):
         shutil.rmtree(place / name)
     again = tuned(tmp_path / "copy", 'prune = "median"\n')
     assert (again / "sweep.json").read_bytes() == before
