@@ -8,6 +8,7 @@ elsewhere, and a step that trains goes on from its last checkpoint. `--cluster s
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -69,6 +70,7 @@ class ClusterExecutor:
             from distributed import Client
         except ImportError:
             raise CannotStart("--cluster needs Dask, which is not installed: pip install 'partrain[cluster]'") from None
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the runner says what is wrong, in one line
         self._own = _slurm_cluster(most) if address == SLURM else None
         address = self._own.scheduler_address if self._own else address
         try:

@@ -210,3 +210,33 @@ def test_no_scheduler_and_no_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "distributed", None)
     said = partrain("run", tmp_path / "study.toml", "--out", tmp_path / "out", "--cluster", "tcp://127.0.0.1:9")
     assert (said.code, "pip install 'partrain[cluster]'" in said.err) == (66, True), said
+
+
+def test_without_its_scheduler_a_step_ends_with_a_checkpoint(cluster: str, place: Path) -> None:
+    """In one line, and with the exit code of a resource that is gone."""
+    with Command(("run", "study.toml", "--out", "out", "--cluster", cluster), place) as command:
+        train = place / "out/train"
+        until(lambda: (train / "events.jsonl").exists() and '"commit"' in (train / "events.jsonl").read_text(), "a checkpoint")
+        os.kill(scheduler_of(cluster), signal.SIGKILL)
+        said = command.wait(60)
+    assert said.code == 69, said
+    lines = said.err.splitlines()
+    assert len(lines) == 1, said.err
+    assert "train: the scheduler is gone" in lines[0]
+    pid = json.loads((train / "events.jsonl").read_text().splitlines()[0])["workers"][0]["pid"]
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the training")
+    assert (train / "checkpoint.h5").exists()
+
+
+def scheduler_of(address: str) -> int:
+    """Return the process that listens at an address."""
+    port = int(address.rpartition(":")[2])
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    inode = next(line.split()[9] for line in lines if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(str(link.readlink()) == f"socket:[{inode}]" for link in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError("no process listens")

@@ -1,0 +1,151 @@
+"""Workflows that are stopped, resumed, timed out and tried again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.runs import JOB, Command, Said, eventually, partrain
+
+LONG = (
+    JOB.replace("rounds = 4", "rounds = 100000").replace("judge_every = 1", "judge_every = 50").replace("keep = 1000", "keep = 2")
+)
+STUDY = """
+name = "study"
+
+[[steps]]
+name = "quick"
+command = ["true"]
+
+[[steps]]
+name = "train"
+job = "job.toml"
+
+[[steps]]
+name = "judge"
+evaluate = {checkpoint = "{train.checkpoint}"}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(LONG)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def committed(run: Path) -> bool:
+    return (run / "events.jsonl").exists() and '"commit"' in (run / "events.jsonl").read_text()
+
+
+def status(step: str) -> str:
+    return str(json.loads(Path("runs/study", step, "step.json").read_bytes())["status"])
+
+
+@pytest.mark.parametrize(("path", "code"), [("runs/study", 130), ("runs/study/train", 143), ("runs", 130)])
+def test_stop_ends_the_workflow_and_resume_goes_on(path: str, code: int, place: Path) -> None:
+    """The folder of the workflow, that of the step that trains, and the folder of all runs."""
+    with Command(("run", "study.toml"), place) as command:
+        eventually(lambda: committed(place / "runs/study/train"), "a checkpoint", 60)
+        said = partrain("stop", path)
+        ended = command.wait(60)
+    assert (said.code, ended.code) == (0, code), (said, ended)
+    assert "failed" not in ended.err + ended.out
+    assert "resume runs/study" in ended.err
+    assert status("train") == "stopped"
+    assert not Path("runs/study/judge").exists()
+    (place / "job.toml").write_text(LONG.replace("100000", "20000").replace("rounds = 20000", "rounds = 100000"))
+
+    with Command(("resume", "runs/study"), place) as command:
+        eventually(lambda: (place / "runs/study/train/events.jsonl").read_text().count('"start"') == 2, "the run goes on", 60)
+        partrain("stop", "runs/study")
+        command.wait(60)
+    assert status("train") == "stopped"
+
+
+def test_a_folder_without_a_workflow_or_a_run(place: Path) -> None:
+    (place / "empty").mkdir()
+    assert partrain("stop", "empty").code == 66
+    Path("empty/runner.json").write_text("{}")
+    said = partrain("resume", "empty")
+    assert said.code == 78
+    assert "does not name the files" in said.err
+
+
+def test_options_of_a_run_are_not_for_a_workflow(place: Path) -> None:
+    (place / "study.toml").write_text(STUDY.partition('\n[[steps]]\nname = "train"')[0])
+    assert partrain("run", "study.toml").code == 0
+    said = partrain("resume", "runs/study", "--until", "rounds=3")
+    assert said.code == 2
+    assert "--until" in said.err
+
+
+def program(**keys: str) -> Said:
+    lines = "\n".join(f"{key} = {value}" for key, value in keys.items())
+    Path("study.toml").write_text(f'name = "study"\n[[steps]]\nname = "a"\n{lines}\n')
+    return partrain("run", "study.toml")
+
+
+def test_a_step_that_takes_too_long_is_ended(place: Path) -> None:
+    began = time.monotonic()
+    said = program(command='["sleep", "100"]', timeout="0.3")
+    assert time.monotonic() - began < 50
+    assert said.code == 1, said
+    assert "a: it took longer than its timeout of 0.3 s" in said.err
+
+
+def test_a_training_that_takes_too_long_leaves_a_checkpoint(place: Path) -> None:
+    said = program(job='"job.toml"', timeout="3")
+    assert said.code == 143, said
+    assert "timeout of 3 s" in said.err
+    assert Path("runs/study/a/checkpoint.h5").exists()
+
+
+def test_each_attempt_keeps_its_log(place: Path) -> None:
+    code = "import os, pathlib; p = pathlib.Path('tries'); n = int(p.read_text()) if p.exists() else 0; p.write_text(str(n + 1)); print('try', n); exit(3 if n < 2 else 0)"
+    Path("flaky.py").write_text(code)
+    said = program(command=json.dumps([sys.executable, "flaky.py"]), retries="2")
+    assert said.code == 0, said
+    logs = {path.name: path.read_text() for path in Path("runs/study/a").glob("log*.txt")}
+    assert {name: text.splitlines()[-1] for name, text in logs.items()} == {
+        "log-1.txt": "try 0",
+        "log-2.txt": "try 1",
+        "log.txt": "try 2",
+    }
+
+
+def test_a_program_has_its_environment(place: Path) -> None:
+    assert program(command='["sh", "-c", "echo $WORD > out.txt"]', outputs='["out.txt"]', env='{WORD = "x"}').code == 0
+    assert Path("out.txt").read_text() == "x\n"
+    said = program(command='["sh", "-c", "echo $WORD > out.txt"]', outputs='["out.txt"]', env='{WORD = "y"}')
+    assert "`env.WORD` x → y" in said.out
+
+
+@pytest.mark.parametrize("key", ['env = {A = "b"}', "cores = 2", 'devices = ["cuda:0"]', 'outputs = ["x"]'])
+def test_keys_of_a_program_are_not_for_a_job(key: str, place: Path) -> None:
+    Path("study.toml").write_text(f'name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\n{key}\n')
+    said = partrain("run", "study.toml")
+    assert said.code == 78
+    assert "belongs to a `command`" in said.err
+
+
+def test_a_trial_that_fails_hides_no_ranking(place: Path) -> None:
+    """Its failure is the sweep's exit code; the others are ranked."""
+    (place / "net.py").write_text(
+        "from torch import nn\n\n\ndef net(width):\n    if width == 3:\n        raise RuntimeError('too narrow')\n    return nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 3))\n"
+    )
+    job = JOB.replace('name = "mlp"\nhidden = [16]', 'name = "net.py:net"\nwidth = 8')
+    (place / "job.toml").write_text(job + '\n[sweep]\n"model.width" = [4, 3, 8]\n')
+    said = partrain("run", "job.toml")
+    assert said.code != 0
+    assert "too narrow" in said.err
+    assert "3 combinations, 3 runs" in said.out
+    assert "best: runs/job/sweep/job/width=" in said.out
+    rows = json.loads(Path("runs/job/sweep/job/sweep.json").read_bytes())["rows"]
+    assert [row["settings"]["model.width"] for row in rows][-1] == 3
+    again = partrain("run", "job.toml")
+    assert again.code == said.code, "the failed one is tried again"
