@@ -24,6 +24,9 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder; default: runs/<name>/<time>.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Params = Annotated[
+    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Workflow: another value of [params], as in lr=0.1.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no live table and no lines for rounds.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Without a terminal: print a line for each round.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]

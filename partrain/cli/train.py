@@ -13,7 +13,7 @@ import typer
 
 from partrain.checkpoint.runs import run_folder_of
 from partrain.cli.endings import finish, nothing_to_do
-from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
+from partrain.cli.options import Debug, Json, Out, Overrides, Params, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings
 from partrain.errors import BadCheckpoint, Failure, InputMissing, WorkersLost
@@ -31,7 +31,7 @@ app = typer.Typer()
 
 JOB_OPTIONS = ("metrics_port", "metrics_host", "verbose")
 RUN_OPTIONS = ("latest", "until", "out", "job", "set_", "trust_code", "metrics_port", "metrics_host", "verbose")
-WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster")
+WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster", "param")
 
 Steps = Annotated[list[str] | None, typer.Option("--rerun", metavar="STEP", help="Workflow: run a step though nothing changed.")]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="STEP", help="Workflow: run this step only.")]
@@ -90,6 +90,7 @@ def run(
     keep_going: KeepGoing = False,
     retries: Retries = 0,
     cluster: Cluster = None,
+    param: Params = None,
     log: Log = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
@@ -114,7 +115,17 @@ def run(
         selection = Selection(frozenset(only or ()), start_at, frozenset(rerun or ()))
         options = Options(selection, jobs, keep_going, retries, cluster, tuple(log or ()))
         raise typer.Exit(
-            run_workflow(files, out, set_ or (), options, dry_run=dry_run, quiet=quiet, as_json=as_json, line=context.obj)
+            run_workflow(
+                files,
+                out,
+                set_ or (),
+                options,
+                params=param or (),
+                dry_run=dry_run,
+                quiet=quiet,
+                as_json=as_json,
+                line=context.obj,
+            )
         )
     if misplaced := _given(context, WORKFLOW_OPTIONS):
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from partrain.cli.options import Debug, Json
+from partrain.cli.options import Debug, Json, Params
 from partrain.cli.shared import CommandLine, examples
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob
 from partrain.number_format import counted, plural
@@ -87,6 +87,7 @@ def run_workflow(
     overrides: Sequence[str],
     options: Options,
     *,
+    params: Sequence[str] = (),
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -109,9 +110,13 @@ def run_workflow(
         raise typer.BadParameter(
             "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
         )
+    if params and not single:
+        raise typer.BadParameter("only a workflow file has [params]", param_hint="--param")
     if removed := [override for override in overrides if override.startswith("~")]:
         raise typer.BadParameter(f"{removed[0]} removes a key of a single job without [sweep]", param_hint="--set")
-    workflow = load(paths[0], commands(line.commands())) if single else of_jobs(paths, overrides, commands(line.commands()))
+    workflow = (
+        load(paths[0], commands(line.commands()), params) if single else of_jobs(paths, overrides, commands(line.commands()))
+    )
     options.selection.check(workflow)
     for problem in workflow.warnings:
         print(problem.render(), file=sys.stderr)
@@ -134,7 +139,7 @@ def run_workflow(
 
             print("\n".join(aligned([("step", "would", "because"), *folded(rows)])))
         return OK
-    command = {"files": [os.path.relpath(path, folder) for path in paths], "set": list(overrides)}
+    command = {"files": [os.path.relpath(path, folder) for path in paths], "set": list(overrides), "params": list(params)}
     return _run(workflow, results, options, command, quiet=quiet, as_json=as_json, single=single, invoke=line.main)
 
 
@@ -148,7 +153,17 @@ def resume_workflow(folder: Path, log: Sequence[str], *, quiet: bool, as_json: b
         raise BadJob(f"{folder / RUNNER} does not name the files of the workflow: run them with --out {folder}")
     paths = [Path(os.path.relpath(folder / file)) for file in command["files"]]
     options = Options(log=tuple(log))
-    return run_workflow(paths, folder, command.get("set", ()), options, dry_run=False, quiet=quiet, as_json=as_json, line=line)
+    return run_workflow(
+        paths,
+        folder,
+        command.get("set", ()),
+        options,
+        params=command.get("params", ()),
+        dry_run=False,
+        quiet=quiet,
+        as_json=as_json,
+        line=line,
+    )
 
 
 def _run(
@@ -278,6 +293,7 @@ def show(
         Path | None, typer.Option("--out", metavar="DIR", help="The folder of the workflow; default: runs/<name>.")
     ] = None,
     *,
+    param: Params = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid diagram.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -288,7 +304,7 @@ def show(
     from partrain.workflow.load import load
     from partrain.workflow.results import Results
 
-    workflow = load(file, commands(context.obj.commands()))
+    workflow = load(file, commands(context.obj.commands()), param or ())
     folder = out or Path("runs") / workflow.name
     results = Results(workflow, folder, Digests(folder / "digests.json"))
     if as_json:

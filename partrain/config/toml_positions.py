@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from partrain.config.problems import KeyPath, SourceText, Span
 
-MAX_KEYS = 10_000
+MAX_KEYS = 200_000
 MAX_DEPTH = 32
 MAX_NUMBER = 400
 """Characters of a number; Python refuses to print integers of more than 4,300 digits."""
@@ -65,6 +65,7 @@ class Scanner:
         self.content = text.content
         self.position = start
         self.positions: dict[KeyPath, Position] = {}
+        self._keys = 0
         self.duplicate: tuple[Span, Span] | None = None
         """The first key or header that occurs twice."""
         self._lists: dict[KeyPath, int] = {}
@@ -186,7 +187,8 @@ class Scanner:
 
     def _mark(self, path: KeyPath, key: Span, value: Span) -> None:
         self.positions[path] = Position(key, value, self.text)
-        if len(self.positions) > MAX_KEYS:
+        self._keys += isinstance(path[-1], str)
+        if self._keys > MAX_KEYS:
             raise TomlRefused(f"more than {MAX_KEYS:,} keys", key)
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:

@@ -16,7 +16,7 @@ from partrain.config.problems import IN_PYTHON, Finding, KeyPath, Problem, Rejec
 from partrain.config.toml_positions import Position, Scanner, TomlRefused
 from partrain.errors import InputMissing
 
-MAX_BYTES = 2**20
+MAX_BYTES = 2**24
 
 _WORD = re.compile(r"[^\s,=\[\]{}#\"']*+")
 _UNCLOSED = ("Illegal character '\\n'", "Unterminated string", 'Expected "\'"', "Expected \"'''\"")
@@ -93,7 +93,7 @@ def read_bytes(name: str) -> bytes:
     except ValueError as error:
         raise InputMissing(f"cannot read {shown(name)}: {error}") from None
     if len(data) > MAX_BYTES:
-        raise InputMissing(f"{shown(name)} is larger than 1 MiB, too large for a job file")
+        raise InputMissing(f"{shown(name)} is larger than {MAX_BYTES >> 20} MiB, too large for a job file")
     return data
 
 

@@ -70,7 +70,8 @@ class ClusterExecutor:
             from distributed import Client
         except ImportError:
             raise CannotStart("--cluster needs Dask, which is not installed: pip install 'partrain[cluster]'") from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the runner says what is wrong, in one line
+        for name in ("distributed", "distributed.client"):  # the runner says what is wrong, in one line
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._own = _slurm_cluster(most) if address == SLURM else None
         address = self._own.scheduler_address if self._own else address
         try:

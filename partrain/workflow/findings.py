@@ -20,7 +20,7 @@ _TYPES = {
     "model_type": "a table",
     "string_pattern_mismatch": "letters, digits, `-` and `_`, at most 100",
     "too_short": "at least one",
-    "too_long": "at most 5,000",
+    "too_long": "at most 10,000",
 }
 
 

@@ -14,11 +14,11 @@ from typing import Any
 from partrain.config.overrides import as_toml
 from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean, shown
 from partrain.config.toml_source import TomlSource
-from partrain.errors import InputMissing
+from partrain.errors import Failure, InputMissing
 from partrain.job.load import load as load_job
 from partrain.job.sweep import SweepSection, Trial
 from partrain.runs.conditions import BadCondition, Condition
-from partrain.runs.references import references
+from partrain.runs.references import Reference, references, substitute
 from partrain.workflow.actions import JobAction
 from partrain.workflow.commands import Commands
 from partrain.workflow.findings import Findings
@@ -29,10 +29,44 @@ from partrain.workflow.step_checks import StepChecks
 from partrain.workflow.sweep import SweepAction
 from partrain.workflow.tuning import TunedTrial, Tuner
 
+PARAMS = "params"
+"""Word that stands in references for the workflow's parameters."""
 
-def load(path: Path, commands: Commands) -> Workflow:
-    """Load a workflow file. Raises `InputMissing` if there is none, `Rejected` with all problems if there are errors."""
-    return _Loader(TomlSource.read(path), path.absolute().parent, commands).workflow()
+
+class WrongParameter(Failure):
+    """An option gives a parameter that the workflow does not have."""
+
+    code, name = 2, "usage"
+
+
+def load(path: Path, commands: Commands, params: Sequence[str] = ()) -> Workflow:
+    """Load a workflow file with `--param` arguments.
+
+    Raises `InputMissing` if there is none, `WrongParameter`, and `Rejected` with all problems if there are errors.
+    """
+    return _Loader(_with_params(TomlSource.read(path), params), path.absolute().parent, commands).workflow()
+
+
+def _with_params(source: TomlSource, arguments: Sequence[str]) -> TomlSource:
+    """Put the values of `[params]`, and of arguments `NAME=VALUE`, where `{params.NAME}` stands."""
+    table = source.data.get("params")
+    params = dict(table) if isinstance(table, dict) else {}
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        if not equals or name not in params:
+            near = did_you_mean(name, params)
+            raise WrongParameter(
+                f"--param {argument}: " + ("expected NAME=VALUE" if not equals else f"the workflow has no parameter `{name}`")
+                + (f'; did you mean "{near}"?' if near else f"; [params] has {', '.join(params)}" if params else "; it has no [params]")
+            )  # fmt: skip
+        params[name] = _parsed(text)
+    if not params:
+        return source
+
+    def value(reference: Reference) -> Any:
+        return params.get(reference.result, str(reference)) if reference.step == PARAMS else str(reference)
+
+    return replace(source, data=source.data | {"steps": substitute(source.data.get("steps"), value)})
 
 
 def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands) -> Workflow:
@@ -179,6 +213,10 @@ class _Loader:
         """Check that each reference names a step, at the innermost value that holds it."""
         for place, text in _texts(self._source.data["steps"][path[1]], path):
             for reference in references(text):
+                if reference.step == PARAMS and PARAMS not in self._names:
+                    there = ", ".join(self._file.params if self._file else ()) or "nothing"
+                    self._findings.find(place, f"no parameter `{reference.result}`", f"[params] has {there}")
+                    continue
                 own = reference.step == section.name and not (place[2] in ("command", "assert") and reference.is_path)
                 if self._check_name(place, reference.step) and own:
                     self._findings.find(place, f"`{reference}` names a result of the step itself")

@@ -64,4 +64,6 @@ class WorkflowSection(Section):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Name of the workflow: letters, digits, `.`, `_` and `-`. Its folder is `runs/<name>/`."""
-    steps: list[StepSection] = Field(min_length=1, max_length=5000)
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Values by name, which `{params.NAME}` stands for in the steps. `--param NAME=VALUE` gives another value."""
+    steps: list[StepSection] = Field(min_length=1, max_length=10_000)
