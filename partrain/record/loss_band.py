@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
+from collections.abc import Collection
 from typing import NamedTuple
 
 WINDOW, LEAST = 32, 16
@@ -45,14 +45,17 @@ class LossBand:
         if len(losses) >= LEAST and loss <= (1 + MIN_RISE) * min(losses):  # within any band: most losses need no median
             self._above = False
         elif len(losses) >= LEAST:
-            bound = self._bound()
+            center = _median(losses)
+            bound = center + MIN_RISE * abs(center)
+            if loss > bound:
+                bound = max(bound, center + MAX_Z / 0.6745 * _median([abs(other - center) for other in losses]))
             if loss > bound and not self._above:
                 spike = Leap(loss, (min(losses), max(losses)), bound)
             self._above = loss > bound
         losses.append(loss)
         return spike
 
-    def _bound(self) -> float:
-        center = median(self._losses)
-        spread = median([abs(loss - center) for loss in self._losses])
-        return center + max(MAX_Z / 0.6745 * spread, MIN_RISE * abs(center))
+
+def _median(values: Collection[float]) -> float:
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

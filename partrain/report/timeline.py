@@ -32,31 +32,33 @@ class Bin:
 
 def binned(spans: Sequence[WorkerSpan], end: float, count: int) -> list[Bin]:
     """Spread a worker's rounds over `count` equal parts of the time from 0 to `end`: computing first, then waiting, then mixing."""
-    bins = [Bin() for _ in range(count)]
+    shares = {name: [0.0] * count for name in ("items", *ACTIVITIES)}
     width = end / count
     for span in spans:
         lasted = span.compute + span.wait + span.mix
         if not (math.isfinite(span.end) and math.isfinite(lasted)) or lasted <= 0:
             continue
         at = max(0.0, span.end - lasted)
-        _spread(bins, "items", at, span.end, span.items, width)
+        _spread(shares["items"], at, span.end, span.items, width)
         for name, seconds in zip(ACTIVITIES, (span.compute, span.wait, span.mix), strict=True):
-            _spread(bins, name, at, at + seconds, seconds, width)
+            _spread(shares[name], at, at + seconds, seconds, width)
             at += seconds
-    return bins
+    return [Bin(*row) for row in zip(*(shares[name] for name in (*ACTIVITIES, "items")), strict=True)]
 
 
-def _spread(bins: list[Bin], name: str, start: float, end: float, amount: float, width: float) -> None:
+def _spread(bins: list[float], start: float, end: float, amount: float, width: float) -> None:
     """Add an amount to the bins that an interval touches, in proportion."""
     if end <= start:
         return
     last = len(bins) - 1
     first, final = min(int(start / width), last), min(int(end / width), last)
+    if first == final:  # most rounds of a long run
+        bins[first] += amount
+        return
     for index in range(first, final + 1):
         low = start if index == first else index * width
         high = end if index == final else (index + 1) * width
-        time_bin = bins[index]
-        setattr(time_bin, name, getattr(time_bin, name) + amount * max(0.0, high - low) / (end - start))
+        bins[index] += amount * max(0.0, high - low) / (end - start)
 
 
 def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
