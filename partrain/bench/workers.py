@@ -187,13 +187,17 @@ def _verdict(result: dict[str, Any]) -> list[str]:
         for row in rows[1:]:
             gain = f"{statistics.median(row['throughput_gain']):.2f} times" if row["throughput_gain"] else "no measure of"
             speed = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
+            if not result["has_target"]:
+                lines.append(f"{speed}.")
+                continue
             if row["speed_up"] is None:
                 short = row if row["reached"] < row["runs"] else rows[0]
-                only = f"{counted(short['workers'], 'worker')} reached the target in {short['reached']} of {short['runs']} runs"
-                why = only if result["has_target"] else "the job has no target ([stop] accuracy or loss)"
+                why = f"{counted(short['workers'], 'worker')} reached the target in {short['reached']} of {short['runs']} runs"
                 lines.append(f"{speed}, but {why}: there are no times to compare.")
                 continue
             middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
             paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
             lines.append(f"{speed}, the target {middle:.2f} times as soon: {paid}.")
+    if not result["has_target"]:
+        lines.append("The job has no target ([stop] accuracy or loss): whether more workers paid is not known.")
     return lines

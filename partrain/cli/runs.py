@@ -28,6 +28,7 @@ class RunsGroup(TyperGroup):
     """The commands of `partrain runs`. Without one of them the runs are listed: `partrain runs FOLDER --sort loss`."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        args = ["remove", *args[1:]] if args[:1] == ["rm"] else args
         commands = args and (args[0] in self.commands or args[0] in ("--help", "-h") or _misspelt(args[0], self.commands))
         completed = ctx.resilient_parsing and not args  # by a shell: it may become a command
         return super().parse_args(ctx, args if commands or completed else [_DEFAULT, *args])

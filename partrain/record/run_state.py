@@ -167,6 +167,11 @@ class RunState:
         """Item-iterations per second of all workers lately."""
         return sum(worker.rate() for worker in self.workers.values())
 
+    def mean_rate(self) -> float | None:
+        """Return the item-iterations per training second, of those done in this folder; None before there is a time."""
+        done = self.item_iterations - sum(worker.elsewhere for worker in self.workers.values())
+        return done / self.clock.train if self.clock.train > 0 else None
+
     def loss(self) -> float | None:
         """Return the mean training loss of each worker's newest round, weighted by items."""
         losses = [(worker.round_items, worker.round_loss) for worker in self.workers.values() if worker.round_loss is not None]

@@ -158,9 +158,7 @@ class RunHistory:
     @property
     def rate(self) -> float | None:
         """Item-iterations per training second of all workers, of those done in this folder."""
-        done = self.state.item_iterations - sum(worker.elsewhere for worker in self.state.workers.values())
-        seconds = self.summary["seconds"]["train"]
-        return done / seconds if seconds else None
+        return self.state.mean_rate()
 
 
 def read_history(folder: Path, label: str) -> RunHistory:

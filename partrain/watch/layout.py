@@ -151,7 +151,7 @@ def _list_line(row: RunRow, marks: Marks, columns: Sequence[ListColumn], wide: i
 def _round(row: RunRow) -> str:
     if row.round is None:
         return "-"
-    both = f"{row.round:,}/{row.goal:,}" if row.goal else f"{row.round:,}"
+    both = f"{row.round:,}/{row.goal:,}" if row.goal and row.goal >= row.round else f"{row.round:,}"
     return both if len(both) <= 13 else count(row.round, 13)
 
 

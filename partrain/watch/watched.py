@@ -154,7 +154,7 @@ class WatchedRun:
             return _row_of_summary(self._summary, name, rule, goal, started, str(self.folder))
         state = self.state
         judged = state.judged
-        rate = state.rate() if self.training else state.item_iterations / state.clock.train if state.clock.train > 0 else None
+        rate = state.rate() if self.training else state.mean_rate()
         return RunRow(
             name, state.start.rule or rule, self.status(), state.round, _goal(state.start.stop) or goal,
             judged.loss if judged else None, judged.metrics.get("accuracy") if judged else None,
@@ -198,8 +198,15 @@ def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | N
     return RunRow(
         name, rule, str(content.get("status", "?")), None if rounds is None else int(rounds), goal,
         number_of(content.get("loss")), number_of(metrics.get("accuracy")) if isinstance(metrics, dict) else None,
-        items / train if items is not None and train else None, train, None if items is None else int(items), started, folder,
+        _rate(content.get("workers")), train, None if items is None else int(items), started, folder,
     )  # fmt: skip
+
+
+def _rate(workers: Any) -> float | None:
+    """Return the item-iterations per second of the workers of a summary together."""
+    known = workers if isinstance(workers, list) else []
+    rates = [number_of(worker.get("items_per_second")) for worker in known if isinstance(worker, dict)]
+    return sum(rate or 0.0 for rate in rates) if any(rates) else None
 
 
 def _goal(stop: dict[str, Any]) -> int | None:

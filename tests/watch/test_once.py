@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import partrain, train
+from support.runs import partrain, train, write_job
 from support.watched import append, end, events_of, fault, judgement, summary_of, write
 
 from partrain.launch.run_folder import locked
@@ -273,3 +273,18 @@ def test_once_imports_neither_textual_nor_torch(tmp_path: Path) -> None:
     code = "import sys; sys.argv = ['partrain', 'watch', '.', '--once']; from partrain.cli.main import main\ntry: main()\nfinally: print({'textual', 'torch', 'numpy', 'h5py'} & set(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stderr == "set()\n"
+
+
+def test_the_list_shows_a_resumed_run_as_it_ended(tmp_path: Path) -> None:
+    """`resume --out --until`: the speed of this folder's rounds alone, and no goal that lies behind."""
+    job = write_job(tmp_path, "stop.rounds=3")
+    assert partrain("run", job, "--out", tmp_path / "a", "-q").code == 0
+    assert partrain("resume", tmp_path / "a", "--until", "rounds=5", "--out", tmp_path / "b", "-q").code == 0
+    said = partrain("watch", tmp_path / "b", "--once", "--json")
+    assert said.code == 0, said
+    (row,) = json.loads(said.out)["runs"]
+    workers = json.loads((tmp_path / "b/summary.json").read_bytes())["workers"]
+    assert row["items_per_second"] == pytest.approx(sum(worker["items_per_second"] for worker in workers))
+    assert row["items_per_second"] < row["item_iterations"] / row["seconds"]
+    lines = partrain("watch", tmp_path / "b", "--once").out
+    assert "5/3" not in lines
