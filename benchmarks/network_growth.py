@@ -1,6 +1,6 @@
 """Time to a target over the number of machines, by rule and network: simulated workers, each a machine of its own.
 
-    python benchmarks/network_growth.py [--most N]      # half an hour; records results/network-growth-*.json
+    python benchmarks/network_growth.py [--most N] [--only RULE]      # an hour; records results/network-growth-*.json
 
 An MLP of 25,450 parameters learns MNIST to 93 % with the same small batches and learning rate everywhere: more workers average out more
 noise. An iteration takes 10 ms, and NETWORKS have a hundredth of the bandwidth in their names: so computing and links weigh as for a network a
@@ -15,11 +15,12 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from recording import record
+from recording import FOLDER, record
 
 NETWORKS = {
     "data centre": "{bandwidth = 12.5e6, latency = 5e-5}",  # 10 Gbit/s
@@ -69,9 +70,18 @@ def run(name: str, count: int, network: str, rounds: int, target: str = "") -> t
     return len(ends), median(spans or ends), done.returncode == 0
 
 
-def main(most: int) -> None:
-    rows: dict[str, list[dict[str, str | float]]] = {network: [] for network in NETWORKS}
-    for name, (iterations, _) in RULES.items():
+def former(network: str, chosen: Collection[str]) -> list[dict[str, str | float]]:
+    """The recorded rows of the other rules."""
+    file = FOLDER / f"network-growth-{network.replace(' ', '-')}.json"
+    rows: list[dict[str, str | float]] = json.loads(file.read_bytes())["rows"] if file.exists() else []
+    return [row for row in rows if row["rule"] not in chosen]
+
+
+def main(most: int, only: str) -> None:
+    chosen = [name for name in RULES if only in name]
+    rows = {network: former(network, chosen) for network in NETWORKS}
+    for name in chosen:
+        iterations, _ = RULES[name]
         for count in (count for count in WORKERS if count <= most):
             if name == SLOW and count > 100:
                 continue
@@ -90,4 +100,6 @@ def main(most: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=1000, help="most workers")
-    main(parser.parse_args().most)
+    parser.add_argument("--only", default="", help="rules with this word in their names; the others stay as recorded")
+    given = parser.parse_args()
+    main(given.most, given.only)

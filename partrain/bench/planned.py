@@ -32,14 +32,17 @@ from partrain.record.summary import read_summary
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
+FILE_BYTES, ROUND_BYTES, EVENT_BYTES = 10_000, 48, 300
+"""Bytes of a checkpoint beside its snapshot, of a round in each checkpoint's history, and of a worker's round in events.jsonl."""
+
 
 def plan(loaded: LoadedJob) -> dict[str, Any]:
     """Plan a job: its data are read, its network is built. Nothing is trained or written."""
     job = loaded.job
     dataset, planned = _plan(loaded)
-    with locating(loaded):
-        built = _network(loaded, dataset, planned)
     last = last_round(job, planned.shares)
+    with locating(loaded):
+        built = _network(loaded, dataset, planned, last or 0)
     return {
         "name": job.name,
         "rule": job.sync.rule,
@@ -78,8 +81,11 @@ def _bytes_of(dataset: Dataset) -> int:
     return sum(array.nbytes for array in arrays if array is not None)
 
 
-def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, Any]:
-    """Build the network, without memory for its numbers where it is partrain's own, and compute what its workers need."""
+def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) -> dict[str, Any]:
+    """Build the network, without memory for its numbers where it is partrain's own, and compute what its workers need.
+
+    `rounds`: the most that the run can have; 0 if it has no such limit.
+    """
     import torch
 
     from partrain.inference.network import blame_user_code
@@ -114,6 +120,11 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
             "workers": needs.total - needs.snapshots,
             "snapshots": needs.snapshots,
             "free": memory_limits().free,
+        },
+        "disk": {
+            "checkpoints": job.checkpoint.keep + 1,
+            "checkpoint": needs.snapshot + FILE_BYTES + rounds * ROUND_BYTES,
+            "events": rounds * len(planned.shares) * EVENT_BYTES,
         },
     }
 
@@ -238,6 +249,8 @@ def render(result: dict[str, Any]) -> list[str]:
         + (f", and {vectors} {plural('vector', vectors)} of {network['optimizer']}" if vectors else ""),
         f"memory: workers {size(memory['workers'])}, snapshots and files {size(memory['snapshots'])}, data {size(data['bytes'])};"
         f" {size(memory['free'])} are free (libraries not counted)",
+        f"disk: {result['disk']['checkpoints']} checkpoints, the best one among them, of {size(result['disk']['checkpoint'])} each"
+        + (f" at the last round; events {size(result['disk']['events'])}" if result["end"]["rounds"] else ""),
         f"round: {per_round['item_iterations']:,} item-iterations; judged every {_rounds(per_round['judge_every'])}",
         f"end: {_end(result)}",
         "",

@@ -61,7 +61,7 @@ class WorkflowLines:
     def update(self, rows: Callable[[], Sequence[StepRow]]) -> None:
         """Print the steps whose state has changed."""
         for row in rows():
-            if row.status != "waiting" and self._told.get(row.name) != (row.status, row.note):
+            if row.status not in ("waiting", "unchanged") and self._told.get(row.name) != (row.status, row.note):
                 self._told[row.name] = row.status, row.note
                 took = f" in {seconds_text(row.seconds)}" if row.status in ("done", "failed", "stopped") and row.seconds else ""
                 print(f"{row.name}: {row.status}{took}" + (f" ({row.note})" if row.note else ""), file=self._stream, flush=True)

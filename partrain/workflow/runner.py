@@ -222,7 +222,10 @@ class Runner:
     def _note_start(self, name: str) -> None:
         """Note that a step runs, once it does: on a cluster it may wait first."""
         running, state = self._running[name], self.states[name]
-        state.where = running.process.where
+        former, state.where = state.where, running.process.where
+        if running.has_begun and former and state.where != former:
+            state.note = f"goes on at {state.where}: {former} is lost"
+            self._changed(self.states)
         if running.process.has_begun and not running.has_begun:
             running.has_begun = True
             state.begin(self.workflow.steps[name].action.resources)

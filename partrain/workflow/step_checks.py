@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.config.overrides import assigned, changed
-from partrain.config.problems import KeyPath, Rejected, did_you_mean
+from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean
 from partrain.config.toml_positions import NotToml, Position, TomlRefused
 from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, Diverged, InputMissing
@@ -151,7 +151,7 @@ class StepChecks:
         job, findings = validate(source.data, file.parent, local=not self._waits(overrides, source, file))
         sweep = section.sweep or (job.sweep if job else None)
         if job is None or sweep is None or sweep.is_empty:  # what a sweep varies may be wrong before it is varied
-            self._findings.add(map(source.problem, findings))
+            self._findings.add(self._of_step(source.problem(finding), path, section) for finding in findings)
         if late:
             keys = {tuple(key.split(".")) for key, _, _ in late}
             unknown = [
@@ -169,6 +169,12 @@ class StepChecks:
             return None
         more = [self._folder / name for name in section.inputs]
         return JobAction(file, overrides, full.data, job, base.text, more, tuple(section.launcher), section.machines)
+
+    def _of_step(self, problem: Problem, path: KeyPath, section: StepSection) -> Problem:
+        """Name the step in a problem of its job file, which its `set` may have made."""
+        if not section.set or problem.place == self._source.file.name:
+            return problem
+        return replace(problem, message=f'{problem.message} (with the `set` of step "{section.name}")')
 
     def _waits(self, overrides: Mapping[str, Any], source: TomlSource, file: Path) -> bool:
         """Return whether a job needs results of other steps."""

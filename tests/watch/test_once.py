@@ -282,7 +282,7 @@ def test_the_list_shows_a_resumed_run_as_it_ended(tmp_path: Path) -> None:
     assert partrain("resume", tmp_path / "a", "--until", "rounds=5", "--out", tmp_path / "b", "-q").code == 0
     said = partrain("watch", tmp_path / "b", "--once", "--json")
     assert said.code == 0, said
-    (row,) = json.loads(said.out)["runs"]
+    (row,) = json.loads(said.out)
     workers = json.loads((tmp_path / "b/summary.json").read_bytes())["workers"]
     assert row["items_per_second"] == pytest.approx(sum(worker["items_per_second"] for worker in workers))
     assert row["items_per_second"] < row["item_iterations"] / row["seconds"]

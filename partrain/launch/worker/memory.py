@@ -56,6 +56,11 @@ class MemoryNeeds:
         )
 
     @property
+    def snapshot(self) -> int:
+        """Bytes of one snapshot."""
+        return self.snapshots // (SLOTS + 2)
+
+    @property
     def total(self) -> int:
         return self.rows + self.shared + self.rounds + self.copies + self.snapshots
 
