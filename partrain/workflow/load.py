@@ -96,7 +96,9 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands)
         raise Rejected(problems)
     values = {key: _parsed(text) for key, _, text in (override.partition("=") for override in overrides)}
     steps = [{"name": name, "job": str(file.absolute()), "set": values} for name, file in named.items()]
-    text = as_toml({"name": "batch", "steps": steps})  # no error can remain that its lines would have to show
+    text = as_toml(
+        {"name": next(iter(named)) if len(paths) == 1 and not paths[0].is_dir() else "batch", "steps": steps}
+    )  # no error can remain that its lines would have to show
     workflow = _Loader(TomlSource.parse(text, "the command line"), Path.cwd(), commands).workflow()
     return replace(workflow, warnings=problems)
 

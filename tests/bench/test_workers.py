@@ -136,7 +136,9 @@ def test_the_verdict_names_the_runs_without_a_time() -> None:
 
     assert said(1, 7) == "1 worker reached the target in 1 of 7 runs: there are no times to compare."
     assert said(1, 6) == "2 workers reached the target in 6 of 7 runs: there are no times to compare."
-    assert said(0, 0, has_target=False) == "The job has no target ([stop] accuracy or loss): whether more workers paid is not known."
+    assert (
+        said(0, 0, has_target=False) == "The job has no target ([stop] accuracy or loss): whether more workers paid is not known."
+    )
 
 
 @pytest.mark.slow

@@ -149,3 +149,45 @@ def test_a_trial_that_fails_hides_no_ranking(place: Path) -> None:
     assert [row["settings"]["model.width"] for row in rows][-1] == 3
     again = partrain("run", "job.toml")
     assert again.code == said.code, "the failed one is tried again"
+
+
+def test_the_trainings_of_a_sweep_are_logged_as_one_group(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    (place / "job.toml").write_text(JOB.replace("rounds = 4", "rounds = 2") + '\n[sweep]\n"optimizer.lr" = [0.05, 0.1]\n')
+    assert partrain("run", "job.toml", "--log", "mlflow", "--out", "out", "-q").code == 0
+    client = MlflowClient((place / "out/mlruns").as_uri())
+    (experiment,) = [found for found in client.search_experiments() if found.name == "job"]
+    assert sorted(str(run.info.run_name) for run in client.search_runs([experiment.experiment_id])) == ["lr=0.05", "lr=0.1"]
+
+
+def test_hooks_are_checked_before_a_workflow_begins(place: Path) -> None:
+    said = partrain("run", "study.toml", "--log", "nothing")
+    assert (said.code, "there is no hook `nothing`" in said.err) == (2, True)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--param", "lr"), "expected NAME=VALUE"),
+    (("--param", "l=1"), 'did you mean "lr"?'),
+])  # fmt: skip
+def test_parameters(arguments: tuple[str, ...], message: str, place: Path) -> None:
+    """A text that is one parameter is its value: a number stays one."""
+    (place / "job.toml").write_text(JOB)
+    head = 'name = "study"\nparams = {lr = 0.25, words = ["a", "b"]}\n'
+    steps = '[[steps]]\nname = "a"\njob = "job.toml"\nset = {"optimizer.lr" = "{params.lr}"}\n'
+    Path("study.toml").write_text(f'{head}{steps}[[steps]]\nname = "b"\ncommand = ["echo", "rate {{params.lr}}"]\n')
+    assert partrain("run", "study.toml").code == 0
+    assert "lr = 0.25\n" in Path("runs/study/a/job.toml").read_text()
+    assert "rate 0.25\n" in Path("runs/study/b/log.txt").read_text()
+    said = partrain("run", "study.toml", "--param", "lr=0.5")
+    assert (said.code, "`optimizer.lr` 0.25 → 0.5" in said.out) == (0, True)
+    assert partrain("resume", "runs/study").out.startswith("runs/study: 2 unchanged"), "with the parameters of the newest run"
+    wrong = partrain("run", "study.toml", *arguments)
+    assert (wrong.code, message in wrong.err) == (2, True)
+    Path("study.toml").write_text(head + steps.replace("params.lr", "params.rate"))
+    unknown = partrain("run", "study.toml")
+    assert unknown.code == 78
+    assert "study.toml:6:25: no parameter `rate`" in unknown.err
