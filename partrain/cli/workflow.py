@@ -16,7 +16,7 @@ import typer
 
 from partrain.cli.options import Debug, Json, Params
 from partrain.cli.shared import CommandLine, examples
-from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob
 from partrain.number_format import counted, plural
 from partrain.record.file_names import RUNNER, WORKFLOW
 from partrain.system.environment import boot_seconds
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="flow", no_args_is_help=True, help="Look at workflows.", rich_markup_mode=None)
 
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")]
+StudyFolder = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="The folder of the workflow; default: runs/<name>.")
+]
 OUTPUTS = ("output", "out", "html")
 """Options that name a file which a command writes."""
 TRAINING = ("bench", "compare")
@@ -288,10 +292,8 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
 @app.command(epilog=examples("partrain flow show jobs/workflows/wine.toml"))
 def show(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The folder of the workflow; default: runs/<name>.")
-    ] = None,
+    file: StudyFile,
+    out: StudyFolder = None,
     *,
     param: Params = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid diagram.")] = False,
@@ -299,15 +301,47 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show the steps of a workflow as a tree, each with its state."""
-    from partrain.workflow.digests import Digests
     from partrain.workflow.graph import as_document, as_mermaid, as_tree
-    from partrain.workflow.load import load
-    from partrain.workflow.results import Results
 
-    workflow = load(file, commands(context.obj.commands()), param or ())
-    folder = out or Path("runs") / workflow.name
-    results = Results(workflow, folder, Digests(folder / "digests.json"))
+    workflow, results = _study(context, file, out, param)
     if as_json:
         print(json.dumps(as_document(workflow, results)))
     else:
         print("\n".join(as_mermaid(workflow) if mermaid else as_tree(workflow, results)))
+
+
+@app.command(epilog=examples("partrain flow check jobs/workflows/wine.toml"))
+def check(
+    context: typer.Context,
+    file: StudyFile,
+    out: StudyFolder = None,
+    *,
+    param: Params = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check that all results of a workflow are those of its files and settings as they are now. Exit 1 if a step would run."""
+    from partrain.display.text_table import aligned
+    from partrain.workflow.plan import Selection, folded, preview
+
+    workflow, results = _study(context, file, out, param)
+    rows = list(preview(workflow, results, Selection()))
+    stale = [row for row in rows if row[1] != "skip"]
+    if as_json:
+        print(json.dumps({"folder": str(results.folder), "stale": {name: reason for name, _, reason in stale}}))
+    elif stale:
+        print("\n".join(aligned([("step", "would", "because"), *folded(stale)])))
+    else:
+        print(f"{results.folder}: {counted(len(rows), 'step')}, all up to date")
+    raise typer.Exit(NOT_REACHED if stale else OK)
+
+
+def _study(context: typer.Context, file: Path, out: Path | None, params: Sequence[str] | None) -> tuple[Workflow, Results]:
+    """Load a workflow, and the results in its folder."""
+    from partrain.workflow.digests import Digests
+    from partrain.workflow.load import load
+    from partrain.workflow.results import Results
+
+    workflow = load(file, commands(context.obj.commands()), params or ())
+    folder = out or Path("runs") / workflow.name
+    return workflow, Results(workflow, folder, Digests(folder / "digests.json"))

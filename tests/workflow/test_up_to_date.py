@@ -210,3 +210,14 @@ def test_a_job_that_is_edited_meanwhile_is_trained_as_planned(place: Path) -> No
     assert [end["rounds"] for end in ends] == [60, 60]
     (place / "job.toml").write_text(job)
     assert set(states(study="two.toml").values()) == {"unchanged"}
+
+
+def test_the_check_of_results(place: Path) -> None:
+    said = partrain("flow", "check", "study.toml")
+    assert (said.code, said.out.strip()) == (0, "runs/study: 9 steps, all up to date")
+    changed(place / "raw.txt")
+    said = partrain("flow", "check", "study.toml")
+    assert said.code == 1
+    assert [line.split()[0] for line in said.out.splitlines()[1:]] == ["prepare", "count"]
+    said = partrain("flow", "check", "study.toml", "--json")
+    assert json.loads(said.out)["stale"]["prepare"] == "raw.txt changed"
