@@ -179,7 +179,8 @@ def test_every_option_is_on_a_page() -> None:
     pages = "\n".join(map(text_of, ["README.md", *WRITTEN]))
     commands = [get_command(app).get_command(typer.Context(get_command(app)), name) for name in COMMANDS]  # type: ignore[attr-defined]
     leaves = [leaf for command in commands for leaf in getattr(command, "commands", {"": command}).values()]
-    options = {option for leaf in leaves for parameter in leaf.params for option in parameter.opts if option.startswith("--")}
+    shown = [parameter for leaf in leaves for parameter in leaf.params if not getattr(parameter, "hidden", False)]
+    options = {option for parameter in shown for option in parameter.opts if option.startswith("--")}
     assert [option for option in sorted(options) if not re.search(rf"{option}(?![\w-])", pages)] == []
 
 

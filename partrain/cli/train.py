@@ -31,7 +31,7 @@ app = typer.Typer()
 
 JOB_OPTIONS = ("metrics_port", "metrics_host", "verbose")
 RUN_OPTIONS = ("latest", "until", "out", "job", "set_", "trust_code", "metrics_port", "metrics_host", "verbose")
-WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster", "param")
+WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster", "cache", "param")
 
 Steps = Annotated[list[str] | None, typer.Option("--rerun", metavar="STEP", help="Workflow: run a step though nothing changed.")]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="STEP", help="Workflow: run this step only.")]
@@ -62,6 +62,12 @@ Cluster = Annotated[
     ),
 ]
 
+Cache = Annotated[
+    str | None,
+    typer.Option(
+        "--cache", metavar="DIR", help="Workflow: share results with others by this folder, or an address as s3://BUCKET/PATH."
+    ),
+]
 PlannedText = Annotated[
     Path | None, typer.Option("--text", hidden=True, help="The job as a workflow read it; its paths start at FILE's folder.")
 ]
@@ -90,6 +96,7 @@ def run(
     keep_going: KeepGoing = False,
     retries: Retries = 0,
     cluster: Cluster = None,
+    cache: Cache = None,
     param: Params = None,
     log: Log = None,
     metrics_port: MetricsPort = None,
@@ -113,7 +120,7 @@ def run(
             raise typer.BadParameter("this option is for a job, not for a workflow", param_hint=misplaced[0])
         HookOptions.checked(log, None, LOOPBACK)
         selection = Selection(frozenset(only or ()), start_at, frozenset(rerun or ()))
-        options = Options(selection, jobs, keep_going, retries, cluster, tuple(log or ()))
+        options = Options(selection, jobs, keep_going, retries, cluster, cache, tuple(log or ()))
         raise typer.Exit(
             run_workflow(
                 files,

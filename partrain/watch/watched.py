@@ -204,8 +204,8 @@ def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | N
 
 def _rate(workers: Any) -> float | None:
     """Return the item-iterations per second of the workers of a summary together."""
-    known = workers if isinstance(workers, list) else []
-    rates = [number_of(worker.get("items_per_second")) for worker in known if isinstance(worker, dict)]
+    tables = workers if isinstance(workers, list) else []
+    rates = [number_of(table.get("items_per_second")) for table in tables if isinstance(table, dict)]
     return sum(rate or 0.0 for rate in rates) if any(rates) else None
 
 

@@ -148,7 +148,7 @@ class JobAction(Action):
     job: Job
     """The job as far as it is known before other steps have run."""
     text: str
-    """The job file as it was checked: this is trained, whatever becomes of the file meanwhile."""
+    """The job file as it was checked: this is trained, even if the file changes meanwhile."""
     more_inputs: Sequence[Path] = ()
     launcher: tuple[str, ...] = ()
     """Words that start the job on several machines, before `run JOB.toml`."""

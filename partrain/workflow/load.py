@@ -216,8 +216,8 @@ class _Loader:
         for place, text in _texts(self._source.data["steps"][path[1]], path):
             for reference in references(text):
                 if reference.step == PARAMS and PARAMS not in self._names:
-                    there = ", ".join(self._file.params if self._file else ()) or "nothing"
-                    self._findings.find(place, f"no parameter `{reference.result}`", f"[params] has {there}")
+                    names = ", ".join(self._file.params if self._file else ()) or "nothing"
+                    self._findings.find(place, f"no parameter `{reference.result}`", f"[params] has {names}")
                     continue
                 own = reference.step == section.name and not (place[2] in ("command", "assert") and reference.is_path)
                 if self._check_name(place, reference.step) and own:

@@ -125,7 +125,7 @@ def _folded(name: str, group: Sequence[tuple[str, str, str]]) -> tuple[str, str,
     counts = Counter(action for _, action, _ in runs)
     action = next((action for action in ("run", "maybe") if counts[action]), group[-1][1])
     reasons = list(
-        dict.fromkeys(reason for _, each, reason in runs or group if each == action and not reason.startswith("after "))
+        dict.fromkeys(reason for _, wanted, reason in runs or group if wanted == action and not reason.startswith("after "))
     )
     reason = reasons[0] if len(reasons) == 1 else f"{reasons[0]}, ..." if reasons else ""
     part = f"{counts[action]} of {len(runs)}: " if 0 < counts[action] < len(runs) else ""

@@ -37,6 +37,11 @@ class Results:
         record.write(self.of_step(name))
         self._records[name] = record
 
+    def reread(self, name: str) -> StepRecord | None:
+        """Read the record of a step again, after its folder was filled."""
+        self._records.pop(name, None)
+        return self.record(name)
+
     def save(self) -> None:
         """Keep the digests for the next time."""
         self._digests.save()

@@ -18,6 +18,7 @@ from partrain.launch.signals import Signals
 from partrain.record.file_names import BEST, CHECKPOINT
 from partrain.system.environment import boot_seconds
 from partrain.workflow.actions import Prepared, matching
+from partrain.workflow.cache import Cache, NoCache, key_of
 from partrain.workflow.executor import LOG, Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
@@ -50,6 +51,8 @@ class Options:
     """Times that a failed step is tried again."""
     cluster: str | None = None
     """Address of the Dask scheduler that starts the steps, instead of this machine; "slurm": one of its own, whose workers SLURM starts."""
+    cache: str | None = None
+    """Path or address of a store of results, which others share."""
     log: tuple[str, ...] = ()
     """Hooks that each step which trains logs to."""
 
@@ -110,6 +113,7 @@ class Runner:
         """Losses of the process that starts steps, by step."""
         self._ending: set[str] = set()
         """Running steps that end before their time."""
+        self._cache = Cache(options.cache) if options.cache else None
         self._selected = options.selection.steps(workflow)
         self._rerun = options.selection.rerun_in(workflow)
         self._passed_on = 0
@@ -172,9 +176,27 @@ class Runner:
                 if not self._assert(step, record, state):
                     self._settle(state, "unchanged", "")
                 return True
-            self._start(step, state, decision)
+            if not self._fetched(step, state, decision):
+                self._start(step, state, decision)
         except (Failure, ValueError) as failure:
             self._fail(state, failure.code if isinstance(failure, Failure) else NOT_REACHED, str(failure))
+        return True
+
+    def _fetched(self, step: Step, state: StepState, decision: Decision) -> bool:
+        """Take the results of a step from the cache; return whether they were there."""
+        if not self._cache or step.action.process == "none" or step.name in self._rerun or decision.continuing:
+            return False
+        folder = self._results.of_step(step.name)
+        clear(folder)
+        self._results.store(step.name, StepRecord(RUNNING, decision.prepared.settings, decision.inputs))
+        if not self._cache.fetch(key_of(decision.prepared.settings, decision.inputs), folder):
+            return False
+        record = self._results.reread(step.name)
+        if record is None or record.status != DONE or self._results.changed(record):
+            return False
+        state.note = "from the cache"
+        if not self._assert(step, record, state):
+            self._settle(state, "done", state.note)
         return True
 
     def _start(self, step: Step, state: StepState, decision: Decision) -> None:
@@ -325,9 +347,14 @@ class Runner:
             return
         record.status, record.message = DONE, ""
         self._results.store(step.name, record)
+        if self._cache and step.action.process != "none" and not any(name.startswith("..") for name in record.outputs):
+            try:
+                self._cache.store(key_of(record.settings, record.inputs), folder)
+            except NoCache as failure:
+                state.note = failure.message
         if not self._assert(step, record, state):
             pruned = step.name in self._ending
-            self._settle(state, "pruned" if pruned else "done", state.note if pruned else "")
+            self._settle(state, "pruned" if pruned else "done", state.note if pruned or state.note.startswith("--cache") else "")
 
     def _failed(self, step: Step, attempt: _StepAttempt, code: int, message: str) -> None:
         """Record a failure, or try again."""
@@ -365,4 +392,5 @@ class Runner:
 
 def _written(places: Sequence[Path]) -> list[Path]:
     """Return the files of a promise: those in the first place that has any; the last place if none has."""
-    return next((found for place in places if (found := [path for path in matching(place) if path.exists()])), [places[-1]])
+    written = ([path for path in matching(place) if path.exists()] for place in places)
+    return next(filter(None, written), [places[-1]])

@@ -68,9 +68,10 @@ def test_a_host_that_is_none_of_this_machine(tmp_path: Path) -> None:
     assert (said.code, said.errors) == (73, ["cannot-create"])
 
 
-def test_a_workflow_takes_no_hooks(tmp_path: Path) -> None:
+def test_a_workflow_serves_no_metrics(tmp_path: Path) -> None:
+    """Several trainings at once cannot share a port; `--log` is for them, too: tests/workflow/test_control.py."""
     job = write_job(tmp_path)
-    said = partrain("run", job, job, "--log", "tensorboard")
+    said = partrain("run", job, job, "--metrics-port", "0")
     assert said.code == 2
     assert "this option is for a job, not for a workflow" in said.err
 
