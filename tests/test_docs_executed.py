@@ -66,7 +66,7 @@ SMALL = {
 }  # fmt: skip
 """Large numbers, devices and addresses of the pages, and those that the tests take."""
 
-CODES = {"partrain diff A B": 1}
+CODES = {"partrain diff A B": 1, "partrain flow check study.toml": 1}
 """Exit codes that pages tell."""
 
 EXCEPTIONS = {
