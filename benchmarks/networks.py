@@ -1,6 +1,6 @@
 """Rules on links between two machines: seconds per round on real links, beside those of simulated workers with `[transport] network`.
 
-    python benchmarks/networks.py [--only WORD]      # two machines in network namespaces (root, ip); records results/networks.json
+    python benchmarks/networks.py [--only WORD] [--link LINK]      # two machines in network namespaces (root, ip); records results/networks.json
 
 The machines and links are those of `links.py`. The simulated workers' iterations take as long as those of two workers of one machine without a link.
 """
@@ -18,13 +18,15 @@ from statistics import median
 from typing import Any
 
 from links import Link
-from recording import record
+from recording import FOLDER, record
 
 ROUNDS = 9
 LINKS = {
     "20 ms, 100 Mbit/s": Link(0.02, 12.5e6),
     "100 ms, 100 Mbit/s": Link(0.1, 12.5e6),
     "20 ms, 100 Mbit/s, 1 % lost": Link(0.02, 12.5e6, 0.01),
+    "1 ms, 100 Mbit/s": Link(0.001, 12.5e6),
+    "20 ms, 20 Mbit/s": Link(0.02, 2.5e6),
 }
 WIDE = ("average, 10 iterations", "average, 100 iterations", "diloco, 100 iterations", "sparseloco, 100 iterations")
 """Rules that are measured on all links; the others on the first one only."""
@@ -77,11 +79,15 @@ def read(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
 
-def main(only: str) -> None:
-    rows: list[dict[str, Any]] = []
-    chosen = {name: rule for name, rule in RULES.items() if only in name}
+def main(only: str, places: list[str]) -> None:
+    file = FOLDER / "networks.json"
+    former: list[dict[str, Any]] = json.loads(file.read_bytes())["rows"] if places and file.exists() else []
+    rows = [row for row in former if row["link"] not in places]
+    chosen = {name: rule for name, rule in RULES.items() if only in name and (not places or name in WIDE)}
     own = {name: seconds_of_a_round(here(rule, ""))[2] for name, rule in chosen.items()}
     for place, link in LINKS.items():
+        if places and place not in places:
+            continue
         with tempfile.TemporaryDirectory() as scratch, link.machines(Path(scratch)) as site:
             for name, rule in chosen.items():
                 if link is not next(iter(LINKS.values())) and name not in WIDE:
@@ -109,4 +115,8 @@ def main(only: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="rules with this word in their names")
-    main(parser.parse_args().only)
+    parser.add_argument(
+        "--link", action="append", default=[], choices=LINKS, help="measure this link anew; the others stay as recorded"
+    )
+    given = parser.parse_args()
+    main(given.only, given.link)

@@ -99,7 +99,7 @@ def drawn(result: dict[str, Any]) -> str:
             "field": "series",
             "type": "nominal",
             "scale": {"range": palette(len(RUN_COLORS))},
-            "legend": LINE_LEGEND,
+            "legend": LINE_LEGEND | {"columns": 3},
             "sort": None,
         }
     numeric = [axis for axis in ("x", "y") if not any(isinstance(row[axis], str) for row in rows)]

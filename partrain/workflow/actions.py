@@ -132,7 +132,8 @@ class Action(ABC):
                     raise InputMissing(f"the step in {folder} has no output")
                 path = written[0]
         if not path.exists():
-            raise InputMissing(f"{path} is missing")
+            never = ": the run has judged no round, or the file was removed" if name == "best" else ""
+            raise InputMissing(f"{path} is missing{never}")
         return path
 
 

@@ -15,6 +15,10 @@ from partrain.workflow.results import Results
 from partrain.workflow.step import Step, Workflow
 
 
+NEW = "has not run yet"
+"""Reason to run a step for the first time."""
+
+
 class WrongStep(Failure):
     """An option names a step that the workflow does not have."""
 
@@ -77,7 +81,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
     if step.name in rerun:
         reason = "asked for by --rerun"
     elif record is None:
-        reason = "has not run yet"
+        reason = NEW
     elif change := difference(record, prepared.settings, inputs, results.shown):
         reason = change
     elif record.status != DONE:

@@ -20,7 +20,7 @@ from partrain.system.environment import boot_seconds
 from partrain.workflow.actions import Prepared, matching
 from partrain.workflow.cache import Cache, NoCache, key_of
 from partrain.workflow.executor import LOG, Executor, RunningStep, StepLost, StepTask, failure_reason
-from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
+from partrain.workflow.plan import NEW, Decision, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
 from partrain.workflow.results import Results
 from partrain.workflow.state import StepState
@@ -217,7 +217,7 @@ class Runner:
         if decision.continuing and before:
             record.seconds = before.seconds
         self._launch(step, record, decision.prepared, continuing=decision.continuing)
-        state.note, state.continuing = decision.reason if before else "", decision.continuing
+        state.note, state.continuing = "" if decision.reason == NEW else decision.reason, decision.continuing
         self._changed(self.states)
 
     def _launch(self, step: Step, record: StepRecord, prepared: Prepared, *, continuing: bool) -> None:
