@@ -56,7 +56,7 @@ class Range(Section):
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else "-".join(map(_text, value)) if isinstance(value, list) else json.dumps(value)
 
 
 def _is_outer(value: Any) -> bool:
@@ -215,9 +215,11 @@ class SweepSection(Section):
             }
             parts = [f"{run.number + 1:04}"] if self.trials else [f"{key}={_text(value)}" for key, value in settings.items()]
             parts += [f"seed={run.seed}"] * (run.seed is not None) + [f"fold={run.fold}"] * (run.fold is not None)
-            name = re.sub(r"[^A-Za-z0-9=,._+-]+", "-", ",".join(parts))
+            name = ",".join(re.sub(r"[^A-Za-z0-9=._+-]+", "-", part) for part in parts)
             if len(name) > LONGEST_NAME or name in named:
                 name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(','.join(parts).encode()).hexdigest()[:8]}"
+            while name in named:  # a value that is listed twice
+                name += "+"
             named[name] = run
         return named
 

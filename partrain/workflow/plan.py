@@ -14,7 +14,6 @@ from partrain.workflow.record import DONE, FAILED, STOPPED, StepRecord, differen
 from partrain.workflow.results import Results
 from partrain.workflow.step import Step, Workflow
 
-
 NEW = "has not run yet"
 """Reason to run a step for the first time."""
 

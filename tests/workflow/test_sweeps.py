@@ -45,6 +45,25 @@ def test_a_grid_has_every_combination() -> None:
     assert {trial.seed for trial in trials} == {None}
 
 
+def test_runs_are_named_by_their_settings() -> None:
+    def names(**settings: Any) -> list[str]:
+        return list(sweep(**settings).named_runs(3))
+
+    assert names(**{"optimizer.lr": [0.1, 1e-9], "sync.rule": ["average"]}, seeds=2)[1:3] == [
+        "lr=0.1,rule=average,seed=4",
+        "lr=1e-09,rule=average,seed=3",
+    ]
+    assert names(**{"model.hidden": [[16], [64, 32]], "model.bias": [True]}) == ["hidden=16,bias=true", "hidden=64-32,bias=true"]
+    assert names(**{"a.x": [1], "b.x": [2]}) == ["a.x=1,b.x=2"], "last parts that are alike"
+    assert names(a=[-1, 1]) == ["a=-1", "a=1"]
+    assert names(a=[1], k_folds=2) == ["a=1,fold=1-2", "a=1,fold=2-2"]
+    assert names(a=[1, 2], trials=2, seeds=2) == ["0001,seed=3", "0001,seed=4", "0002,seed=3", "0002,seed=4"]
+    assert len(set(names(a=[1, 1, 1, "1", [1]]))) == 5
+    long = names(a=["x" * 300, "x" * 300 + "y"])
+    assert len(set(long)) == 2
+    assert max(map(len, long)) < 130
+
+
 def test_zipped_lists_go_together() -> None:
     trials = sweep(zip={"a": [1, 2], "b": [3, 4]}, c=[5, 6]).runs(0)
     assert [tuple(trial.settings[key] for key in "abc") for trial in trials] == [(1, 3, 5), (2, 4, 5), (1, 3, 6), (2, 4, 6)]
