@@ -224,8 +224,8 @@ class Runner:
         """Start a step's process, which goes on from a checkpoint if there is one."""
         action, folder = step.action, self._results.of_step(step.name).absolute()
         hooks = [f"--log={name}" for name in self._options.log if action.takes_hooks]
-        resume = [*action.resume_arguments(folder), *hooks]
-        if continuing and resume[len(hooks) :] and (folder / CHECKPOINT).exists():
+        resume = [*words, *hooks] if (words := action.resume_arguments(folder)) else []
+        if continuing and resume and (folder / CHECKPOINT).exists():
             record.command = resume
         else:
             clear(folder, ATTEMPT_LOG.format("*") if record.attempts else "")
