@@ -409,12 +409,16 @@ def round_of(event: Event) -> int | None:
             return event.round
 
 
+NUMBERS = {int, float, bool}
+"""Types of the numbers in an event."""
+
+
 def is_sound(event: Event) -> bool:
     """Return whether the texts and numbers of an event are such: a file may be damaged."""
     try:
         if isinstance(event, RoundEvent):  # numbers that were not measured are NaN
             values = event.rank, *vars(event.record).values()
-            return all(isinstance(value, int | float) for value in values) and math.isfinite(event.record.round)
+            return {*map(type, values)} <= NUMBERS and math.isfinite(event.record.round)
         texts, numbers = _values(event)
         return all(isinstance(text, str) for text in texts) and None not in map(number_of, [event.t, *numbers])
     except (TypeError, LookupError, AttributeError):

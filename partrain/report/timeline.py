@@ -32,18 +32,24 @@ class Bin:
 
 def binned(spans: Sequence[WorkerSpan], end: float, count: int) -> list[Bin]:
     """Spread a worker's rounds over `count` equal parts of the time from 0 to `end`: computing first, then waiting, then mixing."""
-    shares = {name: [0.0] * count for name in ("items", *ACTIVITIES)}
+    compute, wait, mix, items = ([0.0] * count for _ in range(4))
     width = end / count
     for span in spans:
         lasted = span.compute + span.wait + span.mix
         if not (math.isfinite(span.end) and math.isfinite(lasted)) or lasted <= 0:
             continue
         at = max(0.0, span.end - lasted)
-        _spread(shares["items"], at, span.end, span.items, width)
-        for name, seconds in zip(ACTIVITIES, (span.compute, span.wait, span.mix), strict=True):
-            _spread(shares[name], at, at + seconds, seconds, width)
+        if (number := int(at / width)) == int(span.end / width) < count:  # most rounds of a long run
+            compute[number] += span.compute
+            wait[number] += span.wait
+            mix[number] += span.mix
+            items[number] += span.items
+            continue
+        _spread(items, at, span.end, span.items, width)
+        for part, seconds in ((compute, span.compute), (wait, span.wait), (mix, span.mix)):
+            _spread(part, at, at + seconds, seconds, width)
             at += seconds
-    return [Bin(*row) for row in zip(*(shares[name] for name in (*ACTIVITIES, "items")), strict=True)]
+    return list(map(Bin, compute, wait, mix, items))
 
 
 def _spread(bins: list[float], start: float, end: float, amount: float, width: float) -> None:
@@ -52,9 +58,6 @@ def _spread(bins: list[float], start: float, end: float, amount: float, width: f
         return
     last = len(bins) - 1
     first, final = min(int(start / width), last), min(int(end / width), last)
-    if first == final:  # most rounds of a long run
-        bins[first] += amount
-        return
     for index in range(first, final + 1):
         low = start if index == first else index * width
         high = end if index == final else (index + 1) * width
