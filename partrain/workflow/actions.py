@@ -170,7 +170,7 @@ class JobAction(Action):
         """The workers' threads, and a core for each worker on an accelerator."""
         workers = expand(self.job.workers, None, None)
         cores = sum(worker.threads if worker.device == "cpu" else 1 for worker in workers)
-        return Resources(cores, frozenset(worker.device for worker in workers if worker.device != "cpu"))
+        return Resources(cores, devices=frozenset(worker.device for worker in workers if worker.device != "cpu"))
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in the overrides."""

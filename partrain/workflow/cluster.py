@@ -91,7 +91,11 @@ class ClusterExecutor:
         """Hand a step to the scheduler."""
         for name in (WORKER, SIGNALS):
             (task.folder / name).unlink(missing_ok=True)
-        wanted = {"cores": float(task.resources.cores), "GPU": float(len(task.resources.devices))}
+        wanted = {
+            "cores": float(task.resources.cores),
+            "GPU": float(len(task.resources.devices)),
+            "memory": float(task.resources.memory),
+        }
         wanted = {name: count for name, count in wanted.items() if count}
         key = f"{task.name}-{uuid.uuid4().hex[:8]}"
         future = self._client.submit(run_task, task, key, key=key, resources=wanted, pure=False)

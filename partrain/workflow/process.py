@@ -13,6 +13,7 @@ from partrain.launch import forkserver
 from partrain.launch.signals import COMMITTING, STOPPING
 from partrain.system.child_process import ChildProcess
 from partrain.system.cores import usable_cores
+from partrain.system.memory import memory_limits
 from partrain.system.parent_death import die_with_parent
 from partrain.system.regular_file import open_to_append
 from partrain.system.surroundings import surroundings_failure
@@ -43,7 +44,7 @@ class LocalExecutor:
     def __init__(self, invoke: Callable[[], None]) -> None:
         """Make an executor. `invoke` is the command line's main function."""
         self._invoke = invoke
-        self._free = FreeResources(usable_cores())
+        self._free = FreeResources(usable_cores(), memory_limits().ceiling)
 
     def fits(self, wanted: Resources) -> bool:
         """Return whether a step can start now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -10,24 +11,27 @@ class Resources:
     """The share of a machine that a step uses."""
 
     cores: int = 1
+    memory: int = 0
+    """Bytes, as far as they are known."""
     devices: frozenset[str] = frozenset()
     """CUDA devices, which no other step may use meanwhile."""
 
 
 class FreeResources:
-    """The cores and GPUs of a machine, and those in use."""
+    """The cores, memory and GPUs of a machine, and those in use."""
 
-    def __init__(self, cores: int) -> None:
-        self._cores = cores
+    def __init__(self, cores: int, memory: float = math.inf) -> None:
+        self._cores, self._memory = cores, memory
         self._used: dict[str, Resources] = {}
 
     def fits(self, wanted: Resources) -> bool:
-        """Return whether a step can start. One that wants more cores than there are runs alone."""
+        """Return whether a step can start. One that wants more than there is runs alone."""
         if not self._used:
             return True
         used = sum(step.cores for step in self._used.values())
         busy = frozenset[str]().union(*(step.devices for step in self._used.values()))
-        return used + wanted.cores <= self._cores and not wanted.devices & busy
+        memory = sum(step.memory for step in self._used.values()) + wanted.memory
+        return used + wanted.cores <= self._cores and memory <= self._memory and not wanted.devices & busy
 
     def take(self, name: str, wanted: Resources) -> None:
         """Reserve what a step uses."""

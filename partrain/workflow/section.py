@@ -46,6 +46,8 @@ class StepSection(Section):
     """With `command`: environment variables. The step runs again if they change."""
     cores: int = Field(1, ge=1)
     """With `command`: cores that the program uses. A `job` uses those of its workers."""
+    memory: int | None = Field(None, ge=1)
+    """With `command`: bytes of memory that the program needs. Programs that together need more than there is run one after the other."""
     devices: list[str] = Field(default_factory=list)
     """With `command`: accelerators that the program uses, as "cuda:0". No other step uses them meanwhile."""
     retries: int | None = Field(None, ge=0)

@@ -23,7 +23,8 @@ from partrain.workflow.resources import Resources
 from partrain.workflow.section import StepSection
 
 OWNERS = {
-    "set": "job", "sweep": "job", "launcher": "job", "outputs": "command", "env": "command", "cores": "command", "devices": "command",
+    "set": "job", "sweep": "job", "launcher": "job", "outputs": "command", "env": "command", "cores": "command", "memory": "command",
+    "devices": "command",
 }  # fmt: skip
 """The keys of a step that belong to one kind of step."""
 
@@ -64,7 +65,7 @@ class StepChecks:
                 return self._job(path, section)
             case "command":
                 assert section.command is not None
-                resources = Resources(section.cores, frozenset(section.devices))
+                resources = Resources(section.cores, section.memory or 0, frozenset(section.devices))
                 return ProgramAction(
                     section.name, section.command, section.inputs, section.outputs, self._folder, section.env, resources
                 )

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.runs import JOB, Command, Said, eventually, partrain
 
+from partrain.workflow.resources import FreeResources, Resources
+
 LONG = (
     JOB.replace("rounds = 4", "rounds = 100000").replace("judge_every = 1", "judge_every = 50").replace("keep = 1000", "keep = 2")
 )
@@ -125,7 +127,7 @@ def test_a_program_has_its_environment(place: Path) -> None:
     assert "`env.WORD` x → y" in said.out
 
 
-@pytest.mark.parametrize("key", ['env = {A = "b"}', "cores = 2", 'devices = ["cuda:0"]', 'outputs = ["x"]'])
+@pytest.mark.parametrize("key", ['env = {A = "b"}', "cores = 2", "memory = 5", 'devices = ["cuda:0"]', 'outputs = ["x"]'])
 def test_keys_of_a_program_are_not_for_a_job(key: str, place: Path) -> None:
     Path("study.toml").write_text(f'name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\n{key}\n')
     said = partrain("run", "study.toml")
@@ -191,3 +193,13 @@ def test_parameters(arguments: tuple[str, ...], message: str, place: Path) -> No
     unknown = partrain("run", "study.toml")
     assert unknown.code == 78
     assert "study.toml:6:25: no parameter `rate`" in unknown.err
+
+
+def test_programs_share_the_memory() -> None:
+    """One that needs more than there is runs alone."""
+    free = FreeResources(8, 100.0)
+    assert free.fits(Resources(1, memory=500))
+    free.take("a", Resources(1, memory=60))
+    assert [free.fits(Resources(1, memory=memory)) for memory in (0, 40, 41)] == [True, True, False]
+    free.give_back("a")
+    assert free.fits(Resources(1, memory=41))
