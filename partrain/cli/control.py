@@ -13,10 +13,10 @@ import typer
 
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples, print_note
-from partrain.record.run_folder import RunFolder, run_folders
+from partrain.record.file_names import RUNNER
+from partrain.record.run_folder import RunFolder, is_locked, run_folders
 from partrain.record.run_state import RunState
 from partrain.record.tail import FollowedState
-from partrain.runs.removal import owner
 
 app = typer.Typer()
 
@@ -40,19 +40,14 @@ def stop(
     """Stop a run or a workflow of another terminal: after the round, with a checkpoint. Return when it has ended."""
     from partrain.launch.control import NotTraining, ask_to_stop
     from partrain.launch.signals import ONE_WISH_S
-    from partrain.workflow import lock
 
-    if lock.is_running(run):
-        _stop_workflow(run, now=now, as_json=as_json)
-        return
-    run_folder = _training_run(run)
-    study = owner(run_folder.path)
-    if (
-        study and study != run_folder.path and not run_folder.path.samefile(run) and lock.is_running(study)
-    ):  # chosen as the newest
-        _stop_workflow(study, now=now, as_json=as_json)
-        return
-    folder = run_folder.path
+    run_folder = None if (run / RUNNER).exists() and is_locked(run) else _training_run(run)
+    folder = run_folder.path if run_folder else run
+    if run_folder and not folder.samefile(run):  # the newest of several: not a step of a workflow alone, which would go on
+        from partrain.runs.removal import owner
+
+        study = owner(folder)
+        run_folder, folder = (None, study) if study and is_locked(study) else (run_folder, folder)
     process = ask_to_stop(folder)
     print_note(f"process {process} stops {folder} {'now' if now else 'after its round'}")
     if now:
@@ -61,7 +56,10 @@ def stop(
             ask_to_stop(folder)
         except NotTraining:  # it has ended, or is about to
             now = False
-    _wait(lambda: not run_folder.is_training)
+    _wait(lambda: not is_locked(folder))
+    if run_folder is None:
+        print(json.dumps({"folder": str(folder), "status": "stopped"}) if as_json else f"stopped\n  partrain resume {folder}")
+        return
     if not folder.exists():
         left = {"folder": None, "status": "stopped", "reason": "stopped before the first round", "round": 0}
         print(json.dumps(left) if as_json else "stopped before the first round: no run folder is left")
@@ -70,21 +68,6 @@ def stop(
     document = {"folder": str(folder), "status": state.status, "reason": state.reason, "round": state.round}
     resume = f"\n  partrain resume {folder}" if run_folder.checkpoint.exists() else ""
     print(json.dumps(document) if as_json else f"{state.status} ({state.reason}) in round {state.round:,}{resume}")
-
-
-def _stop_workflow(folder: Path, *, now: bool, as_json: bool) -> None:
-    """Ask the runner of a workflow to stop, and wait for its end."""
-    from partrain.launch.signals import ONE_WISH_S
-    from partrain.workflow import lock
-
-    process = lock.ask_to_stop(folder)
-    print_note(f"process {process} stops the workflow in {folder} {'now' if now else 'after the round of each running step'}")
-    if now:
-        time.sleep(ONE_WISH_S + POLL_S)
-        if lock.is_running(folder):
-            lock.ask_to_stop(folder)
-    _wait(lambda: not lock.is_running(folder))
-    print(json.dumps({"folder": str(folder), "status": "stopped"}) if as_json else f"stopped\n  partrain resume {folder}")
 
 
 @app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))

@@ -1,4 +1,4 @@
-"""Requests to a run that another process trains: stop, or commit a checkpoint."""
+"""Requests to a run or a workflow of another process: stop, or commit a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from partrain.errors import InputMissing
 from partrain.launch.signals import COMMITTING
-from partrain.record.run_folder import RunFolder
+from partrain.record.run_folder import is_locked
 
 
 class NotTraining(InputMissing):
@@ -19,7 +19,7 @@ class NotTraining(InputMissing):
 
 
 def ask_to_stop(folder: Path) -> int:
-    """Ask a run to stop, as Ctrl-C does: once = after this round, twice = now. Return the process id of its coordinator."""
+    """Ask a run or a workflow to stop, as Ctrl-C does: once = after this round, twice = now. Return the id of its process."""
     return _send(folder, signal.SIGTERM)
 
 
@@ -29,8 +29,8 @@ def ask_to_commit(folder: Path) -> int:
 
 
 def _send(folder: Path, number: signal.Signals) -> int:
-    """Send a signal to the coordinator of a run, if it handles that. Raises NotTraining."""
-    if not RunFolder(folder).is_training:
+    """Send a signal to the process that holds the lock of a folder, if it handles that. Raises NotTraining."""
+    if not is_locked(folder):
         raise NotTraining(f"{folder}: no process trains this run now")
     process = next(_holders(folder), None)
     if process is None:

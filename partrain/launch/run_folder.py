@@ -137,10 +137,11 @@ def stage_file(path: Path, text: str) -> None:
 
 
 class locked:
-    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
+    """One process at a time writes in the folder of a run or a workflow. The kernel lets go of the lock when the process dies."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, holder: str = "by a run that is under way") -> None:
+        """`holder`: words for the message about a folder that is in use."""
+        self._folder, self._holder = folder, holder
         self._descriptor = -1
 
     def __enter__(self) -> None:
@@ -149,12 +150,12 @@ class locked:
             self._lock()
         except BlockingIOError:
             os.close(self._descriptor)
-            raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None
+            raise CannotCreate(f"{self._folder} is in use {self._holder}") from None
         except OSError as error:
             raise CannotCreate(f"{self._folder}: {error.strerror}; give --out another folder") from None
 
     def _lock(self) -> None:
-        """Take the lock; try again for a moment, because `RunFolder.is_training` may hold it so long. Raises BlockingIOError."""
+        """Take the lock; try again for a moment, because `is_locked` may hold it so long. Raises BlockingIOError."""
         for _ in range(LOCK_TRIALS - 1):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

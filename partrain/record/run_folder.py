@@ -79,17 +79,7 @@ class RunFolder:
     @property
     def is_training(self) -> bool:
         """True if a process holds the folder's lock: the run is under way."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: see `locked`
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+        return is_locked(self.path)
 
     @property
     def job(self) -> dict[str, Any]:
@@ -156,6 +146,21 @@ def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)
         yield folder
     for name in sorted(name for name, is_folder in inner.items() if depth and is_folder and name != CHECKPOINTS):
         yield from run_folders(folder / name, depth - 1, files)
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder: a run or a workflow is under way there."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: see `locked`
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def status_of(summary: Mapping[str, Any], *, training: bool, ended: str | None = None) -> str:

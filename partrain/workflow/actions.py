@@ -80,6 +80,11 @@ class Action(ABC):
     """It is a training, which hooks can follow."""
 
     @property
+    def shareable(self) -> bool:
+        """True if its results depend on its settings and inputs alone, so that a cache may give them."""
+        return True
+
+    @property
     @abstractmethod
     def resources(self) -> Resources:
         """The share of the machine that it uses."""
@@ -161,6 +166,11 @@ class JobAction(Action):
     """The trial of a sweep whose settings a tuner chooses; `data` and `job` have any settings of the sweep's ranges."""
 
     @property
+    def shareable(self) -> bool:
+        """Whether a trial is pruned depends on those before it."""
+        return not (self.tuned and self.tuned.tuner.sweep.prune)
+
+    @property
     def process(self) -> Process:
         """A launcher is a program."""
         return "program" if self.launcher else "command"
@@ -190,7 +200,11 @@ class JobAction(Action):
         sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(drawn.overrides), results.resolve).items()]
         words = ["run", str(self.path), "--text", str(folder / PLANNED), "--out", str(folder), *sets, "--quiet"]
         return Prepared(
-            settings={**dict(flatten(substitute(dict(drawn.data), results.digest), _is_dict)), "partrain": __version__},
+            settings={
+                **dict(flatten(substitute(dict(drawn.data), results.digest), _is_dict)),
+                "partrain": __version__,
+                **({"machines": self.machines} if self.machines > 1 else {}),
+            },
             inputs=[*data_files(data.get("dataset", {}), beside), *code, *start, *matching(*self.more_inputs)],
             words=[*self.launcher, *words],
             outputs=[[folder / CHECKPOINT]],

@@ -55,7 +55,7 @@ class Selection:
 
     def _with_runs(self, names: Collection[str], workflow: Workflow) -> set[str]:
         """Add the runs of sweeps, whose names begin with those of their steps."""
-        return {name for name in workflow.steps if name in names or name.partition("/")[0] in names}
+        return {step.name for step in workflow.steps.values() if step.name in names or step.sweep in names}
 
 
 @dataclass(frozen=True)

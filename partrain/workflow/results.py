@@ -37,11 +37,6 @@ class Results:
         record.write(self.of_step(name))
         self._records[name] = record
 
-    def reread(self, name: str) -> StepRecord | None:
-        """Read the record of a step again, after its folder was filled."""
-        self._records.pop(name, None)
-        return self.record(name)
-
     def save(self) -> None:
         """Keep the digests for the next time."""
         self._digests.save()
@@ -62,7 +57,7 @@ class Results:
         """Return the digest of the file that a reference names, or the number."""
         value = self.resolve(reference)
         if reference.result == "folder":  # its log and times differ each time
-            steps = [name for name in self._workflow.steps if name.partition("/")[0] == reference.step]  # a sweep's runs, too
+            steps = [step.name for step in self._workflow.steps.values() if step.sweep == reference.step]  # a sweep's runs, too
             records = {name: record for name in steps if (record := self.record(name))}
             return {name: sorted(map(str, record.outputs.values())) for name, record in records.items()}
         return self._digests.of(Path(value)) if reference.is_path else value

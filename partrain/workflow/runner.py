@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -184,20 +184,31 @@ class Runner:
 
     def _fetched(self, step: Step, state: StepState, decision: Decision) -> bool:
         """Take the results of a step from the cache; return whether they were there."""
-        if not self._cache or step.action.process == "none" or step.name in self._rerun or decision.continuing:
+        if not self._cache or not step.action.shareable or step.name in self._rerun or decision.continuing:
             return False
-        folder = self._results.of_step(step.name)
+        folder, settings = self._results.of_step(step.name), decision.prepared.settings
         clear(folder)
-        self._results.store(step.name, StepRecord(RUNNING, decision.prepared.settings, decision.inputs))
-        if not self._cache.fetch(key_of(decision.prepared.settings, decision.inputs), folder):
+        self._results.store(step.name, StepRecord(RUNNING, settings, decision.inputs))
+        if not self._cache.fetch(key_of(settings, decision.inputs), folder):
             return False
-        record = self._results.reread(step.name)
-        if record is None or record.status != DONE or self._results.changed(record):
+        record = StepRecord.read(folder)  # of a step that may have had another name
+        outputs = self._outputs(folder, decision.prepared)
+        if (
+            not record
+            or list(record.outputs.values()) != list(outputs.values())
+            or record.code not in (OK, *step.action.tolerated)
+        ):
             return False
-        state.note = "from the cache"
+        record = replace(record, settings=settings, inputs=decision.inputs, outputs=outputs)
+        self._results.store(step.name, record)
         if not self._assert(step, record, state):
-            self._settle(state, "done", state.note)
+            self._settle(state, "done", "from the cache")
         return True
+
+    def _outputs(self, folder: Path, prepared: Prepared) -> dict[str, str | None]:
+        """Return the digests of what a step wrote; None for a file that it promised and did not write."""
+        kept = [path for path in [folder / BEST] if path.exists()]
+        return self._results.digests([*(path for places in prepared.outputs for path in _written(places)), *kept])
 
     def _start(self, step: Step, state: StepState, decision: Decision) -> None:
         """Start a step: in its old folder if it goes on, else in an empty one."""
@@ -338,8 +349,7 @@ class Runner:
             self.states[step.name], self._results.of_step(step.name), attempt.record, attempt.prepared,
         )  # fmt: skip
         record.summary = step.action.summary(folder)
-        kept = [path for path in [folder / BEST] if path.exists()]
-        record.outputs = self._results.digests([*(path for places in prepared.outputs for path in _written(places)), *kept])
+        record.outputs = self._outputs(folder, prepared)
         missing = [path for path, digest in record.outputs.items() if digest is None]
         broken = f"it did not write {self._results.shown(missing[0])}" if missing else step.action.broken_promise(folder)
         if broken and record.code == OK:
@@ -347,14 +357,19 @@ class Runner:
             return
         record.status, record.message = DONE, ""
         self._results.store(step.name, record)
-        if self._cache and step.action.process != "none" and not any(name.startswith("..") for name in record.outputs):
-            try:
-                self._cache.store(key_of(record.settings, record.inputs), folder)
-            except NoCache as failure:
-                state.note = failure.message
+        pruned = step.name in self._ending
+        note = state.note if pruned else self._shared(step, record)
         if not self._assert(step, record, state):
-            pruned = step.name in self._ending
-            self._settle(state, "pruned" if pruned else "done", state.note if pruned or state.note.startswith("--cache") else "")
+            self._settle(state, "pruned" if pruned else "done", note)
+
+    def _shared(self, step: Step, record: StepRecord) -> str:
+        """Put the results of a step into the cache, if all lie in its folder; return what went wrong."""
+        if self._cache and step.action.shareable and not any(name.startswith("..") for name in record.outputs):
+            try:
+                self._cache.store(key_of(record.settings, record.inputs), self._results.of_step(step.name))
+            except NoCache as failure:
+                return failure.message
+        return ""
 
     def _failed(self, step: Step, attempt: _StepAttempt, code: int, message: str) -> None:
         """Record a failure, or try again."""

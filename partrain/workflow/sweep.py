@@ -61,6 +61,11 @@ class SweepAction(Action):
     """Chooses the settings of the trials, if they are not listed in the file."""
 
     @property
+    def shareable(self) -> bool:
+        """A ranking takes a moment."""
+        return False
+
+    @property
     def process(self) -> Process:
         """None: the runner ranks."""
         return "none"

@@ -87,3 +87,47 @@ def test_a_store_that_cannot_be_used(address: str, message: str, tmp_path: Path,
         assert (said.code, message in said.err) == (66, True), said
     else:
         assert message in notes(folder, address, monkeypatch)["train"]
+
+
+def write(folder: Path, steps: str) -> None:
+    (folder / "study.toml").write_text(f'name = "study"\n{steps}')
+
+
+TARGET = """
+[[steps]]
+name = "alone"
+job = "job.toml"
+set = {stop.rounds = 2, stop.accuracy = 0.999}
+"""
+TRIALS = """
+[[steps]]
+name = "search"
+job = "job.toml"
+set = {stop.rounds = 2, stop.accuracy = 0.999}
+sweep = {"optimizer.lr" = [0.05]}
+"""
+
+
+def test_a_result_of_a_step_of_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are the step's own: one that is deleted is made again."""
+    mine, cache = project(tmp_path / "mine"), tmp_path / "cache"
+    write(mine, TARGET.replace("0.999", "0.001"))
+    notes(mine, cache, monkeypatch)
+    write(mine, TARGET.replace("0.999", "0.001").replace("alone", "other"))
+    shutil.rmtree(mine / "runs")
+    assert notes(mine, cache, monkeypatch) == {"other": "from the cache"}
+    assert notes(mine, cache, monkeypatch) == {"other": ""}
+    (mine / "runs/study/other/checkpoint.h5").unlink()
+    said = partrain("run", "study.toml", "--dry-run")
+    assert "runs/study/other/checkpoint.h5 is missing" in said.out
+
+
+def test_a_trial_may_miss_its_target_and_a_step_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, cache = project(tmp_path / "mine"), tmp_path / "cache"
+    write(mine, TRIALS)
+    notes(mine, cache, monkeypatch)
+    write(mine, TRIALS + TARGET)
+    shutil.rmtree(mine / "runs")
+    said = notes(mine, cache, monkeypatch, code=1)
+    assert said["search/lr=0.05"] == "from the cache"
+    assert "not reached" in said["alone"] or "exit code 1" in said["alone"]

@@ -48,14 +48,14 @@ def status(step: str) -> str:
     return str(json.loads(Path("runs/study", step, "step.json").read_bytes())["status"])
 
 
-@pytest.mark.parametrize(("path", "code"), [("runs/study", 130), ("runs/study/train", 143), ("runs", 130)])
-def test_stop_ends_the_workflow_and_resume_goes_on(path: str, code: int, place: Path) -> None:
+@pytest.mark.parametrize("path", ["runs/study", "runs/study/train", "runs"])
+def test_stop_ends_the_workflow_and_resume_goes_on(path: str, place: Path) -> None:
     """The folder of the workflow, that of the step that trains, and the folder of all runs."""
     with Command(("run", "study.toml"), place) as command:
         eventually(lambda: committed(place / "runs/study/train"), "a checkpoint", 60)
         said = partrain("stop", path)
         ended = command.wait(60)
-    assert (said.code, ended.code) == (0, code), (said, ended)
+    assert (said.code, ended.code) == (0, 143), (said, ended)
     assert "failed" not in ended.err + ended.out
     assert "resume runs/study" in ended.err
     assert status("train") == "stopped"

@@ -1,4 +1,4 @@
-"""What is up to date: after any change of any file of a study, a run ends with the files of a clean run, and nothing runs in vain."""
+"""Tests of what is up to date. After a change of a file, a study ends with the files of a clean run, and runs no step that it need not run."""
 
 from __future__ import annotations
 
