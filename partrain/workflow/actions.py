@@ -167,7 +167,7 @@ class JobAction(Action):
 
     @property
     def shareable(self) -> bool:
-        """Whether a trial is pruned depends on those before it."""
+        """A trial that may be pruned is not shareable: its end depends on the trials before it."""
         return not (self.tuned and self.tuned.tuner.sweep.prune)
 
     @property
