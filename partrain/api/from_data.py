@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from partrain.api import session
-from partrain.api.objects import with_target
+from partrain.api.objects import with_column
 from partrain.config.python_objects import FRAMES
 from partrain.data.python.frames import is_frame, to_polars
 from partrain.errors import BadJob
@@ -52,7 +52,7 @@ def init(
         data, asked = data["data"], asked._replace(targets=targets)
     if isinstance(data, tuple | list) and len(data) == 2 and is_frame(data[0]):
         column = str(getattr(data[1], "name", None) or "target")
-        data, asked = with_target(data[0], data[1], column), asked._replace(targets=(column,))
+        data, asked = with_column(data[0], data[1], column), asked._replace(targets=(column,))
     if is_frame(data):
         draft = frame_job(to_polars(data), asked)
         return _arguments(draft.text, draft.notes, {"data": data})

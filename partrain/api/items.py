@@ -57,7 +57,7 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
         if targets is not None:
             if codec.is_series:
                 raise BadJob("evaluate: a series holds what follows each window: leave y out")
-            items = objects.with_target(items, targets, codec.targets[0])
+            items = objects.with_column(items, targets, codec.targets[0])
         nulls = Dialect.of(network.loaded.job.dataset).null_values
         sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, "", nulls), labeled=wanted)
     elif network.record.parts:

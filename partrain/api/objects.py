@@ -22,7 +22,8 @@ from partrain.tasks.kinds import KINDS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROLES = ("inputs", "targets", "test_inputs", "test_targets")
+WEIGHTS = "sample_weight"
+ROLES = ("inputs", "targets", "test_inputs", "test_targets", WEIGHTS)
 FORMS = (
     "(X, y), (X, y, X_test, y_test), a torch Dataset, an object with a method `stream`, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame) and `target`, "
     "or the keys of [dataset]"
@@ -230,10 +231,12 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
     if is_frame(parts["inputs"]):
         column = str(getattr(parts["targets"], "name", None) or "target")
         frames = [
-            with_target(parts[f"{prefix}inputs"], parts[f"{prefix}targets"], column)
+            with_column(parts[f"{prefix}inputs"], parts[f"{prefix}targets"], column)
             for prefix in ("", "test_")
             if f"{prefix}inputs" in parts
         ]
+        if WEIGHTS in parts:
+            frames[0], keys = with_column(frames[0], parts[WEIGHTS], WEIGHTS), {WEIGHTS: WEIGHTS, **keys}
         return _frame_table(frames[0], frames[1] if frames[1:] else None, {"target": column, **keys})
     arrays: dict[str, Any] = {}
     for prefix in ("", "test_")[: len(parts) // 2]:
@@ -245,6 +248,8 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
             keys = {"booleans": True, **keys}
         count = len(answers) if hasattr(answers, "__len__") else 0
         arrays[f"{prefix}inputs"] = inputs_of(parts[f"{prefix}inputs"], count, f"`{prefix}inputs`")
+    if WEIGHTS in parts:
+        arrays[WEIGHTS] = to_array(parts[WEIGHTS], f"`{WEIGHTS}`")
     inputs = arrays["inputs"]
     if isinstance(inputs, Ragged) and inputs.values.ndim == 1 and inputs.values.dtype.kind in "iu":
         keys = {"tokens": True, **keys}  # elements of one number are no steps of a series
@@ -284,13 +289,14 @@ def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes
     return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, 0 if lacking else len(data), dumps("dataset", data)
 
 
-def with_target(frame: Any, targets: Any, column: str) -> Any:
-    """Return a DataFrame with its targets as a further column."""
+def with_column(frame: Any, values: Any, column: str) -> Any:
+    """Return a DataFrame with a further column: the targets, or the weights of the rows."""
+    what = "weights" if column == WEIGHTS else "targets"
     if column in list(map(str, frame.columns)):
-        raise BadJob(f"dataset: the DataFrame has a column `{column}` already, as the targets are called: rename one")
-    cells = targets if is_series(targets) else to_array(targets, "targets")
+        raise BadJob(f"dataset: the DataFrame has a column `{column}` already, as the {what} are called: rename one")
+    cells = values if is_series(values) else to_array(values, what)
     if len(cells) != len(frame):
-        raise BadJob(f"dataset: {len(cells):,} targets for {len(frame):,} rows")
+        raise BadJob(f"dataset: {len(cells):,} {what} for {len(frame):,} rows")
     return add_column(frame, column, cells)
 
 

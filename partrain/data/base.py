@@ -194,6 +194,8 @@ class DatasetSpec:
     """Targets are standardised numbers."""
     numbers: TargetNumbers | None = None
     """Facts of targets that are numbers; None where only reading everything tells."""
+    weighted: bool = False
+    """Items have weights (`Dataset.sample_weight`)."""
 
     @property
     def kind(self) -> TaskKind:
@@ -309,6 +311,7 @@ class DatasetInfo:
             rows=arrays.get("rows"),
             newest=arrays.get("newest"),
             test_newest=arrays.get("test_newest"),
+            sample_weight=arrays.get("sample_weight"),
         )
 
 
@@ -329,6 +332,8 @@ class Dataset(DatasetInfo):
     """(n, number, targets) float64: newest values of forecast columns in the file's units, from which differences are
     restored."""
     test_newest: NDArray[Any] | None = None
+    sample_weight: NDArray[Any] | None = None
+    """(n,) float32, 0 or more: how often to train on each of the rows of `inputs`, relative to the others. None: equally often."""
 
     @property
     def items(self) -> int:
@@ -361,6 +366,7 @@ class Dataset(DatasetInfo):
             classes=tuple(self.codec.get("classes") or ()),
             standardised="target_mean" in self.codec,
             stream=self.stream,
+            weighted=self.sample_weight is not None,
         )
 
     @property
@@ -430,6 +436,15 @@ def check_finite(numbers: NDArray[Any], where: str) -> None:
         if not (fine := np.isfinite(numbers[first : first + step])).all():
             item, at = first_bad(~fine)
             raise InputMissing(f"{where}: item {first + item} holds a number that is not finite{at}")
+
+
+def check_weights(weights: NDArray[Any], locate: Callable[[int], str]) -> None:
+    """Raise InputMissing for a weight (n,) below 0, which `locate` gives the place of, or if all are 0."""
+    if (weights < 0).any():
+        item = int((weights < 0).argmax())
+        raise InputMissing(f"{locate(item)}: the weight {weights[item]:g}: weights are 0 or more")
+    if not weights.any():
+        raise InputMissing(f"{locate(0)}: all weights are 0: there is nothing to train on")
 
 
 def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:

@@ -13,7 +13,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from partrain.api import objects, session
 from partrain.api.training import train_given
@@ -74,7 +74,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     verbose: bool = False
 
-    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], *, stratify: bool, task: Any = None) -> None:
+    def _train(
+        self, inputs: NDArray[Any], targets: NDArray[Any], weights: NDArray[Any] | None, *, stratify: bool, task: Any = None
+    ) -> None:
         """Train in a temporary run folder, and keep the network. `task`: the table `[task]`."""
         items = len(inputs)
         share = as_data(self.validation)
@@ -83,6 +85,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         held = round(share * items) if self.patience is not None and items >= FEW else 0
         dataset = {"inputs": inputs, "targets": targets, "standardise": self.standardise, "validation": held}
         dataset |= {"stratify": True} if stratify and held else {}
+        dataset |= {} if weights is None else {"sample_weight": weights}
         dataset |= {"standardise_target": True} if KINDS[self._task].targets == "numbers" else {}
         objects_given = objects.given(self._model(), dataset, task)
         tables = objects_given.tables | {
@@ -142,19 +145,20 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     class_weight: Any = None
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on items X (n, features), and classes y (n,) or labels y (n, k) of 0 and 1."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on items X (n, features), and classes y (n,) or labels y (n, k) of 0 and 1, as often as their weights (n,) tell."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
         check_classification_targets(y)
+        X, y, weights = _weighted(X, y, sample_weight)
         if y.ndim == 2 and y.shape[1] > 1:
             self.classes_ = np.arange(y.shape[1])
-            self._train(X, y.astype(np.float64), stratify=False, task="multi-label")
+            self._train(X, y.astype(np.float64), weights, stratify=False, task="multi-label")
             return self
         self.classes_, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"PartrainClassifier needs more than one class: all items have the class {self.classes_[0]!r}")
         few = np.bincount(labels).min() < 2
-        self._train(X, labels.astype(np.int64), stratify=not few, task=self._task_table())
+        self._train(X, labels.astype(np.int64), weights, stratify=not few, task=self._task_table())
         return self
 
     def _task_table(self) -> dict[str, Any]:
@@ -190,11 +194,12 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     _task = REGRESSION
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on items X (n, features) and numbers y, (n,) or (n, targets)."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on items X (n, features) and numbers y, (n,) or (n, targets), as often as their weights (n,) tell."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        X, y, weights = _weighted(X, y, sample_weight)
         self._single = y.ndim == 1
-        self._train(X, y.astype(np.float64), stratify=False)
+        self._train(X, y.astype(np.float64), weights, stratify=False)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -206,6 +211,17 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output, tags.target_tags.multi_output = True, True
         return tags
+
+
+def _weighted(X: NDArray[Any], y: NDArray[Any], weights: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """Return the items of a weight above 0, their targets and their weights."""
+    if weights is None:
+        return X, y, None
+    weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+    kept = weights > 0
+    if not kept.any():
+        raise ValueError("sample_weight: all weights are zero: there is nothing to train on")
+    return X[kept], y[kept], weights[kept]
 
 
 def _count(workers: Any) -> int:

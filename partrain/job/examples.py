@@ -63,6 +63,7 @@ EXAMPLES: dict[str, Any] = {
     "[dataset] categories": ["city", "street"],
     "[dataset] dates": ["sold"],
     "[dataset] missing_indicator": ["size"],
+    "[dataset] sample_weight": "households",
     "[dataset] separator": ";",
     "[dataset] null_values": ["k.A.", "-"],
     "[dataset] number_marks": "€%",

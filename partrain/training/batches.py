@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.byte_layout import InputPart
+from partrain.errors import InputMissing
 from partrain.seeds import derive, generator
 
 Change = Callable[[Any], Any]
@@ -177,12 +178,13 @@ class Batches:
         redraw: Callable[[int], NDArray[np.int64]] | None = None,
         resize: Callable[[Sequence[int]], NDArray[np.int64]] | None = None,
         labels: NDArray[np.int64] | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Cut a partition into batches.
 
         `redraw` draws the partition of a round, if each round has its own. `resize` cuts it for caps of all workers, if it follows
-        them. `labels` (n,) of all items: a pass is drawn with
-        replacement, each class of the partition equally often.
+        them. `labels` (n,) of all items: a pass is drawn with replacement, each class of the partition equally often. `weights` (n,) of
+        all items: a pass has each item as often as its weight tells.
         """
         self.partition = partition
         self.batch_size = batch_size
@@ -193,7 +195,7 @@ class Batches:
         self._ahead = 0
         self._whole_passes = whole_passes
         self._seed, self._rank = seed, rank
-        self._redraw, self._resize, self._labels = redraw, resize, labels
+        self._redraw, self._resize, self._labels, self._weights = redraw, resize, labels, weights
         self._caps: Sequence[int] = ()
         self._passes = iterations // self.per_pass
         self._pass: tuple[int, NDArray[np.int64]] = (-1, partition)
@@ -273,10 +275,12 @@ class Batches:
     def _permuted(self, number: int) -> NDArray[np.int64]:
         if self._pass[0] != number:
             draw = generator(self._seed, "pass", *self._label, self._rank, number)
-            if self._labels is None:
-                drawn = self.partition[draw.permutation(len(self.partition))]
-            else:
+            if self._weights is not None:
+                drawn = weighted(self.partition, self._weights[self.partition], draw)
+            elif self._labels is not None:
                 drawn = balanced(self.partition, self._labels[self.partition], draw)
+            else:
+                drawn = self.partition[draw.permutation(len(self.partition))]
             self._pass = (number, drawn)
         return self._pass[1]
 
@@ -292,3 +296,21 @@ def balanced(items: NDArray[np.int64], labels: NDArray[np.int64], draw: np.rando
     wanted[draw.permutation(len(classes))[:more]] += 1
     drawn = [draw.choice(items[labels == label], count) for label, count in zip(classes, wanted, strict=True)]
     return draw.permutation(np.concatenate(drawn))
+
+
+def weighted(items: NDArray[np.int64], weights: NDArray[np.float32], draw: np.random.Generator) -> NDArray[np.int64]:
+    """Draw as many items as there are: each n * weight / sum of the weights times, rounded up or down at random.
+
+    Items of equal weight are drawn once each. The draw is systematic resampling (Kitagawa. Monte Carlo Filter and Smoother for
+    Non-Gaussian Nonlinear State Space Models. 1996) over the items in a random order, so that no two are rounded together.
+
+    Raises:
+        InputMissing: all weights are 0.
+    """
+    order = draw.permutation(len(items))
+    expected = np.cumsum(weights[order], dtype=np.float64)
+    if not expected[-1]:
+        raise InputMissing(f"all {len(items):,} items of a worker have the weight 0: give it others, by `order` in [partition]")
+    expected *= len(items) / expected[-1]
+    ends = np.floor(expected + draw.random()).astype(np.int64)
+    return draw.permutation(np.repeat(items[order], ends - np.append(0, ends[:-1])))

@@ -29,11 +29,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # scikit-learn's checks provo
     "estimator", [PartrainClassifier(rounds=60), PartrainRegressor(rounds=60)], ids=lambda one: type(one).__name__
 )
 def test_scikit_learns_checks_pass(estimator: Any) -> None:
-    """All of them; none is expected to fail."""
-    found = check_estimator(estimator, on_fail=None, on_skip=None)
+    """All of them but one: items of weight 2 are drawn twice as often, in another order than items that are there twice."""
+    expected = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn in another order"}
+    found = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
+    assert [one["check_name"] for one in found if one["status"] == "xfail"] == list(expected)
     assert len(found) > 40
     assert [(one["check_name"], str(one["exception"])) for one in found if one["status"] == "failed"] == []
-    assert {one["check_name"] for one in found if one["status"] != "passed"} <= {
+    assert {one["check_name"] for one in found if one["status"] not in ("passed", "xfail")} <= {
         "check_array_api_input",  # needs an environment variable
         "check_classifiers_multilabel_output_format_decision_function",  # there is none; `predict_proba` is checked
     }
@@ -51,6 +53,23 @@ def test_a_classifier_in_a_pipeline_and_a_grid_with_two_workers() -> None:
     assert search.best_score_ > 0.9
     assert set(search.predict(X)) == {"a", "b", "c"}
     assert np.allclose(search.predict_proba(X).sum(1), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_weights_of_items_are_those_of_the_fitted_function(workers: int) -> None:
+    """Two slopes in the same items: a weighted fit has their weighted mean. Without a weight an item is not there."""
+    X = np.random.default_rng(0).normal(size=(600, 1))
+    steep = np.arange(600) % 2 == 1
+    y = X[:, 0] * np.where(steep, 3.0, -3.0)
+    linear = PartrainRegressor(hidden=(), patience=None, rounds=100, lr=0.01, workers=workers, random_state=0)
+    fitted = linear.fit(X, y, sample_weight=np.where(steep, 9.0, 1.0))
+    assert np.diff(fitted.predict([[0.0], [1.0]])) == pytest.approx(2.4, abs=0.3)
+    fitted.fit(X, y, sample_weight=steep.astype(float))
+    assert np.diff(fitted.predict([[0.0], [1.0]])) == pytest.approx(3.0, abs=0.05)
+    for wrong in (-steep.astype(float), np.zeros(600), np.ones(5)):
+        with pytest.raises(ValueError, match=r"(?i)weight"):
+            linear.fit(X, y, sample_weight=wrong)
 
 
 @pytest.mark.slow

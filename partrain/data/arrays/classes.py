@@ -54,6 +54,8 @@ def select_classes(
         inputs = arrays[f"{prefix}inputs"]
         selected[f"{prefix}targets"] = _reduced(targets, rows, "<i8", _writer(new[rows]))
         selected[f"{prefix}inputs"] = _reduced(inputs, rows, inputs.dtype, _reader(inputs, rows))
+        if not prefix and (weights := arrays.get("sample_weight")):
+            selected["sample_weight"] = _reduced(weights, rows, weights.dtype, _reader(weights, rows))
     return selected
 
 

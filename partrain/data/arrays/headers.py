@@ -19,6 +19,8 @@ from partrain.tasks import Kind
 from partrain.tasks.kinds import CLASSIFICATION, KINDS, LANGUAGE, REGRESSION, SEGMENTATION
 
 ROLES = ("inputs", "targets", "test_inputs", "test_targets")
+WEIGHTS = "sample_weight"
+"""Role of the array of weights, if there is one."""
 ArraySources = Mapping[str, ArraySource]
 """Arrays in files, by role."""
 
@@ -60,7 +62,8 @@ def _all_items(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
             default = not {"test_inputs", "test_targets"} & section.model_fields_set
             tests = section.test_names
             absent = not {section.test_targets, *(tests if isinstance(tests, list) else [tests])} & held.keys()
-            roles = ROLES[:2] if default and absent else ROLES
+            roles: tuple[str, ...] = ROLES[:2] if default and absent else ROLES
+            roles = (*roles, *([WEIGHTS] if section.sample_weight else []))
             if isinstance(section.inputs, list) or section.offsets:
                 return _packed(section, held, path, roles)
             return {role: choose_array(held, getattr(section, role), path, role) for role in roles}
@@ -117,6 +120,7 @@ def spec_of(section: ArraySection, arrays: ArraySources) -> DatasetSpec:
         parts=parts,
         classes=tuple(section.classes or ()),
         standardised=section.standardises("targets", forms.task),
+        weighted=WEIGHTS in slots,
     )
 
 
@@ -153,10 +157,14 @@ def _slots_and_task(arrays: ArraySources, *, tokens: bool) -> tuple[dict[str, Ar
         if role.endswith("inputs"):
             slots[role] = _inputs(array, tokens=tokens)
             continue
-        slots[role] = _targets(array, tokens=tokens)
-        items = arrays[role.removesuffix("targets") + "inputs"].shape[0]
+        items = arrays[role.removesuffix("targets") + "inputs" if role != WEIGHTS else "inputs"].shape[0]
+        slots[role] = _targets(array, tokens=tokens) if role != WEIGHTS else ArrayField("", "float32", (items,), 0)
         if array.shape[0] != items:
-            raise InputMissing(f"{array.where}: holds {array.shape[0]} targets for {items} inputs")
+            raise InputMissing(
+                f"{array.where}: holds {array.shape[0]} {'weights' if role == WEIGHTS else 'targets'} for {items} inputs"
+            )
+        if role == WEIGHTS and array.shape[1:] not in ((), (1,)):
+            raise InputMissing(f"{array.where}: weights of shape {array.shape}; expected one for each item, (n,)")
     for role, slot in slots.items():
         first = slots[role.removeprefix("test_")]
         if (slot.dtype == "uint8") != (first.dtype == "uint8") or slot.shape[1:] != first.shape[1:]:

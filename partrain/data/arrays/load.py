@@ -18,7 +18,7 @@ import numpy as np
 
 from partrain.byte_layout import InputPart, of_unequal_lengths
 from partrain.data.arrays.files import ArraySource
-from partrain.data.arrays.headers import ArraySources, Forms, find_arrays, forms_of
+from partrain.data.arrays.headers import WEIGHTS, ArraySources, Forms, find_arrays, forms_of
 from partrain.data.arrays.sections import ArraySection
 from partrain.data.base import (
     WIDTHS,
@@ -29,6 +29,7 @@ from partrain.data.base import (
     MappedFile,
     Training,
     check_finite,
+    check_weights,
     count_classes,
     fingerprint_of,
     lay_out,
@@ -174,8 +175,10 @@ def _check(sources: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
         if array.dtype == np.int64 and int(array.min()) < 0 and (wrong := (array < 0) & (array != padding)).any():
             item = int(np.argwhere(wrong)[0][0])
             raise InputMissing(f"{sources[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
-        if (role not in unread or role.endswith("targets")) and not sources[role].parts:
+        if (role not in unread or not role.endswith("inputs")) and not sources[role].parts:
             check_finite(array, sources[role].where)
+        if role == WEIGHTS:
+            check_weights(array, f"{sources[role].where}: item {{}}".format)
 
 
 def _encode_classes(sources: ArraySources, arrays: Arrays) -> list[int | str]:

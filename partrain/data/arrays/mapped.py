@@ -92,6 +92,7 @@ def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
         parts=info.parts,
         classes=tuple(info.codec.get("classes") or ()),
         standardised="target_mean" in info.codec,
+        weighted="sample_weight" in slots,
     )
 
 

@@ -65,6 +65,9 @@ class NamedArrays(ArraySection):
     If no array has the default name, there are no test items."""
     test_targets: str = "test_targets"
     """Name of the array of targets of test items."""
+    sample_weight: str | None = None
+    """Name of an array of weights (n,), 0 or more. A pass over the items has each as often as its weight tells, beside those of the
+    same worker. Items that are held out or tested on count alike."""
     offsets: str | None = None
     """For sequences of unequal length: name of an array of n + 1 numbers. Item i is `inputs[offsets[i]:offsets[i + 1]]`. partrain
     pads the items."""

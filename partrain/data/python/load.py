@@ -12,7 +12,7 @@ import numpy as np
 from partrain.config.python_objects import absent, current
 from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource, in_memory
-from partrain.data.arrays.headers import spec_of
+from partrain.data.arrays.headers import WEIGHTS, spec_of
 from partrain.data.arrays.load import load_arrays
 from partrain.data.arrays.packed import longest, named_inputs, padded, padded_targets
 from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongSetting
@@ -55,7 +55,7 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
     """Make the sources of several inputs, or of sequences of unequal length, and of their targets."""
     if section.standardise:
         raise WrongSetting("standardise", "`standardise` is for one input of one shape", "remove it")
-    sources = dict[str, ArraySource]()
+    sources = {role: _source(role, array, named=False) for role, array in arrays.items() if role == WEIGHTS}
     texts = needs_names(arrays["targets"]) if isinstance(arrays["targets"], np.ndarray) else False
     inputs = {role: array for role, array in arrays.items() if role.endswith("inputs")}
     offsets = {

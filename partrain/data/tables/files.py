@@ -91,9 +91,9 @@ class TableFile(ABC):
         part.held = block
         return part
 
-    def used_blocks(self, schema: TableSchema) -> Iterator[RowBlock]:
-        """Yield the columns and rows that a schema uses in blocks."""
-        return map(schema.kept, self.blocks(schema.used))
+    def used_blocks(self, schema: TableSchema, *more: str) -> Iterator[RowBlock]:
+        """Yield the columns and rows that a schema uses in blocks, with `more` columns."""
+        return map(schema.kept, self.blocks(list(dict.fromkeys((*schema.used, *more)))))
 
     def head(self, rows: int) -> dict[str, list[Any]]:
         """Return the cells of all columns of the first rows, in whole blocks."""

@@ -1,4 +1,4 @@
-"""Labels: those of arrays of texts, which are codes while they are read, and those of the cells of a table."""
+"""Labels: those of arrays of texts, which are codes while they are read, and those of the cells of a table. Weights and order of its rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.base import check_weights
 from partrain.data.tables.time_stamps import moments_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import Class, is_missing, ordered_classes, parse_class
 from partrain.preprocess.column import RowBlock
+from partrain.preprocess.numbers import NumberColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from partrain.data.tables.files import TableFile
+    from partrain.preprocess.table import TableSchema
 
 UNTRAINED = "is not one that was trained on"
 
@@ -80,6 +84,17 @@ def _labels(cells: Iterable[Any], classes: Sequence[Class]) -> NDArray[Any]:
     """Return the label of each cell; -1 where it is none of the classes."""
     whole, labels = all(isinstance(name, int) for name in classes), {name: label for label, name in enumerate(classes)}
     return np.fromiter((labels.get(parse_class(cell, whole=whole), -1) for cell in cells), np.int64)
+
+
+def weights_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.float32]:
+    """Return the weight (n,) of each row that a schema uses, from a column. InputMissing for a cell that is none."""
+    weights, places = list[float](), list[int]()
+    for block in table.used_blocks(schema, name):
+        weights += NumberColumn().raw(block, name, holes=False)
+        places += block.positions
+    numbers = np.array(weights, np.float32)
+    check_weights(numbers, lambda row: f"{table.locate(places[row])}: column `{name}`")
+    return numbers
 
 
 def time_order(blocks: Iterable[RowBlock], time: str) -> NDArray[np.int64]:

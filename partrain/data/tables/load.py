@@ -14,7 +14,7 @@ from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerp
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.labels import labels_of, time_order
+from partrain.data.tables.labels import labels_of, time_order, weights_of
 from partrain.data.tables.schema import open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
@@ -39,12 +39,14 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     schema = scanned.schema
     table = open_table(section, local_path(section.path, folder))
     inputs, targets = read(table, schema)
+    weights = weights_of(table, schema, section.sample_weight) if section.sample_weight else None
     if schema.time:
         rows = time_order(table.used_blocks(schema), schema.time)
-        inputs, targets = inputs[rows], targets[rows]
+        inputs, targets, weights = inputs[rows], targets[rows], None if weights is None else weights[rows]
     parts = {"": (inputs, targets)}
     if scanned.split:
         first, last = section.split_off(len(inputs), scanned.split, targets if schema.classes else None)
+        weights = None if weights is None else weights[first]
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
@@ -58,9 +60,12 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
             for prefix, pair in parts.items()
             for role, array in zip(("inputs", "targets"), pair, strict=True)
         }
+        | ({} if weights is None else {"sample_weight": ("float32", weights.shape)})
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
+    if weights is not None:
+        arrays["sample_weight"][:] = weights
     for prefix, (numbers, answers) in parts.items():
         store(arrays[f"{prefix}inputs"], _filled(numbers, codec), str(table.path), schema.features)
         if schema.classes is None and "target_mean" in codec:

@@ -91,6 +91,7 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
         classes=classes or (),
         standardised=section.standardise_target and classes is None,
         numbers=scanned.numbers,
+        weighted=section.sample_weight is not None,
     )
 
 
@@ -145,6 +146,8 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
         raise WrongContent((["time"], f"{table.path}: column `{section.time}`: some time stamps are numbers, others dates"))
     if contents.faults:
         raise WrongContent(*(contents.faults[name] for name in schema.used if name in contents.faults))
+    if section.sample_weight:
+        _check_weights(table, schema, section.sample_weight)
     kinds = {name: kind.learned(contents.present(name)) if kind.learns else kind for name, kind in kinds.items()}
     if chosen is not None:
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
@@ -161,6 +164,16 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
     return TableStats(
         schema, contents.rows, split, tested, tuple(remarks), None if classes else _target_numbers(schema, all_found)
     )
+
+
+def _check_weights(table: TableFile, schema: TableSchema, name: str) -> None:
+    """Raise WrongContent for a cell of the column of weights that is none."""
+    from partrain.data.tables.labels import weights_of  # numpy, which most tables need only later
+
+    try:
+        weights_of(table, schema, name)
+    except InputMissing as fault:
+        raise WrongContent((["sample_weight"], str(fault))) from None
 
 
 def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetNumbers:
@@ -221,8 +234,8 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
     named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", *_KEYS)]
-    time = [] if section.time is None else [section.time]
-    for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled), ("time", time)):
+    single = [(key, [name]) for key in ("time", "sample_weight") if (name := getattr(section, key)) is not None]
+    for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled), *single):
         for name in names:
             try:
                 table.require(name, key)
@@ -230,7 +243,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
                 faults += wrong.faults
     if faults:
         raise WrongContent(*faults)
-    unused = {*section.target, *section.drop}
+    unused = {*section.target, *section.drop, section.sample_weight}
     left = [name for name in table.names if name not in unused]
     remarks = []
     if section.inputs is None and left[:1] == table.names[:1] == [UNNAMED]:

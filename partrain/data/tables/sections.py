@@ -134,6 +134,9 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     time: str | None = None
     """Column of time stamps, numbers or dates, in any order. The newest rows are the test items that are split off, and those before them
     are held out: both are later than all that the network learns from."""
+    sample_weight: str | None = None
+    """Column of weights of the rows, 0 or more, which is no input. A pass over the items has each as often as its weight tells,
+    beside those of the same worker. Items that are held out or tested on count alike."""
     missing_indicator: Columns = []
     """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""
     test_path: File | None = None
@@ -144,6 +147,8 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
         if self.time is not None and (self.stratify or self.fold or "test_from" in self.model_fields_set):
             key = "stratify" if self.stratify else "fold" if self.fold else "test_from"
             raise ValueError(f"`time` holds the newest rows out, and `{key}` others: keep one")
+        if self.sample_weight is not None and self.sample_weight in (*self.target, *(self.inputs or []), *self.drop):
+            raise ValueError(f"`sample_weight`: `{self.sample_weight}` has another role: a weight is no input, and no target")
         if self.inputs and self.drop:
             raise ValueError("`inputs` and `drop` exclude each other: keep one")
         kinds, inputs = {kind.key: getattr(self, kind.key) for kind in KINDS}, {*(self.inputs or [])}

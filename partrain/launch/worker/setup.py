@@ -149,6 +149,7 @@ class WorkerSetup:
             redraw=(lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
             resize=resized if job.partition.balance == "rate" and job.partition.redraw == "never" else None,
             labels=dataset.targets if job.partition.sampling == "balanced" else None,
+            weights=dataset.sample_weight,
         )
         return batches, first.held_out
 
