@@ -2,8 +2,9 @@
 
 Gorishniy, Rubachev, Khrulkov, Babenko. Revisiting Deep Learning Models for Tabular Data. 2021. arXiv:2106.11959 (the blocks).
 Gorishniy, Rubachev, Babenko. On Embeddings for Numerical Features in Tabular Deep Learning. 2022. arXiv:2203.05556 (the embeddings).
+Gorishniy, Kotelnikov, Babenko. TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling. 2024. arXiv:2410.24210 (the members).
 
-Symbols: b items of a batch; n numbers of an item; c of them codes; w width of an embedding; k outputs.
+Symbols: b items of a batch; n numbers of an item; c of them codes; w width of an embedding; k outputs; m members.
 """
 
 from __future__ import annotations
@@ -52,8 +53,25 @@ class TabularBlock(nn.Module):
         return features + self.layers(features)  # type: ignore[no-any-return]
 
 
+class Heads(nn.Module):
+    """Features (b, m, width) -> answers (b, m, k): a linear layer for each member."""
+
+    def __init__(self, members: int, width: int, outputs: int) -> None:
+        super().__init__()
+        layers = [nn.Linear(width, outputs) for _ in range(members)]
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in layers]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, features.transpose(0, 1), self.weight).transpose(0, 1)
+
+
 class TabularModule(nn.Module):
-    """Items (b, n), codes of categories among them -> answers (b, k)."""
+    """Items (b, n), codes of categories among them -> answers (b, k).
+
+    Members share all layers but the factors of the features at the entrance, which start as random signs, and the last layer. In training the answers
+    are those of each member to each item (b * m, k), in evaluation mode the members' mean.
+    """
 
     def __init__(self, section: TabularNetwork, interface: Interface) -> None:
         super().__init__()
@@ -69,6 +87,10 @@ class TabularModule(nn.Module):
         if section.periodic and self.plain:
             self.periodic = PeriodicEmbedding(len(self.plain), section.frequencies, section.periodic, section.sigma)
             width += len(self.plain) * section.periodic
+        self.answers_per_item = section.members
+        self.factors = None
+        if section.members > 1:
+            self.factors = nn.Parameter(torch.empty(section.members, width).bernoulli_(0.5).mul_(2).sub_(1))
         self.enter = nn.Linear(width, section.width)
         self.blocks = nn.Sequential(
             *(TabularBlock(section.width, section.hidden, section.dropout) for _ in range(section.blocks))
@@ -77,14 +99,24 @@ class TabularModule(nn.Module):
         if section.linear and self.plain:
             self.straight = nn.Linear(len(self.plain), math.prod(interface.answer), bias=False)
             nn.init.zeros_(self.straight.weight)
-        self.leave = nn.Sequential(nn.LayerNorm(section.width), nn.ReLU(), nn.Linear(section.width, math.prod(interface.answer)))
+        sizes_of_last = section.width, math.prod(interface.answer)
+        last = nn.Linear(*sizes_of_last) if self.factors is None else Heads(section.members, *sizes_of_last)
+        self.leave = nn.Sequential(nn.LayerNorm(section.width), nn.ReLU(), last)
 
     def forward(self, items: Tensor) -> Tensor:
         numbers = items[:, self.plain]
         parts = [embedding(items[:, at].round().long()) for at, embedding in zip(self.coded, self.embeddings, strict=True)]
         parts += [numbers, *([self.periodic(numbers)] if self.periodic is not None else [])]
-        answers: Tensor = self.leave(self.blocks(self.enter(torch.cat(parts, dim=1))))
-        return answers if self.straight is None else answers + self.straight(numbers)
+        features = torch.cat(parts, dim=1)
+        if self.factors is not None:
+            features = features.unsqueeze(1) * self.factors
+        answers: Tensor = self.leave(self.blocks(self.enter(features)))
+        if self.straight is not None:
+            straight = self.straight(numbers)
+            answers = answers + (straight if self.factors is None else straight.unsqueeze(1))
+        if self.factors is None:
+            return answers
+        return answers.flatten(0, 1) if self.training else answers.mean(1)
 
 
 def build(section: TabularNetwork, interface: Interface) -> nn.Module:

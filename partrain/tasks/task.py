@@ -87,8 +87,15 @@ class Task:
             targets: Targets of the data set.
             iteration: Local iterations of this worker before this one.
         """
-        loss = self.loss(module(inputs), self.targets(inputs, targets))
+        loss = self.mean_loss(module, inputs, targets)
         return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
+
+    def mean_loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss () of a batch in training. A network with `answers_per_item` has several answers to each item, one after the other."""
+        answers, targets = module(inputs), self.targets(inputs, targets)
+        if (members := getattr(module, "answers_per_item", 1)) > 1:
+            targets = targets.repeat_interleave(members, 0)
+        return self.loss(answers, targets)
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Return the sum of the loss over the items of a batch and the count of correct answers. The network is in evaluation mode."""

@@ -94,7 +94,7 @@ def _in_precision(task: Task, precision: Precision, device: torch.device) -> Dif
         with computing(precision, device):
             if owns_backward:
                 return task.differentiate(module, parameters, inputs, targets, iteration)
-            loss = task.loss(module(inputs), task.targets(inputs, targets))
+            loss = task.mean_loss(module, inputs, targets)
         return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
 
     return differentiate

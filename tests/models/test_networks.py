@@ -59,8 +59,9 @@ def test_it_accepts_its_tasks_and_refuses_the_rest(use: str, name: str) -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_answers_have_their_shape(case: Case) -> None:
     module = case.build()
-    for training in (True, False):
-        assert module.train(training)(case.items(4).inputs).shape == answers(case)
+    count, *shape = answers(case)
+    assert module.eval()(case.items(4).inputs).shape == (count, *shape)
+    assert module.train()(case.items(4).inputs).shape == (count * case.settings.get("members", 1), *shape)
 
 
 @pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])

@@ -68,6 +68,9 @@ CASES = {
     "tabular": Case(
         ROWS, {"name": "tabular", "width": 8, "hidden": 6, "blocks": 1, "dropout": 0.25, "periodic": 2, "frequencies": 3}
     ),
+    "tabular, members": Case(
+        ROWS, {"name": "tabular", "width": 8, "hidden": 6, "members": 3, "periodic": 2, "linear": True, "dropout": 0.2}
+    ),
     "tabular, numbers": Case(CURVE, {"name": "tabular", "width": 6, "hidden": 6, "blocks": 2, "dropout": 0, "periodic": 0}),
     "autoencoder": Case(BACK, {"name": "autoencoder", "hidden": [6], "code": 2, "noise": 0.3, "batch_norm": True}),
     "autoencoder, convolutions": Case(
