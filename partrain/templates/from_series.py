@@ -92,6 +92,10 @@ def series_job(
     if holes or any(file.is_missing(cell) for name in targets for cell in columns[name]):
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
         notes.append(f"moments without a value of `{target}` are filled in on a line between their neighbours (`missing`)")
+        beginnings = {name: next(row for row, cell in enumerate(columns[name]) if not file.is_missing(cell)) for name in targets}
+        late, rows = max(beginnings.items(), key=lambda pair: pair[1])
+        if rows:
+            notes.append(f"the first {counted(rows, 'row')} without a value of `{late}` left out (`missing`)")
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
     what = f"Forecast {listed(f'`{name}`' for name in targets)} of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
     task = ['metrics = ["rmse"]            # beside the mean error `mae`, which is judged anyway']

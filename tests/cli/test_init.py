@@ -555,6 +555,18 @@ def test_a_series_of_months_by_name(form: str, season: int) -> None:
     assert "2000-01-01" in answers.out
 
 
+def test_a_series_whose_first_values_are_missing() -> None:
+    months = [f"{1990 + at // 12}-{at % 12 + 1:02}-01,{'' if at < 5 else 100 + 10 * math.sin(at)}" for at in range(120)]
+    Path("t.csv").write_text("\n".join(["month,sales", *months, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
+    assert said.code == 0, said
+    assert "the first 5 rows without a value of `sales` left out (`missing`)" in said.err
+    validated = partrain("validate", "job.toml")
+    assert (validated.code, "no value in the first 5 moments, which are left out" in validated.err + validated.out) == (0, True)
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("predict", "run", "--input", "t.csv").code == 0
+
+
 def test_years_with_fractions_have_a_season() -> None:
     lines = [f"{1949 + at / 12:.4f},{at + 5 * math.sin(at * math.pi / 6):.3f}" for at in range(120)]
     Path("t.csv").write_text("\n".join(["year,sales", *lines, ""]))

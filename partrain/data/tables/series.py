@@ -15,6 +15,7 @@ from partrain.data.base import (
     Dataset,
     DatasetInfo,
     DatasetSpec,
+    Remark,
     Training,
     fingerprint_of,
     lay_out,
@@ -104,6 +105,9 @@ def read_spec(section: Series, folder: Path) -> DatasetSpec:
         (section.window, len(section.columns or section.target)),
         FORECAST,
         section.steps * len(section.target),
+        remarks=(Remark("missing", rows.begun, "remove these rows from the file, or choose other columns"),)
+        if rows.begun
+        else (),
     )
 
 

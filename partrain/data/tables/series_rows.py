@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, stamps_of
 from partrain.errors import InputMissing
+from partrain.number_format import counted
 from partrain.preprocess.cells import finite
 from partrain.preprocess.column import CellFault
 from partrain.preprocess.numbers import NumberColumn
@@ -35,6 +36,8 @@ class SeriesRows:
     cells: Sequence[Any] = ()
     """Cells of the time column, by row of the file; empty without one."""
     stamps: Sequence[Stamp] = ()
+    begun: str = ""
+    """Sentence on the first moments, if they are left out because a column has no value yet."""
 
     @property
     def count(self) -> int:
@@ -74,10 +77,26 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
         step, order = _moments(table, places, stamps, cells, time, missing)
         places = [places[row] for row, _ in order]
         columns = {name: [column[row] if present else math.nan for row, present in order] for name, column in columns.items()}
+    begun = ""
     if missing != "error":
+        late, first = _latest_beginning(table, columns, places)
+        if first:
+            begun = f"{table.locate(places[0])}: column `{late}`: no value in the first {counted(first, 'moment')}, which are left out"
+            places, columns = places[first:], {name: column[first:] for name, column in columns.items()}
         for name, column in columns.items():
             _fill(table, column, places, name, missing)
-    return SeriesRows(list(names), array("d", chain.from_iterable(zip(*columns.values(), strict=True))), step, cells, stamps)
+    numbers = array("d", chain.from_iterable(zip(*columns.values(), strict=True)))
+    return SeriesRows(list(names), numbers, step, cells, stamps, begun)
+
+
+def _latest_beginning(table: TableFile, columns: Mapping[str, Sequence[float]], places: Sequence[int]) -> tuple[str, int]:
+    """Return the column whose first value comes latest, and the moment of that value; InputMissing for a column without any."""
+    starts = {
+        name: next((at for at, value in enumerate(column) if not math.isnan(value)), -1) for name, column in columns.items()
+    }
+    if empty := [name for name, start in starts.items() if start < 0]:
+        raise InputMissing(f"{table.locate(places[0])}: column `{empty[0]}`: no value in any row")
+    return max(starts.items(), key=lambda pair: pair[1])
 
 
 class _Number(NumberColumn):
@@ -110,7 +129,7 @@ def _moments(
 
 
 def _fill(table: TableFile, column: list[float], places: Sequence[int], name: str, missing: Missing) -> None:
-    """Fill the holes of a column in place; InputMissing for a hole at an end that no value lies beside."""
+    """Fill the holes of a column that begins with a value, in place; InputMissing for a hole at its end that cannot be filled."""
     last = -1
     """Row of the newest value."""
     ends: list[float | None] = [*column, None]
@@ -118,8 +137,6 @@ def _fill(table: TableFile, column: list[float], places: Sequence[int], name: st
         if value is not None and math.isnan(value):
             continue
         holes = range(last + 1, at)
-        if holes and last < 0:
-            raise InputMissing(f"{table.locate(places[0])}: column `{name}`: no value, and none before it: delete the first rows")
         if holes and value is None and missing == "interpolate":
             what = 'no value, and none after it to interpolate to: fill it in, delete the last rows, or take missing = "forward"'
             raise InputMissing(f"{table.locate(places[holes[0]])}: column `{name}`: {what}")

@@ -231,9 +231,23 @@ def test_holes_are_filled_or_named(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("9,\n", "").replace("6,10\n", ""))
     between = load(series(**asked, missing="interpolate"), tmp_path)
     assert between.inputs[:, 0, 0].tolist() == [2, 4, 6, 8, 9, 10], "also the moment 6, which has no row"
-    path.write_text("t,y\n1,\n2,3\n3,4\n4,5\n")
-    with pytest.raises(InputMissing, match=r"s\.csv:2: column `y`: no value, and none before it"):
-        load(series(**asked, missing="forward"), tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["forward", "interpolate"])
+def test_moments_before_the_first_value_are_left_out_and_told(tmp_path: Path, missing: str) -> None:
+    (tmp_path / "s.csv").write_text("t,y,z\n1,,\n2,3,\n3,4,1\n4,,2\n5,4,3\n6,5,4\n7,6,\n8,7,6\n")
+    asked = {"time": "t", "window": 2, "standardise": False, "missing": missing}
+    begun = load(series(**asked), tmp_path)
+    assert begun.inputs[:, 0, 0].tolist() == [3, 4, 4, 4, 5]
+    both = load(series(**asked, columns=["y", "z"]), tmp_path)
+    assert both.inputs[:, 0].tolist() == [[4, 1], [4, 2], [4, 3], [5, 4]]
+    (remark,) = read_spec(series(**asked, columns=["y", "z"]), tmp_path).remarks
+    assert remark.message.endswith("s.csv:2: column `z`: no value in the first 2 moments, which are left out")
+    with pytest.raises(InputMissing, match=r"s\.csv:2: column `y`: no value;"):
+        load(series(**asked | {"missing": "error"}), tmp_path)
+    (tmp_path / "s.csv").write_text("t,y\n1,\n2,\n3,\n")
+    with pytest.raises(InputMissing, match=r"s\.csv:2: column `y`: no value in any row"):
+        load(series(**asked), tmp_path)
 
 
 @pytest.mark.parametrize(
