@@ -72,6 +72,8 @@ def write_tables() -> None:
     sums = [(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(120)]
     frauds = [f"{one:.3f},{two:.3f},{'fraud' if one + two > 1 else 'honest'}" for one, two in sums]
     Path("fraud.csv").write_text("\n".join(["one,two,kind", *frauds]) + "\n")
+    incomes = [f"{one:.3f},{number % 9},{one + two:.3f}" for number, (one, two) in enumerate(sums)]
+    Path("survey.csv").write_text("\n".join(["age,households,income", *incomes]) + "\n")
     news = [f"{one:.3f},{two:.3f},{int(one > 0)},{int(two > 0)},{int(one > two)}" for one, two in sums]
     Path("news.csv").write_text("\n".join(["one,two,sports,politics,science", *news]) + "\n")
     pixels = [",".join(str(draw.random()) for _ in range(784)) for _ in range(3)]
