@@ -205,7 +205,7 @@ class TabularNetwork(Network):
     members: int = Field(1, ge=1)
     """Number of members of an ensemble, which share all layers but the first factors of the features and the last layer. They
     are trained at once, each by its own loss; the answer is their mean. 8 answer better than 1; small tables take half as long
-    again, large ones about three times as long."""
+    again, large ones up to four times as long."""
     linear: bool = False
     """Add a linear function of the numbers to the answers, which follow them beyond the numbers that were trained on."""
 

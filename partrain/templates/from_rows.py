@@ -68,7 +68,7 @@ def rows_job(
         f"width = {size.width}",
         f"hidden = {2 * size.width}",
         f"dropout = {size.dropout}",
-        "members = 8                  # of an ensemble that shares most layers: better answers; 1 trains up to three times as fast",
+        "members = 8                  # of an ensemble that shares most layers: better answers; 1 trains up to four times as fast",
     ]
     if time:
         beyond = "newer rows may lie beyond the older ones: a linear path follows trends"
