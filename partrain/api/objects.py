@@ -13,6 +13,7 @@ import numpy as np
 from partrain.api.arguments import check_keys
 from partrain.config.python_objects import ABOUT, ARRAYS, FRAMES, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
+from partrain.data.base import WEIGHTS
 from partrain.data.python.convert import is_boolean, to_array
 from partrain.data.python.frames import NAME, TEST_NAME, Frames, add_column, is_frame, is_series
 from partrain.data.python.several import Ragged, inputs_of, unequal
@@ -22,7 +23,6 @@ from partrain.tasks.kinds import KINDS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WEIGHTS = "sample_weight"
 ROLES = ("inputs", "targets", "test_inputs", "test_targets", WEIGHTS)
 FORMS = (
     "(X, y), (X, y, X_test, y_test), a torch Dataset, an object with a method `stream`, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame) and `target`, "
@@ -236,7 +236,7 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
             if f"{prefix}inputs" in parts
         ]
         if WEIGHTS in parts:
-            frames[0], keys = with_column(frames[0], parts[WEIGHTS], WEIGHTS), {WEIGHTS: WEIGHTS, **keys}
+            frames[0], keys = with_column(frames[0], parts[WEIGHTS], WEIGHTS, "weights"), {WEIGHTS: WEIGHTS, **keys}
         return _frame_table(frames[0], frames[1] if frames[1:] else None, {"target": column, **keys})
     arrays: dict[str, Any] = {}
     for prefix in ("", "test_")[: len(parts) // 2]:
@@ -289,9 +289,8 @@ def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes
     return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, 0 if lacking else len(data), dumps("dataset", data)
 
 
-def with_column(frame: Any, values: Any, column: str) -> Any:
-    """Return a DataFrame with a further column: the targets, or the weights of the rows."""
-    what = "weights" if column == WEIGHTS else "targets"
+def with_column(frame: Any, values: Any, column: str, what: str = "targets") -> Any:
+    """Return a DataFrame with a further column: the targets of the rows, or `what` messages call them."""
     if column in list(map(str, frame.columns)):
         raise BadJob(f"dataset: the DataFrame has a column `{column}` already, as the {what} are called: rename one")
     cells = values if is_series(values) else to_array(values, what)

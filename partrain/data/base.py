@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
+WEIGHTS = "sample_weight"
+"""Key and array of the weights of items."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
 _BLOCK = 1 << 20
@@ -311,7 +313,7 @@ class DatasetInfo:
             rows=arrays.get("rows"),
             newest=arrays.get("newest"),
             test_newest=arrays.get("test_newest"),
-            sample_weight=arrays.get("sample_weight"),
+            sample_weight=arrays.get(WEIGHTS),
         )
 
 

@@ -108,8 +108,8 @@ class TabularModule(nn.Module):
         if section.linear and self.plain:
             self.straight = nn.Linear(len(self.plain), math.prod(interface.answer), bias=False)
             nn.init.zeros_(self.straight.weight)
-        sizes_of_last = section.width, math.prod(interface.answer)
-        last = nn.Linear(*sizes_of_last) if self.factors is None else Heads(section.members, *sizes_of_last)
+        outputs = math.prod(interface.answer)
+        last = nn.Linear(section.width, outputs) if self.factors is None else Heads(section.members, section.width, outputs)
         self.leave = nn.Sequential(nn.LayerNorm(section.width), nn.ReLU(), last)
 
     def forward(self, items: Tensor) -> Tensor:

@@ -83,7 +83,8 @@ class Task:
         Args:
             module: The network, in training mode.
             parameters: The parameters to train.
-            inputs: (b, *shape); a tuple or dict of such tensors where items have several inputs. `module(inputs)` takes all of them.
+            inputs: (b, *shape); a tuple or dict of such tensors where items have several inputs. `module(inputs)` takes all of them, and
+                `mean_loss` pairs its answers with the targets, also those of a network that gives several to each item.
             targets: Targets of the data set.
             iteration: Local iterations of this worker before this one.
         """

@@ -129,7 +129,7 @@ JOBS: dict[str, tuple[str, ...]] = {
         dataset(kind="csv", path="passengers.csv", target=["fare", "weight"], categories=["sex", "port"], drop=["born", "seen"],
                 missing={"age": 30.0, "port": "category"},
                 one_hot=["survived"], validation=20),
-        'model={name="tabular", width=16, hidden=16, blocks=1}',
+        'model={name="tabular", width=16, hidden=16, blocks=1, members=2}',
     ),
     "sales": (
         dataset(kind="series", path="sales.csv", target=["made", "sold"], columns=["sold"], window=8, steps=3, difference=[1, 4],

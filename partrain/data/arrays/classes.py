@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.config.problems import did_you_mean
 from partrain.data.arrays.files import ArraySource
-from partrain.data.base import WrongSetting
+from partrain.data.base import WEIGHTS, WrongSetting
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def select_classes(
         inputs = arrays[f"{prefix}inputs"]
         selected[f"{prefix}targets"] = _reduced(targets, rows, "<i8", _writer(new[rows]))
         selected[f"{prefix}inputs"] = _reduced(inputs, rows, inputs.dtype, _reader(inputs, rows))
-        if not prefix and (weights := arrays.get("sample_weight")):
-            selected["sample_weight"] = _reduced(weights, rows, weights.dtype, _reader(weights, rows))
+        if not prefix and (weights := arrays.get(WEIGHTS)):
+            selected[WEIGHTS] = _reduced(weights, rows, weights.dtype, _reader(weights, rows))
     return selected
 
 

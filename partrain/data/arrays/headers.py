@@ -12,15 +12,13 @@ from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npy, npz
 from partrain.data.arrays.idx import CLASSES, embedded, idx
 from partrain.data.arrays.sections import ArraySection, FilePerArray, Hdf5, Idx, Mnist, NamedArrays, Npy, Npz
-from partrain.data.base import ArrayField, DatasetSpec, WrongSetting
+from partrain.data.base import WEIGHTS, ArrayField, DatasetSpec, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.errors import InputMissing
 from partrain.tasks import Kind
 from partrain.tasks.kinds import CLASSIFICATION, KINDS, LANGUAGE, REGRESSION, SEGMENTATION
 
 ROLES = ("inputs", "targets", "test_inputs", "test_targets")
-WEIGHTS = "sample_weight"
-"""Role of the array of weights, if there is one."""
 ArraySources = Mapping[str, ArraySource]
 """Arrays in files, by role."""
 
@@ -157,14 +155,13 @@ def _slots_and_task(arrays: ArraySources, *, tokens: bool) -> tuple[dict[str, Ar
         if role.endswith("inputs"):
             slots[role] = _inputs(array, tokens=tokens)
             continue
-        items = arrays[role.removesuffix("targets") + "inputs" if role != WEIGHTS else "inputs"].shape[0]
-        slots[role] = _targets(array, tokens=tokens) if role != WEIGHTS else ArrayField("", "float32", (items,), 0)
+        slots[role] = _weights(array) if role == WEIGHTS else _targets(array, tokens=tokens)
+        items, noun = (
+            arrays["test_inputs" if role == "test_targets" else "inputs"].shape[0],
+            "weights" if role == WEIGHTS else "targets",
+        )
         if array.shape[0] != items:
-            raise InputMissing(
-                f"{array.where}: holds {array.shape[0]} {'weights' if role == WEIGHTS else 'targets'} for {items} inputs"
-            )
-        if role == WEIGHTS and array.shape[1:] not in ((), (1,)):
-            raise InputMissing(f"{array.where}: weights of shape {array.shape}; expected one for each item, (n,)")
+            raise InputMissing(f"{array.where}: holds {array.shape[0]} {noun} for {items} inputs")
     for role, slot in slots.items():
         first = slots[role.removeprefix("test_")]
         if (slot.dtype == "uint8") != (first.dtype == "uint8") or slot.shape[1:] != first.shape[1:]:
@@ -198,6 +195,12 @@ def _inputs(array: ArraySource, *, tokens: bool) -> ArrayField:
         return ArrayField("", "uint8", (items, *([1] if len(axes) in (0, 2) else []), *axes), 0)
     wide = array.dtype == "<f8" and array.offset is not None
     return ArrayField("", "float64" if wide else "float32", (items, *(axes or [1])), 0)
+
+
+def _weights(array: ArraySource) -> ArrayField:
+    if array.shape[1:] not in ((), (1,)):
+        raise InputMissing(f"{array.where}: weights of shape {array.shape}; expected one for each item, (n,)")
+    return ArrayField("", "float32", array.shape[:1], 0)
 
 
 def _targets(array: ArraySource, *, tokens: bool) -> ArrayField:

@@ -18,9 +18,10 @@ import numpy as np
 
 from partrain.byte_layout import InputPart, of_unequal_lengths
 from partrain.data.arrays.files import ArraySource
-from partrain.data.arrays.headers import WEIGHTS, ArraySources, Forms, find_arrays, forms_of
+from partrain.data.arrays.headers import ArraySources, Forms, find_arrays, forms_of
 from partrain.data.arrays.sections import ArraySection
 from partrain.data.base import (
+    WEIGHTS,
     WIDTHS,
     Allocate,
     ArrayField,

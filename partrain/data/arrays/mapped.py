@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from partrain.byte_layout import InputPart, of_unequal_lengths
 from partrain.data.augment import ImageChanges
 from partrain.data.base import (
+    WEIGHTS,
     Allocate,
     ArrayField,
     Dataset,
@@ -92,7 +93,7 @@ def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
         parts=info.parts,
         classes=tuple(info.codec.get("classes") or ()),
         standardised="target_mean" in info.codec,
-        weighted="sample_weight" in slots,
+        weighted=WEIGHTS in slots,
     )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from partrain.config.python_objects import absent, current
 from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource, in_memory
-from partrain.data.arrays.headers import WEIGHTS, spec_of
+from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.load import load_arrays
 from partrain.data.arrays.packed import longest, named_inputs, padded, padded_targets
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongSetting
+from partrain.data.base import WEIGHTS, Allocate, Dataset, DatasetSpec, Training, WrongSetting
 from partrain.data.python.section import PythonArrays
 from partrain.data.python.several import Ragged, Several
 from partrain.errors import InputMissing

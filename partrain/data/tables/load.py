@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
+from partrain.data.base import WEIGHTS, Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import TableFile
@@ -60,12 +60,12 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
             for prefix, pair in parts.items()
             for role, array in zip(("inputs", "targets"), pair, strict=True)
         }
-        | ({} if weights is None else {"sample_weight": ("float32", weights.shape)})
+        | ({} if weights is None else {WEIGHTS: ("float32", weights.shape)})
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
     if weights is not None:
-        arrays["sample_weight"][:] = weights
+        arrays[WEIGHTS][:] = weights
     for prefix, (numbers, answers) in parts.items():
         store(arrays[f"{prefix}inputs"], _filled(numbers, codec), str(table.path), schema.features)
         if schema.classes is None and "target_mean" in codec:

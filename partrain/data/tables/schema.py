@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from partrain.data.base import DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
+from partrain.data.base import WEIGHTS, DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile, open_by_name
@@ -173,7 +173,7 @@ def _check_weights(table: TableFile, schema: TableSchema, name: str) -> None:
     try:
         weights_of(table, schema, name)
     except InputMissing as fault:
-        raise WrongContent((["sample_weight"], str(fault))) from None
+        raise WrongContent(([WEIGHTS], str(fault))) from None
 
 
 def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetNumbers:
@@ -234,7 +234,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
     named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", *_KEYS)]
-    single = [(key, [name]) for key in ("time", "sample_weight") if (name := getattr(section, key)) is not None]
+    single = [(key, [name]) for key in ("time", WEIGHTS) if (name := getattr(section, key)) is not None]
     for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled), *single):
         for name in names:
             try:

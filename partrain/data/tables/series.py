@@ -105,8 +105,8 @@ def read_spec(section: Series, folder: Path) -> DatasetSpec:
         (section.window, len(section.columns or section.target)),
         FORECAST,
         section.steps * len(section.target),
-        remarks=(Remark("missing", rows.begun, "remove these rows from the file, or choose other columns"),)
-        if rows.begun
+        remarks=(Remark("missing", rows.left_out, "remove these rows from the file, or choose other columns"),)
+        if rows.left_out
         else (),
     )
 

@@ -36,7 +36,7 @@ class SeriesRows:
     cells: Sequence[Any] = ()
     """Cells of the time column, by row of the file; empty without one."""
     stamps: Sequence[Stamp] = ()
-    begun: str = ""
+    left_out: str = ""
     """Sentence on the first moments, if they are left out because a column has no value yet."""
 
     @property
@@ -77,16 +77,16 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
         step, order = _moments(table, places, stamps, cells, time, missing)
         places = [places[row] for row, _ in order]
         columns = {name: [column[row] if present else math.nan for row, present in order] for name, column in columns.items()}
-    begun = ""
+    left_out = ""
     if missing != "error":
         late, first = _latest_beginning(table, columns, places)
         if first:
-            begun = f"{table.locate(places[0])}: column `{late}`: no value in the first {counted(first, 'moment')}, which are left out"
+            left_out = f"{table.locate(places[0])}: column `{late}`: no value in the first {counted(first, 'moment')}, which are left out"
             places, columns = places[first:], {name: column[first:] for name, column in columns.items()}
         for name, column in columns.items():
             _fill(table, column, places, name, missing)
     numbers = array("d", chain.from_iterable(zip(*columns.values(), strict=True)))
-    return SeriesRows(list(names), numbers, step, cells, stamps, begun)
+    return SeriesRows(list(names), numbers, step, cells, stamps, left_out)
 
 
 def _latest_beginning(table: TableFile, columns: Mapping[str, Sequence[float]], places: Sequence[int]) -> tuple[str, int]:
