@@ -15,6 +15,8 @@ COPY partrain partrain
 RUN /opt/partrain/bin/pip install -c constraints.txt ".${EXTRAS:+[$EXTRAS]}"
 
 FROM ${PYTHON}
+# The C compiler, with which partrain compiles the training of small networks for the processor that runs the image.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/partrain /opt/partrain
 ENV PATH=/opt/partrain/bin:$PATH
 RUN useradd --create-home --uid 1000 trainer && install -d -o trainer /data

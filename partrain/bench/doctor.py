@@ -8,6 +8,7 @@ import platform
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any
 from partrain.errors import Failure
 from partrain.number_format import size
 from partrain.system import accelerator
+from partrain.system.compiler import CannotCompile, compiler
 from partrain.system.cores import cpu_quota
 from partrain.system.environment import processor, versions
 from partrain.system.memory import memory_limits
@@ -105,11 +107,21 @@ def _versions() -> Iterator[Fact]:
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     yield Fact("versions", "torch", f"{torch.__version__} ({build})")
     yield Fact("versions", "numpy", releases["numpy"])
+    yield _compiler()
     yield Fact("versions", "h5py", _version("h5py"))
     for extra, packages in extras().items():
         missing = [name for name, version in packages.items() if not version]
         installed = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
         yield Fact("extras", extra, f"not installed: pip install 'partrain[{extra}]'" if missing else installed)
+
+
+def _compiler() -> Fact:
+    try:
+        words = compiler()
+        first = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True).stdout.partition("\n")[0]
+    except (CannotCompile, OSError, subprocess.CalledProcessError) as error:
+        return Fact("versions", "C compiler", str(error), "networks of linear layers train by autograd, which takes longer")
+    return Fact("versions", "C compiler", f"{' '.join(words)}: {first}")
 
 
 def extras() -> dict[str, dict[str, str]]:

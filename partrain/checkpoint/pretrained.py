@@ -23,6 +23,7 @@ from partrain.data.fetch import TransferLines, fetch_url, local_path
 from partrain.errors import BadJob, InputMissing
 from partrain.models.catalog import weights_of
 from partrain.models.image_sections import Published, Timm
+from partrain.system.caches import user_cache
 
 if TYPE_CHECKING:
     from partrain.models.sections import Network
@@ -134,14 +135,9 @@ def _hub_cache() -> Path:
     if own := os.environ.get("HF_HUB_CACHE"):
         return Path(own)
     home = os.environ.get("HF_HOME")
-    return (Path(home) if home else _users_cache() / "huggingface") / "hub"
+    return (Path(home) if home else user_cache() / "huggingface") / "hub"
 
 
 def _torch_cache() -> Path:
     home = os.environ.get("TORCH_HOME")
-    return (Path(home) if home else _users_cache() / "torch") / "hub" / "checkpoints"
-
-
-def _users_cache() -> Path:
-    users = os.environ.get("XDG_CACHE_HOME")
-    return Path(users) if users else Path.home() / ".cache"
+    return (Path(home) if home else user_cache() / "torch") / "hub" / "checkpoints"

@@ -71,8 +71,8 @@ class Transport(Locks, Protocol):
     def clock(self) -> float:
         """Return the time in seconds, real or simulated."""
 
-    def advance_clock(self, number: int) -> None:
-        """Account for a local iteration; `number` counts this worker's iterations."""
+    def advance_clock(self, first: int, count: int) -> None:
+        """Account for `count` local iterations; `first` is the number of this worker's iterations before."""
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has called this and can read the `parts` of all."""

@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from partrain.comm.shared import SharedTransport
-from partrain.comm.transport import BaseTransport, Placement
+from partrain.comm.transport import Placement
 from partrain.comm.turns import TurnScheduler
 
 if TYPE_CHECKING:
-    from partrain.comm.group import Mix, Parts
     from partrain.comm.transport import RunWorker
 
 NAP_S = 100e-6
@@ -24,7 +23,8 @@ class ReplicaTransport(SharedTransport):
 
     def __init__(self, placement: Placement, rank: int, turns: TurnScheduler) -> None:
         super().__init__(placement.arena, rank, placement.members)
-        self._turns, self._alone = turns, len(placement.ranks) == len(placement.members)
+        self._turns = turns
+        self._mixes_for_all = len(placement.ranks) == len(placement.members)
 
     @classmethod
     def run_workers(cls, placement: Placement, run: RunWorker) -> None:
@@ -35,23 +35,12 @@ class ReplicaTransport(SharedTransport):
             time.sleep(0 if alone else NAP_S)
             return not alone
 
-        turns = TurnScheduler(placement.ranks, on_idle=lambda: placement.train_together() or wait_for_other_processes())
+        turns = TurnScheduler(placement.ranks, on_idle=wait_for_other_processes)
         turns.run(lambda rank: run(rank, partial(cls, placement, rank, turns)))
 
-    def local_barrier(self) -> None:
-        """Return when every worker of this machine has called this."""
-        complete = self._arrive()
-        self._turns.arrive(self._rank, self._end_meeting if complete else self._await_end)
-
-    def meet(self, parts: Parts, mix: Mix, size: int) -> None:
-        """Let every worker mix its share, or the last that arrives mix for all if there is no other process."""
-        if not self._alone:
-            BaseTransport.meet(self, parts, mix, size)
-            return
-        self._arrive()
-        if not self._turns.arrive(self._rank, partial(mix, whole=True)):
-            mix(whole=False)
-            self.local_barrier()
+    def _pass(self, finish: Callable[[], None]) -> None:
+        """Wait for the other workers of the process; the last of them meets the other processes."""
+        self._turns.arrive(self._rank, finish)
 
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""

@@ -6,6 +6,7 @@ import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from partrain.comm.transport import BaseTransport, Placement
@@ -43,6 +44,7 @@ class SharedTransport(BaseTransport):
         self._arrivals = arena.arrivals[members.start : members.stop]
         self._delays = arena.delays[members.start : members.stop]
         self._arrived = 0
+        self._mixes_for_all = False
         self._oversubscribed = len(members) > usable_cores()
         self._looked, self._delay, self._cores_short = 0.0, 0, False
         self._look_at_cores(time.perf_counter())
@@ -61,29 +63,31 @@ class SharedTransport(BaseTransport):
 
     def local_barrier(self) -> None:
         """Return when every worker of this machine has called this."""
-        if self._arrive():
-            self._end_meeting()
-        else:
-            self._await_end()
+        self._pass(self._end_meeting if self._arrive() else self._await_end)
 
     def meet(self, parts: Parts, mix: Mix, size: int) -> None:
         """Let every worker mix its share, or the last that arrives mix for all if cores are short.
 
         Then no worker waits for one that has to wait for a core, and the last one, which is the slowest, does not wait at all.
         """
-        if not self._arrive():
-            self._await_end()
-        else:
-            with self.lock(MEETING):  # two workers may arrive last at once
-                if self._arena.meetings[0] < self._arrived:
-                    if self._cores_short and size <= ALONE_BYTES:
-                        with suppress(Exception):  # each worker meets the exception again, in its own share
-                            mix(whole=True)
-                            self._arena.meetings[1] = self._arrived
-                    self._end_meeting()
+        self._pass(partial(self._mix_and_end, mix, size) if self._arrive() else self._await_end)
         if self._arena.meetings[1] != self._arrived:
             mix(whole=False)
             self.local_barrier()
+
+    def _pass(self, finish: Callable[[], None]) -> None:
+        """Pass a meeting: `finish` ends it, or waits for its end."""
+        finish()
+
+    def _mix_and_end(self, mix: Mix, size: int) -> None:
+        """End a meeting. If cores are short, mix for all first."""
+        with self.lock(MEETING):  # two workers may arrive last at once
+            if self._arena.meetings[0] < self._arrived:
+                if self._mixes_for_all or (self._cores_short and size <= ALONE_BYTES):
+                    with suppress(Exception):  # each worker meets the exception again, in its own share
+                        mix(whole=True)
+                        self._arena.meetings[1] = self._arrived
+                self._end_meeting()
 
     def _arrive(self) -> bool:
         """Arrive at the next meeting; return True if all workers of this machine are there."""

@@ -69,12 +69,13 @@ class SimulatedTransport(BaseTransport):
         """Return this worker's simulated time in seconds."""
         return self._baton.clocks[self._rank] / 1e9
 
-    def advance_clock(self, number: int) -> None:
-        """Advance the clock by one local iteration; `number` counts this worker's iterations and seeds the jitter."""
-        stretch = 1.0
-        if self._pace.jitter:
-            stretch = float(generator(self._seed, "jitter", self._rank, number).lognormal(0.0, self._pace.jitter))
-        self._baton.clocks[self._rank] += round(ITERATION_NS / self._pace.speed * stretch)
+    def advance_clock(self, first: int, count: int) -> None:
+        """Advance the clock by `count` local iterations; `first` is the number of this worker's iterations before, which seeds the jitter."""
+        for number in range(first, first + count):
+            stretch = 1.0
+            if self._pace.jitter:
+                stretch = float(generator(self._seed, "jitter", self._rank, number).lognormal(0.0, self._pace.jitter))
+            self._baton.clocks[self._rank] += round(ITERATION_NS / self._pace.speed * stretch)
 
     def message(self, size: int = 0, *, central: bool = True) -> None:
         """Advance the clock by one message, then let workers with earlier clocks run first. Central ones share the center's link."""

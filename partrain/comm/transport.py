@@ -43,8 +43,6 @@ class Placement:
     """Device of each worker of the run, by rank."""
     on_turn: Callable[[int], None]
     """Function that prepares the process for a worker: workers of one process call it before each of their turns."""
-    train_together: Callable[[], bool]
-    """Function that trains the workers of this process that wait for one another to train; False if there are none."""
     settings: Callable[[int], dict[str, float]]
     """Function that returns a worker's values of the transport's own keys of [transport]."""
     seed: int
@@ -75,7 +73,7 @@ class BaseTransport:
         for rank in placement.ranks:
             run(rank, partial(cls.join, placement, rank))
 
-    def advance_clock(self, number: int) -> None:
+    def advance_clock(self, first: int, count: int) -> None:
         """Do nothing: the machine's clock runs by itself."""
 
     def local_barrier(self) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, BeforeValidator
 
 from partrain.errors import CannotCreate, InputMissing, one_line
+from partrain.system.caches import own_cache
 
 if TYPE_CHECKING:
     from partrain.data.base import DataSection
@@ -82,7 +83,7 @@ def local_path(name: str, folder: Path) -> Path:
         return require_regular(folder / name)
     parts = urlsplit(name)
     stem = PurePosixPath(unquote(parts.path)).name or "file"
-    return _cache() / parts.fragment.removeprefix("sha256=").lower() / stem
+    return own_cache() / parts.fragment.removeprefix("sha256=").lower() / stem
 
 
 def require_regular(path: Path) -> Path:
@@ -167,11 +168,6 @@ def _urls(section: DataSection) -> Iterator[tuple[str, str]]:
         for name in value if isinstance(value, tuple) else (value,):
             if isinstance(name, str) and _SCHEME.match(name):
                 yield key, name
-
-
-def _cache() -> Path:
-    own, users = os.environ.get("PARTRAIN_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    return Path(own) if own else (Path(users) if users else Path.home() / ".cache") / "partrain"
 
 
 def _fetch_one(url: str, report: TransferReport) -> Path | None:

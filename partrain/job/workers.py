@@ -31,8 +31,8 @@ class WorkerGroup(Section):
     count: int = Field(1, ge=1, le=1024)
     """Number of processes in this group."""
     replicas: int = Field(1, ge=1, le=1024)
-    """Workers in each process. Plain stacks of layers (`mlp`) on the CPU train all of them at once, which costs little more than one
-    for tiny networks, with the same numbers as processes. Other networks train one after the other, and save memory only."""
+    """Workers in each process, which train one after the other, with the bits of as many processes. That needs less memory, and for tiny
+    networks less time than many processes take to meet."""
     threads: int = Field(1, ge=1, le=1024)
     """CPU threads of each process (torch's intra-op threads)."""
     cpus: Annotated[str, AfterValidator(_list_of_cores)] | None = None

@@ -37,11 +37,11 @@ from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
     Done,
     DryRunPassed,
-    DryRunRemark,
     Failed,
-    MemoryTight,
     Message,
     NumbersAdded,
+    Ready,
+    RunRemark,
     SnapshotFilled,
     StartedFrom,
     TrainingFinished,
@@ -104,13 +104,13 @@ class Coordinator:
         self._grace_s = shutdown_timeout(os.getppid()) if torchrun else None
         """Seconds after SIGTERM that torchrun leaves this process."""
 
-    def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
+    def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, Ready]], None]) -> Ended:
         """Train to the end.
 
         Args:
             manifest: The manifest of the run's checkpoints.
             text: The TOML text of the job, for the checkpoints.
-            on_start: Callback that gets the process id of each worker and the number of parameters, before the first round.
+            on_start: Callback that gets the message of each worker that is ready, by rank, before the first round.
         """
         attempt, signals = self.attempt, self.context.signals
         try:
@@ -131,7 +131,7 @@ class Coordinator:
                 checkpoints = CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, columns)
                 checkpoints.append(self.start.history)
                 self.checkpointer.open(checkpoints, self._replays.count)
-            on_start(attempt.ready.processes, attempt.ready.parameters)
+            on_start(attempt.ready.processes)
             self._training = True
             self.checkpointer.start(restored)
             self._drain_records()  # workers may have finished already; then no message wakes the coordinator
@@ -302,14 +302,12 @@ class Coordinator:
                 self.attempt.free_start()
                 self.checkpointer.offer(PendingSnapshot(**vars(message)))
                 self.round_records.forget_caps(message.progress["round"])
-            case MemoryTight():
+            case RunRemark():
                 self.context.warn(message.text)
             case StartedFrom():
                 self.context.note(message.text)
             case NumbersAdded():
                 self.round_records.add(message.round, message.numbers)
-            case DryRunRemark():
-                self.context.warn(message.text)
             case DryRunPassed():
                 self.attempt.end_dry_run()
             case TrainingStarted():

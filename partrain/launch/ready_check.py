@@ -14,8 +14,8 @@ class ReadyWorkers:
     """The workers that are ready, and what their messages say of the network."""
 
     def __init__(self) -> None:
-        self.processes: dict[int, int] = {}
-        """Process ids, by rank."""
+        self.processes: dict[int, Ready] = {}
+        """The newest message of each worker, by rank."""
         self.map = SlotMap(())
         """Layout of a snapshot. It and the two numbers below are known once one worker is ready."""
         self.parameters = self.slots_at = 0
@@ -38,7 +38,7 @@ class ReadyWorkers:
         if names := [name for name in message.fixed if message.fixed[name] != self._fixed[name]]:
             advice = "draw them from torch's default generator, which is seeded"
             raise UserCodeFailed(f"{different}: `{names[0]}` begins with other numbers; {advice}")
-        self.processes[message.rank] = message.pid
+        self.processes[message.rank] = message
 
     def restore(self, arrays: dict[str, Any], slot: memoryview, *, others: bool = False) -> None:
         """Copy a checkpoint's arrays, by path, to the slot where the workers read them. `others`: they are of a run with other workers.

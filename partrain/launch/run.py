@@ -28,6 +28,7 @@ from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
 from partrain.launch.targets import check_targets, remark
+from partrain.launch.worker.messages import Ready
 from partrain.record.event_log import EventLog
 from partrain.record.events import FaultEvent
 from partrain.record.file_names import EVENTS, JOB, SUMMARY
@@ -178,8 +179,8 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
         )
         skews = label_skews(job, plan, dataset)
 
-        def on_start(pids: dict[int, int], parameters: int) -> None:
-            context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
+        def on_start(ready: dict[int, Ready]) -> None:
+            context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, ready))
 
         ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
         if isinstance(ended.failure, WrongValue):

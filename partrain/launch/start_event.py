@@ -13,7 +13,8 @@ from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.job.workers import WorkerSpec
 from partrain.launch.context import RunContext, Start
-from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerPlace, WorkerSkew
+from partrain.launch.worker.messages import Ready
+from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerHere, WorkerPlace, WorkerSkew
 from partrain.system.cores import usable_cores
 from partrain.version import __version__
 
@@ -28,10 +29,9 @@ def start_event(
     start: Start,
     context: RunContext,
     skews: list[WorkerSkew],
-    pids: dict[int, int],
-    parameters: int,
+    ready: dict[int, Ready],
 ) -> StartEvent:
-    """Build the `start` event. `skews` are those of `label_skews`, `pids` the workers' processes by rank."""
+    """Build the `start` event. `skews` are those of `label_skews`, `ready` the messages of this machine's workers by rank."""
     job = loaded.job
     before = counts_before(start, len(plan.shares))
     workers: list[StartedWorker] = [
@@ -40,7 +40,7 @@ def start_event(
             "device": share.spec.device,
             "threads": share.spec.threads,
             **_place(share.spec),
-            "pid": pids.get(share.spec.rank),
+            **_process(ready.get(share.spec.rank)),
             "partition": share.partition,
             **skews[share.spec.rank],
             "iterations": share.iterations,
@@ -58,13 +58,17 @@ def start_event(
         rule=job.sync.rule,
         resumed_from=start.progress.round if start.arrays is not None else None,
         start_file=manifest.start_file,
-        parameters=parameters,
+        parameters=next(iter(ready.values())).parameters,
         held_out=plan.held_out,
         judge_every=plan.judge_every,
         cores=usable_cores(),
         workers=workers,
         stop=job.stop.model_dump(exclude_none=True),
     )
+
+
+def _process(message: Ready | None) -> WorkerHere:
+    return {"pid": message.pid, "compiled": message.compiled} if message else {"pid": None, "compiled": None}
 
 
 def _place(spec: WorkerSpec) -> WorkerPlace:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,12 +20,25 @@ from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.groups import ParamRate
 from partrain.optim.lbfgs import LbfgsStepper
 from partrain.optim.sections import Lbfgs
-from partrain.optim.steps import ParamGroup, Step, counts_steps_itself, joined, select_step
+from partrain.optim.steps import ParamGroup, Step, counts_steps_itself, select_step
 
 
 def moment_names(section: AnyOptimizer) -> tuple[str, ...]:
     """Return the names of the vectors (d,) this optimizer keeps."""
     return tuple(section.moments)
+
+
+class OptimizedTensor(NamedTuple):
+    """A parameter, and the rest of what its step needs."""
+
+    param: Tensor
+    moments: Sequence[Tensor]
+    steps: Tensor
+    """(): steps so far."""
+    peak: float
+    """Peak learning rate."""
+    decay: float
+    """Weight decay."""
 
 
 class LocalOptimizer:
@@ -72,33 +86,28 @@ class LocalOptimizer:
                 if dense:
                     step(self.section, tensors, dense, self._rate(peak, lr))
 
-    def bind(self, gradients: Sequence[Tensor], *others: tuple[LocalOptimizer, Sequence[Tensor]]) -> Callable[[float], None]:
-        """Return `step`, without its checks, for contiguous gradients without a graph that will lie in these tensors.
-
-        `others`: equal optimizers of other replicas, each with its gradients, that take the step, too.
-        """
-        bound = [(self, gradients), *others]
+    def bind(self, gradients: list[Tensor]) -> Callable[[float], None]:
+        """Return `step`, without its checks, for contiguous gradients without a graph that will lie in these tensors."""
         if self._clips or self._lbfgs:
-            return partial(_step_all, bound)
-        counts, increment = [optimizer.counts for optimizer, _ in bound], self._increment
-        groups = [
-            (
-                [of_replica[index] for _, of_replica in bound for index in indices],
-                step,
-                peak,
-                joined([optimizer._groups[number][3] for optimizer, _ in bound]),
-            )
-            for number, (indices, step, peak, _) in enumerate(self._groups)
-        ]
+            return partial(self.step, gradients)
+        groups = [([gradients[index] for index in indices], step, peak, tensors) for indices, step, peak, tensors in self._groups]
 
         def step_all(lr: float) -> None:
-            if increment is not None:
-                for count in counts:
-                    count.add_(increment)
+            if self._increment is not None:
+                self.counts.add_(self._increment)
             for chosen, step, peak, tensors in groups:
                 step(self.section, tensors, chosen, self._rate(peak, lr))
 
         return step_all
+
+    def tensors(self) -> list[OptimizedTensor]:
+        """Return all that a step of each parameter needs, in the order of the parameters."""
+        by_index: dict[int, OptimizedTensor] = {}
+        for indices, _, peak, group in self._groups:
+            columns = zip(*group.moments, strict=True) if group.moments else [()] * len(indices)
+            for index, param, moments, count in zip(indices, group.params, columns, group.counts, strict=True):
+                by_index[index] = OptimizedTensor(param, moments, count, peak, group.decay)
+        return [by_index[index] for index in sorted(by_index)]
 
     def reset(self) -> None:
         """Set all moments to their initial values."""
@@ -138,8 +147,3 @@ class LocalOptimizer:
             clipped = list(torch._foreach_mul(clipped, (section.clip_norm / (norm + 1e-6)).clamp(max=1.0)))
         remaining = iter(clipped)
         return [None if gradient is None else next(remaining) for gradient in gradients]
-
-
-def _step_all(bound: Sequence[tuple[LocalOptimizer, Sequence[Tensor]]], lr: float) -> None:
-    for optimizer, gradients in bound:
-        optimizer.step(gradients, lr)

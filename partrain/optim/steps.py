@@ -39,13 +39,6 @@ class ParamGroup:
         return ParamGroup([self.params[index] for index in indices], rows, counts, decay)
 
 
-def joined(groups: Sequence[ParamGroup]) -> ParamGroup:
-    """Join groups of equal weight decay: those of several replicas take one step."""
-    rows = [[tensor for row in parts for tensor in row] for parts in zip(*(group.moments for group in groups), strict=True)]
-    params, counts = [p for group in groups for p in group.params], [count for group in groups for count in group.counts]
-    return ParamGroup(params, rows, counts, groups[0].decay)
-
-
 Step = Callable[[Any, ParamGroup, list[Tensor], float], None]
 """Step function: (section, group, gradients, learning rate)."""
 

@@ -59,7 +59,16 @@ class WorkerBefore(TypedDict, total=False):
     """Counts of the earlier folder."""
 
 
-class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore):
+class WorkerHere(TypedDict):
+    """The process of a worker in the `start` event."""
+
+    pid: int | None
+    """Process id on this machine, if the worker runs here."""
+    compiled: bool | None
+    """The network trains in compiled code (`[engine] compiled`), not by autograd; null if the worker does not run here."""
+
+
+class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore, WorkerHere):
     """A worker in the `start` event."""
 
     rank: int
@@ -68,8 +77,6 @@ class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore):
     """Device: `cpu`, or a GPU such as `cuda:0`."""
     threads: int
     """CPU threads (torch's intra-op threads)."""
-    pid: int | None
-    """Process id on this machine, if the worker runs here."""
     partition: int | None
     """Number of items in the worker's partition, or in its shard of a stream; null if the stream does not tell."""
     iterations: int

@@ -212,11 +212,6 @@ class Batches:
         return self.iterations
 
     @property
-    def lengths(self) -> object:
-        """All that the lengths of mini-batches and blocks depend on."""
-        return self.batch_size, self.iterations, self._whole_passes and len(self.partition)
-
-    @property
     def per_pass(self) -> int:
         """Iterations of one pass, the last of which may be short."""
         return -(-len(self.partition) // self.batch_size)

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.data.transforms import Augment
@@ -24,6 +26,8 @@ class Piece(NamedTuple):
     """Items of each."""
     inputs: Any
     targets: Tensor
+    numbers: NDArray[np.int64] | None = None
+    """Numbers of the items among all, whose raw inputs and targets the piece has; None: the piece has its own items, converted."""
 
 
 Batch = tuple[Tensor, Tensor]
@@ -34,7 +38,13 @@ class Feed:
     """The samples of a worker, in the order of its batches."""
 
     def __init__(
-        self, samples: Samples, batches: Batches | StreamBatches, *, reuse: bool, augment: Augment | None = None
+        self,
+        samples: Samples,
+        batches: Batches | StreamBatches,
+        *,
+        reuse: bool,
+        augment: Augment | None = None,
+        most_indexed: int = 0,
     ) -> None:
         """Make the feed.
 
@@ -43,39 +53,38 @@ class Feed:
             batches: The worker's partition, or its shard of a stream.
             reuse: Gather each block into the same memory. Only for networks that keep no reference to their inputs.
             augment: Changes the inputs of each mini-batch by a seed.
+            most_indexed: Items of a piece that `pieces` only numbers, for who gathers them from all items itself; 0: `pieces` gathers them.
         """
         self.samples, self.batches, self._augment = samples, batches, augment
         self._block_items = max(1, BLOCK_BYTES // max(samples.item_numbers * 4, 1))
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
-        self._stream: Iterator[Batch] = iter(())
+        self._most_indexed = most_indexed
         self._blocks: Iterator[Piece] = iter(())
         self._rest = Piece((), None, torch.empty(0))
 
     def begin(self, round_number: int) -> None:
         """Start a round (from 1): what was gathered ahead is dropped."""
         self.batches.begin(round_number)
-        self._blocks = self._gather()
-        self._stream = self._cut()
+        self._blocks = self._number() if self._most_indexed else self._gather()
         self._rest = Piece((), None, torch.empty(0))
 
     def take(self, count: int) -> Iterator[Batch]:
-        """Yield the next mini-batches, and move the cursor past each."""
-        for _ in range(count):
-            inputs, targets = next(self._stream)
-            self.batches.position += targets.shape[0]
-            yield inputs, targets
+        """Yield the next mini-batches, and move the cursor past them."""
+        for sizes, inputs, targets, numbers in self.pieces(count):
+            if numbers is not None:
+                inputs, targets = self.samples.batch(self.samples.index(numbers))
+            yield from zip(split(inputs, sizes), torch.split(targets, list(sizes)), strict=True)
 
-    def pieces(self, count: int, most_bytes: int) -> Iterator[Piece]:
-        """Yield the next mini-batches in pieces, each of at most these bytes (or one batch), instead of `take` in the whole round."""
-        most_items = most_bytes // max(self.samples.item_numbers * 4, 1)
+    def pieces(self, count: int) -> Iterator[Piece]:
+        """Yield the next mini-batches in pieces, and move the cursor past each."""
         while count:
-            block = self._rest if self._rest.sizes else next(self._blocks)
-            number = min(count, max(1, most_items // block.sizes[0]), len(block.sizes))
-            items = sum(block.sizes[:number])
-            self._rest = Piece(block.sizes[number:], block.inputs[items:], block.targets[items:])
-            self.batches.position += items
-            count -= number
-            yield Piece(block.sizes[:number], block.inputs[:items], block.targets[:items])
+            piece = self._rest if self._rest.sizes else next(self._blocks)
+            self._rest = Piece((), None, torch.empty(0))
+            if count < len(piece.sizes):
+                piece, self._rest = _cut(piece, count)
+            self.batches.position += sum(piece.sizes)
+            count -= len(piece.sizes)
+            yield piece
 
     def partition(self, items: int) -> Iterator[Batch]:
         """Yield the whole partition once, in its given order, this many items at a time."""
@@ -84,9 +93,10 @@ class Feed:
         for first in range(0, len(whole), items):
             yield self.samples.batch(self.samples.index(whole[first : first + items]))
 
-    def _cut(self) -> Iterator[Batch]:
-        for sizes, inputs, targets in self._blocks:
-            yield from zip(split(inputs, sizes), torch.split(targets, list(sizes)), strict=True)
+    def _number(self) -> Iterator[Piece]:
+        assert isinstance(self.batches, Batches)
+        for sizes in self.batches.blocks(self._most_indexed):
+            yield Piece(sizes, self.samples.inputs, self.samples.targets, self.batches.draw(sum(sizes)))
 
     def _gather(self) -> Iterator[Piece]:
         for sizes, position, raw_inputs, raw_targets in self.batches.gather(self.samples, self._block_items):
@@ -101,3 +111,14 @@ class Feed:
             changed.append(augment(batch, self.batches.augmentation_seed(position)))
             position += size
         return join(changed)
+
+
+def _cut(piece: Piece, count: int) -> tuple[Piece, Piece]:
+    """Cut a piece after some mini-batches."""
+    first, rest = piece.sizes[:count], piece.sizes[count:]
+    spans = [sum(first), sum(rest)]
+    if piece.numbers is not None:
+        numbers = piece.numbers[: spans[0]], piece.numbers[spans[0] :]
+        return piece._replace(sizes=first, numbers=numbers[0]), piece._replace(sizes=rest, numbers=numbers[1])
+    inputs, targets = split(piece.inputs, spans), torch.split(piece.targets, spans)
+    return Piece(first, inputs[0], targets[0]), Piece(rest, inputs[1], targets[1])

@@ -1,4 +1,4 @@
-"""Loss and gradient of a worker: by autograd, or by the hand-written gradient of a plain stack of layers.
+"""Loss and gradient of a worker: by autograd, or by compiled code for a plain stack of layers.
 
 Autograd can work in parts, to save memory, and in bfloat16, to save time.
 """
@@ -12,11 +12,13 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from partrain.system.compiler import CannotCompile
 from partrain.tasks.task import BUILT_IN, Task
-from partrain.training.batches import split
-from partrain.training.fast_mlp import MlpGradient
+from partrain.training.batches import Samples, split
+from partrain.training.compiled_mlp import CompiledMlp
+from partrain.training.feed import Piece
 from partrain.training.replica import Replica
-from partrain.training.section import Precision
+from partrain.training.section import Engine, Precision
 
 Differentiate = Callable[[nn.Module, Sequence[nn.Parameter], Tensor, Tensor, int], tuple[Tensor, Sequence[Tensor | None]]]
 """The signature of `Task.differentiate`."""
@@ -30,8 +32,8 @@ class GradientEngine(Protocol):
     in_row: bool
     """True if the engine writes the gradient into the replica's row itself; the engine keeps no reference to its inputs and draws no random numbers."""
 
-    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
-        """Compute the mean loss () over a batch and its gradient. `iteration`: local iterations before this one, for user code."""
+    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor | float, Gradients]:
+        """Compute the mean loss over a batch, a number or a tensor (), and its gradient. `iteration`: local iterations before, for user code."""
 
 
 class AutogradEngine:
@@ -47,27 +49,52 @@ class AutogradEngine:
         return self._backward(self._replica.module, self._replica.trainable_parameters, inputs, targets, iteration)
 
 
+MOST_ITEMS, MOST_PRODUCTS = 1 << 16, 1 << 30
+"""Items, and items times parameters, that compiled code trains on between two signs of life: they take less than a second."""
+
+
 class MlpEngine:
-    """The chain rule of a plain stack of layers, written out (`fast_mlp`)."""
+    """A plain stack of layers in compiled code."""
 
     in_row = True
 
-    def __init__(self, replica: Replica, task: Task, gradient: MlpGradient) -> None:
-        self._replica, self._task, self.gradient = replica, task, gradient
+    def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp) -> None:
+        self._replica, self._task, self._mlp = replica, task, mlp
+        self.steps = mlp.steps
+        """True if `train` does the optimizer's steps, too."""
 
-    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
-        return self.gradient.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
+    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[float, Gradients]:
+        return self._mlp.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
+
+    def most_indexed(self, samples: Samples) -> int:
+        """Return the most items that one piece may number, if `train` gathers items from all: those of a moment; 0 if it does not."""
+        as_they_are = samples.dtype == samples.inputs.dtype and samples.scale == 1
+        simple = samples.channel_scale is None and not samples.parts and samples.inputs.is_contiguous()
+        convertible = as_they_are or (samples.inputs.dtype == torch.uint8 and samples.dtype == torch.float32)
+        own_targets = type(self._task).targets is Task.targets
+        most = max(1, min(MOST_ITEMS, MOST_PRODUCTS // self._replica.params.numel()))
+        return most if self.steps and simple and convertible and own_targets else 0
+
+    def train(self, piece: Piece, rates: Sequence[float], scale: float) -> list[float]:
+        """Train on the mini-batches of a piece, each at its learning rate. Returns their losses. `scale`: that of indexed items."""
+        targets = piece.targets if piece.numbers is not None else self._task.targets(piece.inputs, piece.targets)
+        return self._mlp.train(piece.inputs, targets, piece.sizes, rates, piece.numbers, scale)
 
 
-def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -> GradientEngine:
-    """Choose the fastest engine that gives autograd's bits. A function of network, task and settings, never of a clock."""
+def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tuple[GradientEngine, str]:
+    """Choose the engine: a function of network, task and settings, never of a clock.
+
+    Returns it, and why the network's code could not be compiled, or "".
+    """
     plain = type(task) in BUILT_IN and task.plain  # user code may do anything in a task
-    dtype = replica.params.dtype if precision == "float32" else torch.bfloat16
-    fast = (
-        plain and parts == 1 and (precision == "float32" or replica.params.dtype == torch.float32)
-    )  # autocast leaves float64 alone
-    mlp = MlpGradient.of(replica.module, replica.gradient_views, dtype) if fast else None
-    return MlpEngine(replica, task, mlp) if mlp else AutogradEngine(replica, task, parts, precision)
+    reason = ""
+    if plain and engine.compiled and parts == 1 and engine.precision == "float32":
+        try:
+            if mlp := CompiledMlp.of(replica.module, replica.gradient_views, replica.optimizer):
+                return MlpEngine(replica, task, mlp), ""
+        except CannotCompile as error:
+            reason = str(error)
+    return AutogradEngine(replica, task, parts, engine.precision), reason
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

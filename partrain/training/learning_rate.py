@@ -39,15 +39,16 @@ class LearningRate:
         self._expected = sum(self._planned_items[:active_workers])
         self._scale = self._scale_in(round_number, active_workers)
 
-    @property
-    def plan_of_round(self) -> object:
-        """All that the rates of this round depend on."""
-        return self._start, self._expected, self._scale, self._planned_iterations
-
     def at(self, iterations: float) -> float:
         """Give the rate after this many local iterations of the round."""
         progress = self._start + iterations / self._planned_iterations * self._expected
         return self._scale * self._optimizer.rate(progress, self._horizon)
+
+    def after(self, iterations: int, count: int) -> list[float]:
+        """Give the rates of the local iterations that follow this many others of the round."""
+        if not self._optimizer.needs_horizon:
+            return [self.at(0.0)] * count
+        return [self.at(iterations + number + 0.5) for number in range(count)]
 
     def _scale_in(self, round_number: int, active_workers: int) -> float:
         scale = {"none": 1.0, "linear": float(active_workers), "sqrt": math.sqrt(active_workers)}[self._rule.lr_scale]

@@ -6,7 +6,7 @@ import math
 import operator
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,13 @@ from partrain.tasks.task import Task
 from partrain.training.average import NetworkAverage
 from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate
-from partrain.training.fast_mlp import MlpGradient
 from partrain.training.faults import Faults
-from partrain.training.feed import Feed, Piece
+from partrain.training.feed import Feed
 from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, MlpEngine, engine_for
 from partrain.training.learning_rate import LearningRate
 from partrain.training.replica import Replica
 from partrain.training.round_caps import RoundCaps
-from partrain.training.section import Precision
+from partrain.training.section import Engine
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.update_guard import UpdateGuard
 
@@ -51,7 +50,7 @@ class LocalWorker:
         seed: int,
         planned_items: Sequence[int],
         horizon: int | None = None,
-        precision: Precision = "float32",
+        engine: Engine | None = None,
         *,
         user_code: bool = False,
         metrics: JudgedMetrics | None = None,
@@ -70,31 +69,38 @@ class LocalWorker:
             seed: The job's seed.
             planned_items: Item-iterations of each worker in a full round, by rank.
             horizon: Item-iterations of all workers over which the learning rate's schedule runs.
-            precision: Number type of the network's operations; parameters, gradients and all that is mixed keep their type.
+            engine: The `[engine]` table; it has the number type of the network's operations.
             user_code: True if the network is user code, which may draw from Python's and numpy's generators too.
             metrics: The job's metrics beside loss and accuracy.
             augment: Changes the inputs of each mini-batch by a seed.
             faults: The answer to numbers that are not finite, and the bound of updates.
         """
+        engine = engine or Engine()
         self.rank, self.size = rank, len(planned_items)
-        self.replica, self.task, self.precision = replica, task, precision
+        self.replica, self.task, self.precision = replica, task, engine.precision
         self.module, self.optimizer = replica.module, replica.optimizer
         self.params, self.grads = replica.params, replica.grads
         self.parameters = sum(field.size for field in replica.layout.params.fields)
         self.iterations = batches.iterations
         optimizer = replica.optimizer.section
-        self._engine: GradientEngine = engine_for(replica, task, optimizer.accumulate, precision)
+        self._engine, self.uncompiled = engine_for(replica, task, optimizer.accumulate, engine)
+        """The engine, and why the network's code could not be compiled, or ""."""
+        self.compiled = self._engine.in_row
+        """True if the network trains in compiled code."""
+        self._stepping = self._engine if isinstance(self._engine, MlpEngine) and self._engine.steps else None
         self._bound_step = self.optimizer.bind(replica.gradient_views) if self._engine.in_row else None
-        self._autograd = AutogradEngine(replica, task, optimizer.accumulate, precision)
-        self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment)
+        self._autograd = AutogradEngine(replica, task, optimizer.accumulate, engine.precision)
+        indexes = self._stepping and augment is None and isinstance(batches, Batches)
+        most = self._stepping.most_indexed(samples) if self._stepping and indexes else 0
+        self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment, most_indexed=most)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
         self._rule, self._seed, self._user_code, self.metrics = rule, seed, user_code, metrics
         self._planned_items = planned_items
         self.heartbeat: Callable[[], None] = lambda: None
-        """A sign of life, called at every iteration and now and then by other long work."""
-        self.on_iteration: Callable[[], None] = lambda: None
-        """Callback after each gradient; `gradient(full=True)` calls it once per block of FULL_GRADIENT_ITEMS items."""
+        """A sign of life, called at every iteration, or after some short ones, and now and then by other long work."""
+        self.on_iterations: Callable[[int], None] = lambda count: None
+        """Callback after a number of gradients; `gradient(full=True)` calls it once per block of FULL_GRADIENT_ITEMS items."""
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds; of the simulated clock where the worker is simulated."""
         self.average: NetworkAverage | None = None
@@ -105,8 +111,6 @@ class LocalWorker:
         """Caps of this round, by rank; none: the planned iterations."""
         self.total_items = self.total_iterations = 0
         self.guard = UpdateGuard(replica, faults or Faults())
-        self.together: Callable[..., None] | None = None
-        """Function that runs `iterations` with other workers of this process, each with a `step` or not (`joint`)."""
         self._reset_counters(0)
 
     def _reset_counters(self, round_number: int) -> None:
@@ -122,11 +126,6 @@ class LocalWorker:
         self.guard.begin()
         self._mean_loss = (0, NAN)
         """Cache of `loss`: (iterations so far, value)."""
-
-    @property
-    def mlp(self) -> MlpGradient | None:
-        """The hand-written gradient of a plain stack of layers, if the network is one."""
-        return self._engine.gradient if isinstance(self._engine, MlpEngine) else None
 
     @property
     def samples(self) -> Samples:
@@ -169,12 +168,17 @@ class LocalWorker:
         began = self.clock()
         self._seed_generators()
         count = self.iterations if iterations is None else iterations
-        if self.together:
-            self.together(iterations=count, step=True)
+        if self._stepping:
+            for piece in self._feed.pieces(count):
+                rates = self._learning_rate.after(self.done, len(piece.sizes))
+                self._note(self._stepping.train(piece, rates, self.samples.scale), piece.sizes)
+                self.done += len(rates)
+                self.lr = rates[-1]
         else:
             for inputs, targets in self._feed.take(count):
                 gradients = self._differentiate(self._engine, inputs, targets)
-                self.count_iterations(1, self.rate_after(0))
+                (self.lr,) = self._learning_rate.after(self.done, 1)
+                self.done += 1
                 if self._bound_step:
                     self._bound_step(self.lr)
                 else:
@@ -193,8 +197,6 @@ class LocalWorker:
         self._seed_generators()
         if full:
             self._full_gradient()
-        elif self.together:
-            self.together(iterations=1, step=False)
         else:
             ((inputs, targets),) = self._feed.take(1)
             gradients = self._differentiate(self._engine, inputs, targets)
@@ -206,33 +208,6 @@ class LocalWorker:
         if self.guard.check_gradient(before, self._has_finite_loss, self.grads):
             self._take_back(*counts)
         return self.grads
-
-    @property
-    def pace(self) -> object:
-        """The lengths of the worker's mini-batches and its learning rates: workers of the same pace can train together."""
-        assert isinstance(self.batches, Batches)
-        return self.batches.lengths, self._learning_rate.plan_of_round, self.done
-
-    def pieces(self, count: int, most_bytes: int) -> Iterator[Piece]:
-        """Yield the next mini-batches in pieces of at most these bytes."""
-        return self._feed.pieces(count, most_bytes)
-
-    def rate_after(self, iterations: int) -> float:
-        """Return the learning rate of the local iteration that follows this many others."""
-        return self._learning_rate.at(self.done + iterations + 0.5)
-
-    def count_iterations(self, count: int, lr: float) -> None:
-        """Count local iterations, the last with this learning rate."""
-        self.done += count
-        self.lr = lr
-
-    def note(self, losses: Sequence[float | Tensor], sizes: Sequence[int]) -> None:
-        """Note the losses of mini-batches of these sizes."""
-        self._losses += losses
-        self._sizes += sizes
-        self.items += sum(sizes)
-        self.heartbeat()
-        self.on_iteration()
 
     def apply(self, gradient: Tensor) -> None:
         """Take one step of the local optimizer with this gradient (d,)."""
@@ -283,8 +258,18 @@ class LocalWorker:
     def _differentiate(self, engine: GradientEngine, inputs: Tensor, targets: Tensor) -> Gradients:
         """Compute a gradient, and note its loss."""
         loss, gradients = engine.differentiate(inputs, targets, self.total_iterations + self.done)
-        self.note([loss.item() if loss.is_cpu else loss.detach()], [targets.shape[0]])  # `len` of a tensor takes microseconds
+        if isinstance(loss, Tensor):
+            loss = loss.item() if loss.is_cpu else loss.detach()
+        self._note([loss], [targets.shape[0]])  # `len` of a tensor takes microseconds
         return gradients
+
+    def _note(self, losses: Sequence[float | Tensor], sizes: Sequence[int]) -> None:
+        """Note the losses of mini-batches of these sizes."""
+        self._losses += losses
+        self._sizes += sizes
+        self.items += sum(sizes)
+        self.heartbeat()
+        self.on_iterations(len(sizes))
 
     def _full_gradient(self) -> None:
         """Write the mean gradient over the partition into the row, block by block in a fixed order."""

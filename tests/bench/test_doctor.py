@@ -42,6 +42,14 @@ def test_low_limits_are_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "to look at:" in doctor.render(list(doctor.facts()))
 
 
+def test_a_missing_compiler_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {each.name: each.advice for each in doctor.facts()}["C compiler"] == ""
+    monkeypatch.setenv("CC", "no-such-cc")
+    (fact,) = (each for each in doctor.facts() if each.name == "C compiler")
+    assert "no-such-cc" in fact.value
+    assert "autograd" in fact.advice
+
+
 def test_every_device_trains_and_repeats_itself() -> None:
     said = partrain("doctor", "--test")
     assert said.code == 0, said.out

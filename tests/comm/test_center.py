@@ -57,7 +57,7 @@ def together(
 def dawdle(moods: random.Random, group: ArenaGroup) -> None:
     """Delay a worker sometimes: a simulated worker advances its clock, a process yields its core."""
     if moods.random() < 0.1:
-        group.transport.advance_clock(0)
+        group.transport.advance_clock(0, 1)
         os.sched_yield()
 
 
@@ -310,7 +310,7 @@ def test_a_message_takes_simulated_time_and_the_earlier_one_arrives_first() -> N
 
     def program(group: ArenaGroup, row: Tensor) -> None:
         for _ in range(2):
-            group.transport.advance_clock(0)
+            group.transport.advance_clock(0, 1)
             group.push(torch.ones(D))
             log.append((group.rank, int(group.arena.versions[0]), round(group.transport.clock() * 1e3, 6)))
 
@@ -327,7 +327,7 @@ def test_a_worker_that_waits_for_a_slower_one_continues_at_its_arrival() -> None
         group.begin(measure=False)
         while group.claim(6):
             group.pull(fresh=0)
-            group.transport.advance_clock(0)
+            group.transport.advance_clock(0, 1)
         ends[group.rank] = (round(group.waited * 1e3, 6), round(group.transport.clock() * 1e3, 6))
 
     together(simulate, 2, program, paces=[Pace(), Pace(speed=0.25)])

@@ -112,7 +112,7 @@ def clocks(size: int, steps: Callable[[ArenaGroup], None], paces: Sequence[Pace]
 
 def work(group: ArenaGroup, iterations: int = 4) -> None:
     for _ in range(iterations):
-        group.transport.advance_clock(0)
+        group.transport.advance_clock(0, 1)
 
 
 @pytest.mark.parametrize(("iterations", "milliseconds"), [(4, 7.0), (12, 12.0)])
@@ -158,7 +158,7 @@ def test_the_worker_with_the_earliest_clock_has_the_turn() -> None:
         for _ in range(4):
             group.transport.message()
             log.append(group.rank)
-            group.transport.advance_clock(0)
+            group.transport.advance_clock(0, 1)
 
     simulate(2, program, paces=[Pace(), Pace(speed=0.4)])
     assert log == [0, 1, 0, 0, 1, 0, 1, 1], "at 0, 0, 1, 2, 2.5, 3 and then, alone, 5, 7.5"
@@ -170,7 +170,7 @@ def test_jitter_stretches_iterations_reproducibly() -> None:
             seen = []
             for number in range(2000):
                 began = group.transport.clock()
-                group.transport.advance_clock(number)
+                group.transport.advance_clock(number, 1)
                 seen.append((group.transport.clock() - began) * 1e3)
             return seen
 

@@ -91,7 +91,7 @@ def test_a_network_with_frozen_parts(near: Trainer, mixed: tuple[str, str], devi
 
 
 def test_a_network_without_buffers_and_a_batch_in_parts(near: Trainer, mixed: tuple[str, str], device: torch.device) -> None:
-    """On the CPU this one's gradient is worked out layer by layer, on a device by autograd."""
+    """Without dropout and BatchNorm the CPU could train it in compiled code, too."""
     for optimizer in (MOMENTUM, MOMENTUM + "\naccumulate = 2"):
         assert_alike(near(mixed, optimizer=optimizer, model=""), near(CPUS, optimizer=optimizer, model=""), device)
 

@@ -32,7 +32,7 @@ from partrain.training.batches import Batches, Samples
 from partrain.training.faults import Faults
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.replica import Replica, RowLayout, row_layout
-from partrain.training.section import Precision
+from partrain.training.section import Engine
 from partrain.training.snapshot import restore, save, slot_map
 from partrain.training.stop import Progress, Stop
 from partrain.training.worker import LocalWorker
@@ -206,7 +206,7 @@ class Quadratic:
     def gradient(self, full: bool = False) -> Tensor:
         self.items, self.done = self.items + 1, self.done + 1
         began = self._waiting.clock()
-        self._waiting.advance_clock(self._total)
+        self._waiting.advance_clock(self._total, 1)
         self._total += 1
         self.seconds += self._waiting.clock() - began
         return torch.sub(self.params, self._target, out=self.grads)
@@ -332,7 +332,7 @@ class Trial:
     seed: int = 0
     horizon: int | None = None
     stop: Stop = FOREVER
-    precision: Precision = "float32"
+    engine: Engine = field(default_factory=Engine)
     twins: bool = False
     """Every worker draws as worker 0 does."""
     paces: Sequence[Pace] = ()
@@ -365,14 +365,11 @@ class Trial:
         rounds: int,
         taken: Snapshot,
         since: Snapshot | None = None,
-        prepare: Callable[[LocalWorker], None] | None = None,
     ) -> Trained:
-        """Train one worker; `taken` becomes the last snapshot. `prepare` is called with the worker first."""
+        """Train one worker; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
-        if prepare:
-            prepare(worker)
         worker.clock = group.transport.clock
-        worker.on_iteration = lambda: group.transport.advance_clock(worker.total_iterations + worker.done)
+        worker.on_iterations = lambda count: group.transport.advance_clock(worker.total_iterations + worker.done, count)
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()
@@ -416,7 +413,7 @@ class Trial:
             self.seed,
             planned,
             self.horizon,
-            self.precision,
+            self.engine,
             faults=self.faults,
         )
 

@@ -32,6 +32,8 @@ name = "replicas"
 name = "mlp"
 hidden = [6]
 {model}
+[engine]
+compiled = false  # whose last bits are not those of a device
 [dataset]
 kind = "synthetic"
 function = "blobs"

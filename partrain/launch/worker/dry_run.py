@@ -20,7 +20,7 @@ from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
 from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
-from partrain.launch.worker.messages import DryRunPassed, DryRunRemark, StartedFrom
+from partrain.launch.worker.messages import DryRunPassed, RunRemark, StartedFrom
 from partrain.launch.worker.rebuilt import SecondProcess
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
@@ -127,7 +127,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
                     0
                 ]
             )
-            channel.send(DryRunRemark(f"[model] name: {what}, so later commands cannot tell if its code has changed"))
+            channel.send(RunRemark(f"[model] name: {what}, so later commands cannot tell if its code has changed"))
     if hook:
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None
@@ -191,7 +191,7 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel
             _check_answers(answers, interface, job.model.name)
             if (remark := _remark(answers, interface, job.model.name)) and remark not in remarks:
                 remarks.add(remark)
-                channel.send(DryRunRemark(remark))
+                channel.send(RunRemark(remark))
         lost = given_loss(answers, targets)
         if not owns:
             check_loss(lost, f"[task] name: `{named}`: `loss`")

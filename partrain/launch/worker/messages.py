@@ -13,6 +13,8 @@ class Ready:
 
     rank: int
     pid: int
+    compiled: bool
+    """The network trains in compiled code."""
     parameters: int
     """Numbers in the network."""
     slots_at: int
@@ -24,8 +26,8 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class MemoryTight:
-    """The run may not find all the memory it will need."""
+class RunRemark:
+    """A warning to the user."""
 
     text: str
 
@@ -63,13 +65,6 @@ class NumbersAdded:
     round: int
     numbers: dict[str, float]
     """Numbers that it adds to the judgement."""
-
-
-@dataclass(frozen=True)
-class DryRunRemark:
-    """A remark on user code."""
-
-    text: str
 
 
 @dataclass(frozen=True)
@@ -115,13 +110,12 @@ class Failed:
 
 Message = (
     Ready
-    | MemoryTight
+    | RunRemark
     | StartedFrom
     | DryRunPassed
     | TrainingStarted
     | TrainingFinished
     | NumbersAdded
-    | DryRunRemark
     | SnapshotFilled
     | Done
     | Failed

@@ -29,9 +29,9 @@ from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import (
     Done,
     Failed,
-    MemoryTight,
     NumbersAdded,
     Ready,
+    RunRemark,
     SnapshotFilled,
     TrainingFinished,
     TrainingStarted,
@@ -48,7 +48,6 @@ from partrain.tasks.task import kind_of_answers
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.buffers import take_first
-from partrain.training.joint import JointTraining
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.round_caps import Balance, TimeLimit
 from partrain.training.snapshot import PROBE, load_network, restore, save, slot_map
@@ -65,7 +64,6 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         return
     job, workers = spec.job, spec.plan.shares
     arena = Arena(spec.arena_fd.detach(), len(workers), len(job.metrics(spec.dataset.task)))
-    together = JointTraining()
     placement = Placement(
         arena=arena,
         ranks=spec.ranks,
@@ -73,14 +71,13 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         machine=spec.machine,
         devices=[worker.spec.device for worker in workers],
         on_turn=partial(_prepare, [worker.spec for worker in workers]),
-        train_together=together.run,
         settings=job.transport.settings_of,
         seed=job.seed,
         exact=job.engine.exact,
         network=job.transport.network,
     )
     transport = job.transport.implementation(spec.machine, replicas=len(spec.ranks) > 1)
-    transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel, together))
+    transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel))
 
 
 def _prepare(workers: Sequence[WorkerSpec], rank: int) -> None:
@@ -102,14 +99,12 @@ def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _run_worker(
-    rank: int, spec: ProcessSpec, arena: Arena, join: Callable[[], Transport], channel: Channel, together: JointTraining
+    rank: int, spec: ProcessSpec, arena: Arena, join: Callable[[], Transport], channel: Channel
 ) -> BaseException | None:
     """Join the others and run one worker to its end. Report an error as a failure with a code and one line, and return it."""
     process: WorkerProcess | None = None
     try:
         process = WorkerProcess(rank, spec, arena, join(), channel)
-        if spec.trains_together:
-            together.add(process.worker, process.transport.wait_for_peers)
         ending = process.train()
         channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test and [*ending.test], process.trivial()))
         return None
@@ -165,16 +160,20 @@ class WorkerProcess:
         """Seconds that the newest copy took."""
         setup = WorkerSetup(rank, spec, self._heartbeat)
         if rank == spec.members[0] and (text := setup.memory.warning(spec.memory)):
-            channel.send(MemoryTight(text))
+            channel.send(RunRemark(text))
         if isinstance(spec.job.task, UserTask):
             check_task_calls(setup.task, spec.job.task.name)
         self._after_judgement = AfterJudgement(spec.job.hooks, spec.folder) if rank == 0 and spec.job.hooks.code else None
         self._interface = setup.interface
         rule, layout = spec.job.sync, setup.layout
         rows_end = self._build_worker(setup)
+        if rank == spec.members[0] and self.worker.uncompiled:
+            channel.send(
+                RunRemark(f"the network trains by autograd, which takes 1.3 to 40 times as long: {self.worker.uncompiled}")
+            )
         self.held_out, self.test = setup.held_out(), setup.test
         self._trained_targets, self._judged_metrics = setup.trained_targets, setup.metrics
-        self.worker.heartbeat, self.worker.on_iteration = self._heartbeat, self._on_iteration
+        self.worker.heartbeat, self.worker.on_iterations = self._heartbeat, self._on_iterations
         self.worker.clock = transport.clock
         self._other_machines = [peer for peer in range(len(spec.plan.shares)) if peer not in spec.members]
         """Workers of other machines, by rank."""
@@ -193,8 +192,8 @@ class WorkerProcess:
             probed=len(self._probe()) if spec.job.network_code else 0,
         )
         self._slots = arena.map_slots(rows_end, self.map.size)
-        parameters = sum(field.size for field in layout.params.fields)
-        channel.send(Ready(rank, os.getpid(), parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)))
+        layout_of_slots = self.worker.parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)
+        channel.send(Ready(rank, os.getpid(), self.worker.compiled, *layout_of_slots))
         if spec.resuming:
             self._restore()
 
@@ -284,9 +283,9 @@ class WorkerProcess:
     def _heartbeat(self) -> None:
         self.arena.beats[self.rank] += 1
 
-    def _on_iteration(self) -> None:
+    def _on_iterations(self, count: int) -> None:
         self.arena.trained[self.rank] = self.worker.total_items + self.worker.items
-        self.transport.advance_clock(self.worker.total_iterations + self.worker.done)
+        self.transport.advance_clock(self.worker.total_iterations + self.worker.done, count)
 
     def training_started(self) -> None:
         if self.rank == 0:

@@ -182,7 +182,7 @@ class WorkerSetup:
             job.seed,
             [share.items for share in plan.shares],
             plan.horizon,
-            job.engine.precision,
+            job.engine,
             user_code=bool(job.user_code),
             metrics=self.metrics,
             augment=self.augment,

@@ -61,12 +61,6 @@ class ProcessSpec:
     try_built_in: bool = False
     """The dry run trains and judges a batch although network and task are built in."""
 
-    @property
-    def trains_together(self) -> bool:
-        """True if workers of this process may train at once: each has numbers of its own, and no simulated clock."""
-        own_numbers = not self.job.sync.shares_params
-        return len(self.ranks) > 1 and own_numbers and not self.job.transport.implementation().one_process
-
 
 def user_code_under_test(job: Job, *, judging: bool = False) -> str:
     """Name the job's user network and user task; if `judging`, its metrics and hooks, too; "" if there are none.

@@ -1,0 +1,252 @@
+"""Training of a plain stack of layers by C code (`mlp.c`): many mini-batches in one call.
+
+A small network spends more time on calls of torch and autograd's bookkeeping than on its matrix products. Nearly all first jobs train
+linear layers with an activation between them, on labels or numbers. For these the chain rule is written out in C, with the steps of
+SGD and Adam. The products are those of torch's own BLAS library. All other networks are left to autograd, whose numbers these are up
+to rounding.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from partrain.optim import Sgd
+from partrain.optim.local import LocalOptimizer
+from partrain.optim.sections import Adam, AdamW
+from partrain.system.compiler import CannotCompile, library
+
+ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
+"""Number of each activation in `mlp.c`; 0 is none."""
+SOURCE = Path(__file__).with_name("mlp.c")
+_PRECISIONS = {torch.float32: (("NUMBER=float", "SINGLE"), "sgemm_"), torch.float64: (("NUMBER=double",), "dgemm_")}
+"""Definitions that compile `mlp.c`, and BLAS's product, by the type of the numbers."""
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("inputs", "outputs", "activation")] + [
+        (name, ctypes.c_void_p) for name in ("weight", "bias", "weight_gradient", "bias_gradient", "out", "delta")
+    ]
+
+
+class _Network(ctypes.Structure):
+    _fields_ = [("gemm", ctypes.c_void_p), ("count", ctypes.c_int64), ("layers", ctypes.POINTER(_Layer))]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("param", "gradient", "first", "second", "steps")),
+        ("size", ctypes.c_int64),
+        ("peak", ctypes.c_double),
+        ("decay", ctypes.c_double),
+    ]
+
+
+class _Optimizer(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("kind", "nesterov", "count")),
+        *((name, ctypes.c_double) for name in ("peak", "momentum", "beta1", "beta2", "epsilon")),
+        ("tensors", ctypes.POINTER(_Tensor)),
+    ]
+
+
+class _Items(ctypes.Structure):
+    _fields_ = [
+        ("inputs", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("scale", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("labels", "numbers", "index", "some_inputs", "some_numbers", "some_labels")),
+    ]
+
+
+class CompiledMlp:
+    """The training of one network: loss, gradient and, for some optimizers, the step."""
+
+    def __init__(
+        self, layers: Sequence[tuple[nn.Linear, int]], gradients: Sequence[Tensor], optimizer: LocalOptimizer, *, flattens: bool
+    ) -> None:
+        """Describe the network to `mlp.c`.
+
+        Args:
+            layers: Each layer, and the number of its activation.
+            gradients: Memory for the gradient of each parameter.
+            optimizer: The optimizer of the parameters.
+            flattens: Items are flattened first.
+
+        Raises:
+            CannotCompile: There is no C compiler, or torch has no BLAS library.
+        """
+        self._flattens, self._linear, self._gradients = flattens, [layer for layer, _ in layers], gradients
+        self._dtype = gradients[0].dtype
+        definitions, product = _PRECISIONS[self._dtype]
+        self._train = library(SOURCE, definitions).train
+        self._train.restype = ctypes.c_int64
+        self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]
+        self._layers = (_Layer * len(layers))(
+            *(
+                _Layer(layer.in_features, layer.out_features, activation, *_addresses(layer.weight, layer.bias, *pair))
+                for (layer, activation), pair in zip(layers, zip(gradients[::2], gradients[1::2], strict=True), strict=True)
+            )
+        )
+        self._network = _Network(_product(product), len(layers), self._layers)
+        self._optimizer = _Optimizer() if (made := _compiled_step(optimizer, gradients)) is None else made
+        self._no_step = _Optimizer()
+        self.steps = made is not None
+        """True if `train` does the optimizer's steps."""
+        self._most_items = 0
+        self._memory: list[Tensor] = []
+        self._some: list[int] = []
+
+    @classmethod
+    def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledMlp | None:
+        """Recognise a plain stack of layers on the CPU; None for other networks. Exact types only: a subclass may do anything.
+
+        Raises CannotCompile.
+        """
+        if type(module) is not nn.Sequential or _hooked(module) or not gradients[0].is_cpu:
+            return None
+        parts = [part for part in module if type(part) is not nn.Identity]
+        flattens = bool(parts) and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1)
+        layers: list[tuple[nn.Linear, int]] = []
+        for part in parts[flattens:]:
+            if type(part) is nn.Linear and part.bias is not None:
+                layers.append((part, 0))
+            elif type(part) in ACTIVATIONS and layers and not layers[-1][1]:
+                layers[-1] = layers[-1][0], ACTIVATIONS[type(part)]
+            else:
+                return None
+        owned = [parameter for layer, _ in layers for parameter in (layer.weight, layer.bias)]
+        whole = len(owned) == len(gradients) == len({id(parameter) for parameter in owned})
+        return cls(layers, gradients, optimizer, flattens=flattens) if whole and all(p.requires_grad for p in owned) else None
+
+    def differentiate(self, inputs: Tensor, targets: Tensor) -> float:
+        """Compute the mean loss over a batch (b, ...), and write its gradient to `gradients`."""
+        return self._run(self._no_step, inputs, targets, [len(targets)], [0.0])[0]
+
+    def train(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        sizes: Sequence[int],
+        rates: Sequence[float],
+        index: NDArray[np.int64] | None = None,
+        scale: float = 1.0,
+    ) -> list[float]:
+        """Do a gradient and an optimizer step for each of some mini-batches. Returns their losses.
+
+        Args:
+            inputs: Inputs (n, ...) of the network's type; with an index also bytes.
+            targets: Targets (n,) or (n, outputs).
+            sizes: Items of each mini-batch.
+            rates: Learning rate of each step.
+            index: Numbers of the items that the mini-batches take in turn; default: all in their order.
+            scale: Factor of bytes.
+        """
+        return self._run(self._optimizer, inputs, targets, sizes, rates, index, scale)
+
+    def _run(
+        self,
+        optimizer: _Optimizer,
+        inputs: Tensor,
+        targets: Tensor,
+        sizes: Sequence[int],
+        rates: Sequence[float],
+        index: NDArray[np.int64] | None = None,
+        scale: float = 1.0,
+    ) -> list[float]:
+        inputs = self._rows(inputs, bytes_too=index is not None)
+        labelled, width = targets.dtype == torch.int64, self._linear[-1].out_features
+        if targets.shape != (inputs.shape[:1] if labelled else (len(inputs), width)):
+            raise ValueError(f"the network gives answers {(len(inputs), width)} to targets {tuple(targets.shape)}")
+        targets = targets.contiguous() if labelled else targets.to(self._dtype).contiguous()
+        self._make_room(max(sizes))
+        labels, numbers = (targets.data_ptr(), None) if labelled else (None, targets.data_ptr())
+        places = index.ctypes.data if index is not None else None
+        items = _Items(inputs.data_ptr(), inputs.dtype == torch.uint8, scale, labels, numbers, places, *self._some)
+        losses, lengths, steps = torch.empty(len(sizes), dtype=self._dtype), array.array("q", sizes), array.array("d", rates)
+        described = map(ctypes.byref, (self._network, optimizer, items))
+        addresses = lengths.buffer_info()[0], steps.buffer_info()[0]
+        done = self._train(*described, *addresses, len(sizes), losses.data_ptr())
+        if done < len(sizes):
+            batch = (targets if index is None else targets[torch.from_numpy(index)])[sum(sizes[:done]) :][: sizes[done]]
+            wrong = next(label for label in batch.tolist() if not 0 <= label < width)
+            raise IndexError(f"Target {wrong} is out of bounds.")
+        return losses.tolist()
+
+    def _rows(self, inputs: Tensor, *, bytes_too: bool) -> Tensor:
+        """Return the inputs (b, n), in the order of their memory."""
+        if self._flattens:
+            inputs = inputs.flatten(1)
+        elif inputs.dim() != 2:
+            raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
+        fits = inputs.dtype == self._dtype or (bytes_too and inputs.dtype == torch.uint8)
+        if inputs.shape[1] != self._linear[0].in_features or not fits:
+            self._linear[0](inputs)  # says what is wrong in torch's words
+        return inputs.contiguous()
+
+    def _make_room(self, items: int) -> None:
+        """Make memory for answers of that many items, each on cache lines of its own: products round by alignment."""
+        if items <= self._most_items:
+            return
+        self._most_items, (width, outputs) = items, (self._layers[0].inputs, self._layers[-1].outputs)
+        self._memory = [torch.empty(items, width, dtype=self._dtype), torch.empty(items, outputs, dtype=self._dtype)]
+        self._memory.append(torch.empty(items, dtype=torch.int64))
+        self._some = _addresses(*self._memory)
+        for layer in self._layers:
+            out, delta = (torch.empty(items, layer.outputs, dtype=self._dtype) for _ in range(2))
+            self._memory += [out, delta]
+            layer.out, layer.delta = _addresses(out, delta)
+
+
+def _compiled_step(optimizer: LocalOptimizer, gradients: Sequence[Tensor]) -> _Optimizer | None:
+    """Describe an optimizer to `mlp.c`; None if its steps are left to torch."""
+    section = optimizer.section
+    if section.clip_norm is not None or section.clip_value is not None:
+        return None
+    if isinstance(section, Sgd) and not section.dampening:
+        kind, settings = (1, section.nesterov), (section.momentum, 0.0, 0.0, 0.0)
+    elif isinstance(section, Adam) and not section.amsgrad:
+        kind, settings = (3 if isinstance(section, AdamW) else 2, False), (0.0, section.betas[0], section.betas[1], section.eps)
+    else:
+        return None
+    tensors = (_Tensor * len(gradients))()
+    for described, tensor, gradient in zip(tensors, optimizer.tensors(), gradients, strict=True):
+        described.param, described.gradient, described.steps = _addresses(tensor.param, gradient, tensor.steps)
+        for name, address in zip(("first", "second"), _addresses(*tensor.moments), strict=False):
+            setattr(described, name, address)
+        described.size, described.peak, described.decay = gradient.numel(), tensor.peak, tensor.decay
+    return _Optimizer(*kind, len(gradients), section.lr, *settings, tensors)
+
+
+def _addresses(*tensors: Tensor) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+@cache
+def _product(name: str) -> int:
+    """Return the address of a matrix product of BLAS in torch's own library, which has torch's number of threads."""
+    library_of_torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
+    try:
+        return ctypes.cast(getattr(library_of_torch, name), ctypes.c_void_p).value or 0
+    except AttributeError:
+        raise CannotCompile(f"this build of torch has no BLAS function `{name}`") from None
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Return whether a hook watches the network, or a `forward` was replaced."""
+    watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
+    if any(
+        getattr(parameter, name, None)
+        for parameter in module.parameters()
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
+    ):
+        return True
+    return any("forward" in vars(part) or any(getattr(part, name, None) for name in watched) for part in module.modules())

@@ -1,0 +1,270 @@
+/* Training of a plain stack of linear layers: gradients and optimizer steps of many mini-batches in one call.
+
+compiled_mlp.py has the same structures, and compiles this file with NUMBER = float or double. Matrices are in row-major order; the
+products are gemm of the BLAS library inside torch, whose order is column-major. Comparisons let NaN through. */
+
+#include <stdint.h>
+#include <tgmath.h>
+
+#ifdef FP_FAST_FMAF
+#define FUSED(a, b, c) fma(a, b, c)
+#else /* fma would be a slow call */
+#define FUSED(a, b, c) ((a) * (b) + (c))
+#endif
+
+typedef void Gemm(const char *, const char *, const int *, const int *, const int *, const NUMBER *, const NUMBER *, const int *,
+                  const NUMBER *, const int *, const NUMBER *, NUMBER *, const int *);
+
+enum { NO_ACTIVATION, RELU, TANH, SIGMOID };
+
+typedef struct {
+    int64_t inputs, outputs, activation;
+    NUMBER *weight, *bias;                   /* (outputs, inputs), (outputs) */
+    NUMBER *weight_gradient, *bias_gradient;
+    NUMBER *out;                             /* z = f(x W^T + c), (b, outputs) */
+    NUMBER *delta;                           /* gradient of the loss by z, then by the argument of f */
+} Layer;
+
+typedef struct {
+    Gemm *gemm;
+    int64_t count;
+    Layer *layers;
+} Network;
+
+enum { NO_STEP, SGD, ADAM, ADAMW };
+
+typedef struct {
+    NUMBER *param, *gradient, *first, *second; /* moments: momentum of SGD, or both of Adam */
+    float *steps;
+    int64_t size;
+    double peak, decay;
+} Tensor;
+
+typedef struct {
+    int64_t kind, nesterov, count;
+    double peak, momentum, beta1, beta2, epsilon;
+    Tensor *tensors;
+} Optimizer;
+
+/* C (m, n) = op(A) op(B) with k inner terms; a `transposed` operand lies in memory as its transpose. */
+static void product(Gemm *gemm, int a_transposed, int b_transposed, int64_t m, int64_t n, int64_t k, const NUMBER *a, const NUMBER *b,
+                    NUMBER *c) {
+    const int rows = m, columns = n, inner = k, a_line = a_transposed ? m : k, b_line = b_transposed ? k : n;
+    const NUMBER one = 1, zero = 0;
+    gemm(b_transposed ? "T" : "N", a_transposed ? "T" : "N", &columns, &rows, &inner, &one, b, &b_line, a, &a_line, &zero, c, &columns);
+}
+
+#ifdef SINGLE /* loops over these become SIMD instructions, which calls of the C library do not */
+
+/* exp as 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2], up to 2 units in the last place (Cephes). */
+static inline float exponential(float x) {
+    union { int32_t bits; float number; } power;
+    x = x > 88.0f ? 88.0f : x;
+    x = x < -87.0f ? -87.0f : x;
+    const float n = rintf(x * 1.44269504f), r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    power.bits = ((int32_t)n + 127) << 23;
+    const float tail = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
+                        1.6666665459e-1f) * r + 5.0000001201e-1f;
+    return (tail * r * r + r + 1.0f) * power.number;
+}
+
+/* tanh: an odd polynomial near 0, else by exp (Cephes). */
+static inline float hyperbolic_tangent(float x) {
+    const float size = fabsf(x), square = x * x;
+    const float near = ((((-5.70498872745e-3f * square + 2.06390887954e-2f) * square - 5.37397155531e-2f) * square +
+                         1.33314422036e-1f) * square - 3.33332819422e-1f) * square * x + x;
+    const float far = copysignf(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
+    return size < 0.625f ? near : far;
+}
+
+#else
+#define exponential exp
+#define hyperbolic_tangent tanh
+#endif
+
+static void add_and_activate(const Layer *layer, int64_t items) {
+    const int64_t width = layer->outputs;
+    const NUMBER *bias = layer->bias;
+    for (int64_t item = 0; item < items; item++) {
+        NUMBER *z = layer->out + item * width;
+        switch (layer->activation) {
+        case RELU:
+            for (int64_t j = 0; j < width; j++) { const NUMBER a = z[j] + bias[j]; z[j] = a < 0 ? 0 : a; }
+            break;
+        case TANH:
+            for (int64_t j = 0; j < width; j++) z[j] = hyperbolic_tangent(z[j] + bias[j]);
+            break;
+        case SIGMOID:
+            for (int64_t j = 0; j < width; j++) z[j] = 1 / (1 + exponential(-(z[j] + bias[j])));
+            break;
+        default:
+            for (int64_t j = 0; j < width; j++) z[j] += bias[j];
+        }
+    }
+}
+
+/* delta *= f'(a), from z = f(a). */
+static void through_activation(const Layer *layer, int64_t items) {
+    const NUMBER *z = layer->out;
+    NUMBER *delta = layer->delta;
+    const int64_t numbers = items * layer->outputs;
+    switch (layer->activation) {
+    case RELU:
+        for (int64_t j = 0; j < numbers; j++) delta[j] = z[j] <= 0 ? 0 : delta[j];
+        break;
+    case TANH:
+        for (int64_t j = 0; j < numbers; j++) delta[j] *= 1 - z[j] * z[j];
+        break;
+    case SIGMOID:
+        for (int64_t j = 0; j < numbers; j++) delta[j] *= z[j] * (1 - z[j]);
+    }
+}
+
+/* Mean cross-entropy of answers (items, width) to labels, and its gradient; -1 if a label is no class. */
+static int64_t cross_entropy(const Layer *last, const int64_t *labels, int64_t items, NUMBER *loss) {
+    const int64_t width = last->outputs;
+    double sum = 0;
+    for (int64_t item = 0; item < items; item++) {
+        const NUMBER *answers = last->out + item * width;
+        NUMBER *delta = last->delta + item * width, most = answers[0], total = 0;
+        if (labels[item] < 0 || labels[item] >= width) return -1;
+        for (int64_t j = 1; j < width; j++) most = answers[j] > most ? answers[j] : most;
+        for (int64_t j = 0; j < width; j++) delta[j] = exponential(answers[j] - most);
+        for (int64_t j = 0; j < width; j++) total += delta[j];
+        sum += log(total) + most - answers[labels[item]];
+        const NUMBER share = 1 / (total * items);
+        for (int64_t j = 0; j < width; j++) delta[j] *= share;
+        delta[labels[item]] -= (NUMBER)1 / items;
+    }
+    *loss = sum / items;
+    return 0;
+}
+
+static void squared_error(const Layer *last, const NUMBER *targets, int64_t items, NUMBER *loss) {
+    const int64_t numbers = items * last->outputs;
+    const NUMBER factor = (NUMBER)2 / numbers;
+    double sum = 0;
+    for (int64_t j = 0; j < numbers; j++) {
+        const NUMBER error = last->out[j] - targets[j];
+        last->delta[j] = factor * error;
+        sum += (double)error * error;
+    }
+    *loss = sum / numbers;
+}
+
+static int64_t differentiate(const Network *network, const NUMBER *inputs, const int64_t *labels, const NUMBER *numbers,
+                             int64_t items, NUMBER *loss) {
+    const Layer *layers = network->layers, *last = layers + network->count - 1;
+    const NUMBER *z = inputs;
+    for (const Layer *layer = layers; layer <= last; z = layer->out, layer++) {
+        product(network->gemm, 0, 1, items, layer->outputs, layer->inputs, z, layer->weight, layer->out);
+        add_and_activate(layer, items);
+    }
+    if (!labels) squared_error(last, numbers, items, loss);
+    else if (cross_entropy(last, labels, items, loss)) return -1;
+    for (const Layer *layer = last; layer >= layers; layer--) {
+        through_activation(layer, items);
+        for (int64_t j = 0; j < layer->outputs; j++) layer->bias_gradient[j] = 0;
+        for (int64_t item = 0; item < items; item++)
+            for (int64_t j = 0; j < layer->outputs; j++) layer->bias_gradient[j] += layer->delta[item * layer->outputs + j];
+        product(network->gemm, 1, 0, layer->outputs, layer->inputs, items, layer->delta, layer == layers ? inputs : layer[-1].out,
+                layer->weight_gradient);
+        if (layer > layers)
+            product(network->gemm, 0, 0, items, layer->inputs, layer->outputs, layer->delta, layer->weight, layer[-1].delta);
+    }
+    return 0;
+}
+
+/* Steps round as torch's fused kernels do where a tensor fills SIMD registers. */
+static void sgd(const Optimizer *optimizer, const Tensor *tensor, NUMBER rate) {
+    NUMBER *restrict param = tensor->param, *restrict first = tensor->first;
+    const NUMBER *restrict gradient = tensor->gradient;
+    const NUMBER momentum = optimizer->momentum, decay = tensor->decay;
+    for (int64_t j = 0; j < tensor->size; j++) {
+        NUMBER step = FUSED(decay, param[j], gradient[j]);
+        if (first) {
+            const NUMBER mean = first[j] = momentum * first[j] + step;
+            step = optimizer->nesterov ? FUSED(momentum, mean, step) : mean;
+        }
+        param[j] = FUSED(-rate, step, param[j]);
+    }
+}
+
+static void adam(const Optimizer *optimizer, const Tensor *tensor, double rate) {
+    NUMBER *restrict param = tensor->param, *restrict first = tensor->first, *restrict second = tensor->second;
+    const NUMBER *restrict gradient = tensor->gradient;
+    const double steps = *tensor->steps;
+    const NUMBER of_first = 1 - optimizer->beta1, beta2 = optimizer->beta2, of_second = 1 - optimizer->beta2;
+    const NUMBER step_size = rate / (1 - pow(optimizer->beta1, steps)), root = sqrt(1 - pow(optimizer->beta2, steps));
+    const NUMBER epsilon = optimizer->epsilon, coupled = optimizer->kind == ADAM ? tensor->decay : 0;
+    const NUMBER kept = optimizer->kind == ADAMW ? 1 - rate * tensor->decay : 1;
+    for (int64_t j = 0; j < tensor->size; j++) {
+        const NUMBER before = param[j] * kept, g = FUSED(coupled, before, gradient[j]);
+        first[j] = FUSED(of_first, g - first[j], first[j]);
+        second[j] = FUSED(of_second * g, g, beta2 * second[j]);
+        param[j] = before - step_size * first[j] / (sqrt(second[j]) / root + epsilon);
+    }
+}
+
+static void step(const Optimizer *optimizer, double rate) {
+    for (const Tensor *tensor = optimizer->tensors; tensor < optimizer->tensors + optimizer->count; tensor++) {
+        const double own = tensor->peak == optimizer->peak ? rate : tensor->peak * (rate / optimizer->peak);
+        if (optimizer->kind == SGD) sgd(optimizer, tensor, own);
+        else {
+            *tensor->steps += 1;
+            adam(optimizer, tensor, own);
+        }
+    }
+}
+
+typedef struct {
+    const void *inputs;    /* rows (n, inputs): numbers, or bytes */
+    int64_t bytes;         /* the rows are bytes, which `scale` multiplies */
+    double scale;
+    const int64_t *labels; /* targets (n), or null */
+    const NUMBER *numbers; /* targets (n, outputs), or null */
+    const int64_t *index;  /* rows that the mini-batches take in turn; null: all in their order */
+    NUMBER *some_inputs, *some_numbers; /* memory for the rows of a mini-batch, where there is an index */
+    int64_t *some_labels;
+} Items;
+
+enum { AHEAD = 4, LINE = 64 }; /* rows that are fetched ahead; bytes of a cache line */
+
+/* Copy some rows, as numbers, to memory that stays in the cache. */
+static void gather(const Items *items, const int64_t *index, int64_t count, int64_t in, int64_t out) {
+    const NUMBER scale = items->scale;
+    for (int64_t item = 0; item < count; item++) {
+        NUMBER *restrict to = items->some_inputs + item * in;
+        const int64_t width = in * (items->bytes ? 1 : sizeof(NUMBER)), ahead = item + AHEAD < count ? index[item + AHEAD] : 0;
+        for (int64_t byte = 0; byte < width; byte += LINE) __builtin_prefetch((const char *)items->inputs + ahead * width + byte);
+        if (items->bytes) {
+            const uint8_t *restrict row = (const uint8_t *)items->inputs + index[item] * in;
+            for (int64_t j = 0; j < in; j++) to[j] = row[j] * scale;
+        } else {
+            const NUMBER *restrict row = (const NUMBER *)items->inputs + index[item] * in;
+            for (int64_t j = 0; j < in; j++) to[j] = row[j];
+        }
+        if (items->labels) items->some_labels[item] = items->labels[index[item]];
+        else for (int64_t j = 0; j < out; j++) items->some_numbers[item * out + j] = items->numbers[index[item] * out + j];
+    }
+}
+
+/* Train on mini-batches of `sizes` items: a gradient and a step each; only gradients if the optimizer is NO_STEP.
+
+Each loss is written to `losses`. Returns the number of mini-batches that were trained on: fewer than `count` if a label of the next one is
+no class. */
+int64_t train(const Network *network, const Optimizer *optimizer, const Items *items, const int64_t *sizes, const double *rates,
+              int64_t count, NUMBER *losses) {
+    const int64_t in = network->layers[0].inputs, out = network->layers[network->count - 1].outputs;
+    int64_t first = 0;
+    for (int64_t batch = 0; batch < count; batch++) {
+        const NUMBER *inputs = items->index ? items->some_inputs : (const NUMBER *)items->inputs + first * in;
+        const int64_t *labels = items->labels ? items->index ? items->some_labels : items->labels + first : 0;
+        const NUMBER *numbers = items->numbers ? items->index ? items->some_numbers : items->numbers + first * out : 0;
+        if (items->index) gather(items, items->index + first, sizes[batch], in, out);
+        if (differentiate(network, inputs, labels, numbers, sizes[batch], losses + batch)) return batch;
+        if (optimizer->kind != NO_STEP) step(optimizer, rates[batch]);
+        first += sizes[batch];
+    }
+    return count;
+}
