@@ -3,10 +3,9 @@
     python benchmarks/iteration.py [mnist|adam|seeds|wide] [--iterations N] [--blocks N]
 
 A worker trains without processes, on random items: 784-128-10 at batch 64 under SGD (`mnist`) or Adam (`adam`), 784-1024-10 (`wide`),
-and the function fit of `jobs/function-fit.toml` at batch 1 (`seeds`). "whole" is an iteration without clocks. The clocks around each phase take
-about 0.2 us each. "products" are the same matrix products on buffers that exist already, between the worker's feed and its optimizer step. A
-figure is the median over iterations of a block, in the best of the blocks. PYTHONPATH decides whose package runs: start two trees in
-turn.
+and the function fit of `jobs/function-fit.toml` at batch 1 (`seeds`). "whole" is an iteration without clocks, "feed" and "engine and step" are the parts of a round with clocks around them. "products" are the
+same matrix products by torch on buffers that exist already, between the worker's feed and its optimizer step. A figure is the median of
+a block, in the best of the blocks. PYTHONPATH decides whose package runs: start two trees in turn.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import argparse
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.sections import Adam
@@ -29,6 +27,7 @@ from partrain.rules.average import Average
 from partrain.system import malloc
 from partrain.tasks.task import Classification, Regression
 from partrain.training.batches import Batches, Samples
+from partrain.training.feed import Piece
 from partrain.training.replica import Replica, row_layout
 from partrain.training.worker import LocalWorker
 
@@ -64,10 +63,10 @@ def worker(name: str) -> LocalWorker:
     def heartbeat() -> None:
         beats[0] += 1
 
-    def on_iteration() -> None:
+    def on_iterations(_: int) -> None:
         beats[1] = made.total_items + made.items
 
-    made.heartbeat, made.on_iteration = heartbeat, on_iteration
+    made.heartbeat, made.on_iterations = heartbeat, on_iterations
     return made
 
 
@@ -83,43 +82,32 @@ def whole(made: LocalWorker, iterations: int) -> float:
 
 
 def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
-    """Time the phases of iterations: seconds each, their sum without what the loop itself takes."""
+    """Time the feed and the engine with its steps: seconds per iteration. The rest of an iteration is what the loop itself takes."""
     spans: dict[str, list[float]] = defaultdict(list)
-    clocks: list[tuple[Any, str, Callable[..., Any]]] = []
+    pieces, train = made._feed.pieces, made._stepping.train if made._stepping else None
+    assert train
 
-    def timed(owner: Any, method: str, phase: str) -> None:
-        call: Callable[..., Any] = getattr(owner, method)
-
-        def clocked(*given: Any) -> Any:
+    def fed(count: int) -> Iterator[Piece]:
+        seconds, given = 0.0, pieces(count)
+        while True:
             began = time.perf_counter()
-            result = call(*given)
-            spans[phase].append(time.perf_counter() - began)
-            return result
+            piece = next(given, None)
+            seconds += time.perf_counter() - began
+            if piece is None:
+                spans["feed"].append(seconds / count)
+                return
+            yield piece
 
-        setattr(owner, method, clocked)
-        clocks.append((owner, method, call))
+    def trained(piece: Piece, rates: Sequence[float], scale: float) -> list[float]:
+        began = time.perf_counter()
+        losses = train(piece, rates, scale)
+        spans["engine and step"].append((time.perf_counter() - began) / len(rates))
+        return losses
 
-    def take(count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for _ in range(count):
-            began = time.perf_counter()
-            batch = next(batches)
-            spans["feed (mean)"].append(time.perf_counter() - began)
-            yield batch
-
-    batches: Iterator[tuple[Tensor, Tensor]] = iter(())
-    given, made._feed.take = made._feed.take, take  # type: ignore[method-assign]
-    timed(made._engine, "differentiate", "engine")
-    bound = getattr(made, "_bound_step", None)  # a tree before 2026-11-25 has none
-    timed(made if bound else made.optimizer, "_bound_step" if bound else "step", "optimizer step")
-    timed(made._learning_rate, "at", "learning rate")
-    for number in range(1, iterations // ROUND + 1):
-        made.begin(number, number * ROUND)
-        batches = given(ROUND)
-        made.train()
-    made._feed.take = given  # type: ignore[method-assign]
-    for owner, method, call in clocks:
-        setattr(owner, method, call)
-    return {phase: (statistics.fmean if "mean" in phase else statistics.median)(values) for phase, values in spans.items()}
+    made._feed.pieces, made._stepping.train = fed, trained  # type: ignore[method-assign, union-attr]
+    whole(made, iterations)
+    made._feed.pieces, made._stepping.train = pieces, train  # type: ignore[method-assign, union-attr]
+    return {phase: statistics.median(values) for phase, values in spans.items()}
 
 
 def products(made: LocalWorker, iterations: int) -> float:
@@ -161,7 +149,6 @@ def main() -> None:
         figures = {"whole": whole(made, options.iterations), "products": products(made, options.iterations)}
         for phase, seconds in {**figures, **phases(made, options.iterations)}.items():
             best[phase] = min(best[phase], seconds)
-    best["engine beside products"] = best["engine"] - best["products"]
     best["all beside products"] = best["whole"] - best["products"]
     print(f"{options.case}: {made.batches.batch_size / best['whole']:,.0f} items/s")
     for phase, seconds in best.items():

@@ -57,7 +57,7 @@ papers, around local steps by torch.optim.
   `tests/rules/` has their formulas on the simulated clock.
 * `swap` and `sparseloco`: no package on PyPI has them. torchdistx (SlowMo) and the code of FedNova's authors are not on PyPI, either: formulas stand in.
 * Schedules of `average` other than a constant number of iterations, bfloat16, CUDA, several machines.
-* The gradient that partrain writes out for its own `mlp`: the network here is user code. `tests/training/test_fast_mlp.py` compares it with autograd.
+* The compiled training of partrain's own `mlp`: the network here is user code. `tests/training/test_compiled_mlp.py` compares it with autograd.
 """
 
 
