@@ -1,7 +1,7 @@
 """Steps on a Dask cluster: the scheduler hands each to a worker that has announced enough cores and GPUs.
 
 The cluster's workers see the workflow's folder under the same path (a shared file system) and have partrain installed. They announce
-what they have: `dask worker ADDRESS --nthreads 8 --resources "cores=8 GPU=2"`. If a worker is lost, Dask starts its steps again
+what they have: `dask worker ADDRESS --nthreads 8 --resources "cores=8 GPU=2 memory=16e9"`. If a worker is lost, Dask starts its steps again
 elsewhere, and a step that trains goes on from its last checkpoint. `--cluster slurm` starts a scheduler of its own, whose workers SLURM starts.
 """
 
