@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from support.runs import Command, events, partrain, summary, write_job
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +28,8 @@ from partrain.training.compiled_mlp import CompiledMlp
 from partrain.training.replica import Replica, row_layout
 from partrain.training.section import Engine
 from partrain.training.worker import LocalWorker
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 ACTIVATIONS: list[Callable[[], nn.Module]] = [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity]
 AUTOGRAD = Engine(compiled=False)
