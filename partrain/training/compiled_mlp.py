@@ -129,14 +129,14 @@ class CompiledMlp:
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> float:
         """Compute the mean loss over a batch (b, ...), and write its gradient to `gradients`."""
-        return self._run(self._no_step, inputs, targets, [len(targets)], [0.0])[0]
+        return self.train(inputs, targets, [len(targets)])[0]
 
     def train(
         self,
         inputs: Tensor,
         targets: Tensor,
         sizes: Sequence[int],
-        rates: Sequence[float],
+        rates: Sequence[float] = (),
         index: NDArray[np.int64] | None = None,
         scale: float = 1.0,
     ) -> list[float]:
@@ -146,22 +146,15 @@ class CompiledMlp:
             inputs: Inputs (n, ...) of the network's type; with an index also bytes.
             targets: Targets (n,) or (n, outputs).
             sizes: Items of each mini-batch.
-            rates: Learning rate of each step.
+            rates: Learning rate of each step; none: gradients only.
             index: Numbers of the items that the mini-batches take in turn; default: all in their order.
             scale: Factor of bytes.
-        """
-        return self._run(self._optimizer, inputs, targets, sizes, rates, index, scale)
 
-    def _run(
-        self,
-        optimizer: _Optimizer,
-        inputs: Tensor,
-        targets: Tensor,
-        sizes: Sequence[int],
-        rates: Sequence[float],
-        index: NDArray[np.int64] | None = None,
-        scale: float = 1.0,
-    ) -> list[float]:
+        Raises:
+            IndexError: A label is no class.
+            ValueError: Inputs or targets have another shape than the network takes.
+        """
+        optimizer = self._optimizer if rates else self._no_step
         inputs = self._rows(inputs, bytes_too=index is not None)
         labelled, width = targets.dtype == torch.int64, self._linear[-1].out_features
         if targets.shape != (inputs.shape[:1] if labelled else (len(inputs), width)):

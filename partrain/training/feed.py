@@ -1,4 +1,4 @@
-"""The mini-batches of one worker, gathered in blocks and handed out as slices."""
+"""The mini-batches of one worker: gathered in blocks and handed out as slices, or as numbers of items."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Piece(NamedTuple):
-    """Mini-batches that follow one another in memory."""
+    """Mini-batches that follow one another: in memory, or in a list of numbers."""
 
     sizes: Sequence[int]
     """Items of each."""
@@ -44,7 +44,7 @@ class Feed:
         *,
         reuse: bool,
         augment: Augment | None = None,
-        most_indexed: int = 0,
+        most_numbered: int = 0,
     ) -> None:
         """Make the feed.
 
@@ -53,19 +53,19 @@ class Feed:
             batches: The worker's partition, or its shard of a stream.
             reuse: Gather each block into the same memory. Only for networks that keep no reference to their inputs.
             augment: Changes the inputs of each mini-batch by a seed.
-            most_indexed: Items of a piece that `pieces` only numbers, for who gathers them from all items itself; 0: `pieces` gathers them.
+            most_numbered: Most items of a piece that holds only their numbers, where the engine gathers them; 0: the feed gathers them.
         """
         self.samples, self.batches, self._augment = samples, batches, augment
         self._block_items = max(1, BLOCK_BYTES // max(samples.item_numbers * 4, 1))
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
-        self._most_indexed = most_indexed
+        self._most_numbered = most_numbered
         self._blocks: Iterator[Piece] = iter(())
         self._rest = Piece((), None, torch.empty(0))
 
     def begin(self, round_number: int) -> None:
         """Start a round (from 1): what was gathered ahead is dropped."""
         self.batches.begin(round_number)
-        self._blocks = self._number() if self._most_indexed else self._gather()
+        self._blocks = self._number() if self._most_numbered else self._gather()
         self._rest = Piece((), None, torch.empty(0))
 
     def take(self, count: int) -> Iterator[Batch]:
@@ -95,7 +95,7 @@ class Feed:
 
     def _number(self) -> Iterator[Piece]:
         assert isinstance(self.batches, Batches)
-        for sizes in self.batches.blocks(self._most_indexed):
+        for sizes in self.batches.blocks(self._most_numbered):
             yield Piece(sizes, self.samples.inputs, self.samples.targets, self.batches.draw(sum(sizes)))
 
     def _gather(self) -> Iterator[Piece]:

@@ -66,17 +66,17 @@ class MlpEngine:
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[float, Gradients]:
         return self._mlp.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
 
-    def most_indexed(self, samples: Samples) -> int:
-        """Return the most items that one piece may number, if `train` gathers items from all: those of a moment; 0 if it does not."""
-        as_they_are = samples.dtype == samples.inputs.dtype and samples.scale == 1
-        simple = samples.channel_scale is None and not samples.parts and samples.inputs.is_contiguous()
-        convertible = as_they_are or (samples.inputs.dtype == torch.uint8 and samples.dtype == torch.float32)
-        own_targets = type(self._task).targets is Task.targets
+    def most_numbered(self, samples: Samples) -> int:
+        """Return the most items of a piece that `train` gathers from all items by their numbers; 0 if the feed has to convert them."""
+        inputs, targets, dtype = samples.inputs, samples.targets, samples.dtype
+        convertible = (inputs.dtype == dtype and samples.scale == 1) or (inputs.dtype == torch.uint8 and dtype == torch.float32)
+        simple = samples.channel_scale is None and not samples.parts and inputs.is_contiguous() and targets.is_contiguous()
+        own_targets = type(self._task).targets is Task.targets and targets.dtype in (torch.int64, dtype)
         most = max(1, min(MOST_ITEMS, MOST_PRODUCTS // self._replica.params.numel()))
-        return most if self.steps and simple and convertible and own_targets else 0
+        return most if self.steps and convertible and simple and own_targets else 0
 
     def train(self, piece: Piece, rates: Sequence[float], scale: float) -> list[float]:
-        """Train on the mini-batches of a piece, each at its learning rate. Returns their losses. `scale`: that of indexed items."""
+        """Train on the mini-batches of a piece, each at its learning rate. Returns their losses. `scale`: that of numbered items."""
         targets = piece.targets if piece.numbers is not None else self._task.targets(piece.inputs, piece.targets)
         return self._mlp.train(piece.inputs, targets, piece.sizes, rates, piece.numbers, scale)
 

@@ -90,9 +90,9 @@ class LocalWorker:
         self._stepping = self._engine if isinstance(self._engine, MlpEngine) and self._engine.steps else None
         self._bound_step = self.optimizer.bind(replica.gradient_views) if self._engine.in_row else None
         self._autograd = AutogradEngine(replica, task, optimizer.accumulate, engine.precision)
-        indexes = self._stepping and augment is None and isinstance(batches, Batches)
-        most = self._stepping.most_indexed(samples) if self._stepping and indexes else 0
-        self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment, most_indexed=most)
+        plain = augment is None and isinstance(batches, Batches)
+        most = self._stepping.most_numbered(samples) if self._stepping and plain else 0
+        self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment, most_numbered=most)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
         self._rule, self._seed, self._user_code, self.metrics = rule, seed, user_code, metrics

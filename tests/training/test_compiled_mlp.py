@@ -305,7 +305,7 @@ def test_items_come_in_the_order_of_the_batches(kind: str, most: int, monkeypatc
     losses, positions = [], []
     for engine in (Engine(), AUTOGRAD):
         worker: LocalWorker = replace(trial, engine=engine).worker()
-        assert bool(worker._feed._most_indexed) == worker.compiled == engine.compiled
+        assert bool(worker._feed._most_numbered) == worker.compiled == engine.compiled
         for number in (1, 2):
             worker.begin(number, 28 * (number - 1))
             worker.train(2)
@@ -327,7 +327,7 @@ def test_items_of_another_kind_are_gathered_by_torch() -> None:
     for engine in (Engine(), AUTOGRAD):
         worker: LocalWorker = Trial(network=mlp, items=scaled, engine=engine).worker()
         assert worker.compiled == engine.compiled
-        assert not worker._feed._most_indexed
+        assert not worker._feed._most_numbered
         worker.begin(1, 0)
         worker.train()
         both.append(worker.loss())
