@@ -5,13 +5,20 @@ Shapes: d numbers in the flat vector, padding included; N rows.
 
 from __future__ import annotations
 
+import array
+import ctypes
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from partrain.system.compiler import CannotCompile, library
 
 ALIGNMENT = 64
 """Bytes: each tensor of a row starts on a cache line. The padding between tensors is zero and stays zero."""
@@ -79,57 +86,76 @@ def trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
-def mean_into(rows: Sequence[Tensor], weights: Sequence[float], total: float | None = None) -> None:
+def mean_into(
+    rows: Sequence[Tensor], weights: Sequence[float], total: float | None = None, *, part: slice = slice(None)
+) -> None:
     """Replace N equal-length vectors by their weighted mean, in place; or by their weighted sum divided by another `total`.
 
     The sum runs in the given order in float64, is divided by the sum of weights last, and is rounded once. Each number depends
     only on its own column, so different workers may average different slices and still give the same bits.
+
+    `part`: the numbers that are replaced.
     """
-    if len(rows) == 2 and weights[0] == weights[1] and total in (None, weights[0]):
-        # Halving is exact and a sum of two is rounded once: the same bits in a third of the time.
-        share = 0.5 if total is None else 1.0
-        for first, second in _chunks(*rows):
-            first.mul_(share).add_(second, alpha=share)
-            second.copy_(first)
-        return
-    total = float(sum(weights)) if total is None else total
-    for chunk, mean in _weighted_sums(rows, weights):
-        mean.div_(total)
-        for row in rows:
-            row[chunk].copy_(mean)
+    _mean(rows, rows, weights, float(sum(weights)) if total is None else total, part)
 
 
-def _chunks(*vectors: Tensor) -> Iterator[Sequence[Tensor]]:
-    """Yield parts of equal-length vectors that stay in the cache, side by side."""
-    short = vectors[0].numel() <= CHUNK
-    return iter([vectors]) if short else zip(*(torch.split(vector, CHUNK) for vector in vectors), strict=True)
-
-
-def share_into(target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float) -> None:
+def share_into(target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float, *, part: slice = slice(None)) -> None:
     """Write into `target` the part of a mean that comes from `rows`, summed as in `mean_into`. `total`: the weight of all vectors."""
-    for chunk, share in _weighted_sums(rows, weights):
-        target[chunk].copy_(share.div_(total))
+    _mean([target], rows, weights, total, part)
 
 
-def _weighted_sums(rows: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:
-    """Yield sum_i w_i x_i in float64, chunk by chunk, each with its slice of the vector."""
-    length = rows[0].numel()
-    accumulator = torch.empty(min(CHUNK, length), dtype=torch.float64)
-    for start in range(0, length, CHUNK):
-        chunk = slice(start, min(start + CHUNK, length))
-        sums = accumulator[: chunk.stop - start]
+def _mean(targets: Sequence[Tensor], rows: Sequence[Tensor], weights: Sequence[float], total: float, part: slice) -> None:
+    """Write sum_i w_i x_i / total into all targets."""
+    if len(rows) == 2 and weights[0] == weights[1] and (share := weights[0] / total) in (0.5, 1.0):
+        weights, total = (share, share), 1.0  # halving is exact
+    start, stop, _ = part.indices(rows[0].numel())
+    if compiled := compiled_for(rows[0]):
+        addresses, written = (array.array("Q", [row.data_ptr() for row in group]) for group in (rows, targets))
+        of_rows, of_targets = addresses.buffer_info()[0], written.buffer_info()[0]
+        by_rank = array.array("d", weights)
+        compiled.mean(of_rows, by_rank.buffer_info()[0], len(rows), start, stop, total, of_targets, len(targets))
+        return
+    accumulator = torch.empty(min(CHUNK, stop - start), dtype=torch.float64)
+    for first in range(start, stop, CHUNK):
+        chunk = slice(first, min(first + CHUNK, stop))
+        sums = accumulator[: chunk.stop - chunk.start]
         torch.mul(rows[0][chunk].double(), weights[0], out=sums)
         for row, weight in zip(rows[1:], weights[1:], strict=True):
             sums.add_(row[chunk].double(), alpha=weight)
-        yield chunk, sums
+        sums.div_(total)
+        for target in targets:
+            target[chunk].copy_(sums)
 
 
 def first_non_finite(x: Tensor) -> int | None:
-    """Return the index of the first NaN or Inf of a vector (d,), or None. A finite sum proves in one cheap pass that there is none."""
-    if math.isfinite(float(x.sum())):
+    """Return the index of the first NaN or Inf of a vector (d,), or None."""
+    if compiled := compiled_for(x):
+        index = compiled.first_non_finite(x.data_ptr(), x.numel())
+        return None if index < 0 else index
+    if math.isfinite(float(x.sum())):  # proves in one cheap pass that there is none
         return None
     places = torch.nonzero(~torch.isfinite(x))
     return int(places[0]) if len(places) else None
+
+
+def compiled_for(x: Tensor) -> ctypes.CDLL | None:
+    """Return the compiled code for numbers like those of x; None without a C compiler, or where C cannot read them in their order."""
+    return _compiled(x.dtype) if x.is_cpu and x.is_contiguous() else None
+
+
+@cache
+def _compiled(dtype: torch.dtype) -> ctypes.CDLL | None:
+    names = {torch.float32: "float", torch.float64: "double"}
+    if dtype not in names:
+        return None
+    try:
+        code = library(Path(__file__).with_name("flat.c"), (f"NUMBER={names[dtype]}",))
+    except CannotCompile:  # the engine of plain stacks tells about it; here it costs some microseconds a meeting
+        return None
+    code.mean.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_int64, c_double, c_void_p, c_int64]
+    code.mean.restype = None
+    code.first_non_finite.argtypes, code.first_non_finite.restype = [c_void_p, c_int64], c_int64
+    return code
 
 
 class SparseVector(NamedTuple):

@@ -205,7 +205,7 @@ class ArenaGroup:
             began = self.transport.clock()
             for span, weights in [(span, self._all_weights(column)) for column, span in enumerate(spans)]:
                 part = self._own_part(span, whole=whole)
-                mean_into([row[part] for row in self._rows], weights)
+                mean_into(self._rows, weights, part=part)
             mixing = self.transport.clock() - began
 
         began = self.transport.clock()
@@ -221,7 +221,7 @@ class ArenaGroup:
         first, own = self.members.start, slice(self.members.start, self.members.stop)
         for column, (vector, span) in enumerate(zip(vectors, spans, strict=True)):
             part, weights = self._own_part(span), self._all_weights(column)
-            share_into(self._rows[first][part], [row[part] for row in self._rows[own]], weights[own], sum(weights))
+            share_into(self._rows[first], self._rows[own], weights[own], sum(weights), part=part)
             began = self.transport.clock()
             self.transport.all_reduce_sum(self._bytes[first][span].view(vector.dtype))
             self.waited += self.transport.clock() - began
@@ -285,7 +285,7 @@ class ArenaGroup:
         some_weight(weights)
         self._local_barrier()
         part = self._own_part(slice(span.start * self._row.itemsize, span.stop * self._row.itemsize))
-        mean_into([row[part] for row in self._rows], weights, 1.0 if weight is None else None)
+        mean_into(self._rows, weights, 1.0 if weight is None else None, part=part)
         self._local_barrier()
         return self._rows[self.rank][span].to(self._row.device, copy=True)
 
