@@ -86,9 +86,7 @@ def trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
-def mean_into(
-    rows: Sequence[Tensor], weights: Sequence[float], total: float | None = None, *, part: slice = slice(None)
-) -> None:
+def mean_into(rows: Sequence[Tensor], weights: Sequence[float], total: float | None = None, *, part: slice = slice(None)) -> None:
     """Replace N equal-length vectors by their weighted mean, in place; or by their weighted sum divided by another `total`.
 
     The sum runs in the given order in float64, is divided by the sum of weights last, and is rounded once. Each number depends
@@ -99,7 +97,9 @@ def mean_into(
     _mean(rows, rows, weights, float(sum(weights)) if total is None else total, part)
 
 
-def share_into(target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float, *, part: slice = slice(None)) -> None:
+def share_into(
+    target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float, *, part: slice = slice(None)
+) -> None:
     """Write into `target` the part of a mean that comes from `rows`, summed as in `mean_into`. `total`: the weight of all vectors."""
     _mean([target], rows, weights, total, part)
 

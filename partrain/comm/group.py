@@ -53,7 +53,7 @@ class Mix(Protocol):
 
 
 class Closing(NamedTuple):
-    """All that a worker shares in the mean of its parameters that ends the local iterations of a round."""
+    """All that a worker shares beside a vector in the only mean of a round, after its last local iteration."""
 
     numbers: tuple[float, ...]
     state: Tensor | None
@@ -127,6 +127,8 @@ class ArenaGroup:
         `members`: the workers of this machine; default: all. `exact`: each machine sums over all workers, not only over its own.
         """
         self.members = members or range(len(rows))
+        self.uniform = False
+        """True if all workers compute the same bits from the same numbers: same machine, same kind of device."""
         self._exact = exact
         self.arena = arena
         self.rank = rank
@@ -142,7 +144,7 @@ class ArenaGroup:
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
         self._closing: Callable[[], Closing] | None = None
         self.closed: list[list[float]] | None = None
-        """The numbers of all workers, by rank, once the mean of the parameters has closed the round."""
+        """The numbers of all workers, by rank, once the round's only mean has closed it."""
         self.center_client = center or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
         """This worker's access to the center and the inboxes."""
         self.center = self.center_client.vectors
@@ -155,7 +157,7 @@ class ArenaGroup:
         self._pinned = accelerator.staging(row.nbytes) if accelerator else None
 
     def begin(self, closing: Callable[[], Closing] | None = None, *, measure: bool) -> None:
-        """Begin a round. `closing`: what this worker adds to the round's mean of the parameters."""
+        """Begin a round. `closing`: what this worker adds to the round's only mean."""
         self.measure, self.distance, self.bytes = measure, math.nan, 0
         self._closing, self.closed = closing, None
         self.center_client.begin()
@@ -180,7 +182,8 @@ class ArenaGroup:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
         of_params = self._offset(x) == 0  # parameters, not gradients
         before = x.clone() if self.measure and of_params else None
-        closing = self._closing() if self._closing and of_params and not self.measure else None
+        closing = self._closing() if self._closing and not self.measure else None
+        self._closing = None  # the moments of a round that is measured follow in a mean of their own
         vectors = [x] if closing is None or closing.state is None else [x, closing.state]
         for vector in vectors[1:]:
             self._check(vector)

@@ -74,7 +74,7 @@ class RuleTraits(Section):
     """True: workers average gradients, and their optimizers take equal steps."""
     mixes_once: ClassVar[bool] = False
     """True: if replicas end a round equal, it has one mean of the parameters, after all local iterations. That averages the optimizers'
-    state too, and workers exchange there what they would exchange at the round's end."""
+    state too, and workers exchange there what they would exchange at the round's end (as in a mean of gradients of one iteration)."""
 
     @property
     def keeps_replicas_equal(self) -> bool:

@@ -87,9 +87,11 @@ class CompiledMlp:
         self._flattens, self._linear, self._gradients = flattens, [layer for layer, _ in layers], gradients
         self._dtype = gradients[0].dtype
         definitions, product = _PRECISIONS[self._dtype]
-        self._train = library(SOURCE, definitions).train
-        self._train.restype = ctypes.c_int64
+        code = library(SOURCE, definitions)
+        self._train, self._step = code.train, code.take_step
+        self._train.restype, self._step.restype = ctypes.c_int64, None
         self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]
+        self._step.argtypes = [ctypes.c_void_p, ctypes.c_double]
         self._layers = (_Layer * len(layers))(
             *(
                 _Layer(layer.in_features, layer.out_features, activation, *_addresses(layer.weight, layer.bias, *pair))
@@ -100,7 +102,7 @@ class CompiledMlp:
         self._optimizer = _Optimizer() if (made := _compiled_step(optimizer, gradients)) is None else made
         self._no_step = _Optimizer()
         self.steps = made is not None
-        """True if `train` does the optimizer's steps."""
+        """True if `train` and `step` do the optimizer's steps."""
         self._most_items = 0
         self._memory: list[Tensor] = []
         self._some: list[int] = []
@@ -173,6 +175,10 @@ class CompiledMlp:
             wrong = next(label for label in batch.tolist() if not 0 <= label < width)
             raise IndexError(f"Target {wrong} is out of bounds.")
         return losses.tolist()
+
+    def step(self, rate: float) -> None:
+        """Take one step of the optimizer with what lies in `gradients`. Only if `steps`."""
+        self._step(ctypes.byref(self._optimizer), rate)
 
     def _rows(self, inputs: Tensor, *, bytes_too: bool) -> Tensor:
         """Return the inputs (b, n), in the order of their memory."""

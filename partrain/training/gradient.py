@@ -60,8 +60,8 @@ class MlpEngine:
 
     def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp) -> None:
         self._replica, self._task, self._mlp = replica, task, mlp
-        self.steps = mlp.steps
-        """True if `train` does the optimizer's steps, too."""
+        self.steps, self.step = mlp.steps, mlp.step
+        """`steps`: True if `train` does the optimizer's steps, too, and `step` takes one with the gradient in the row."""
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[float, Gradients]:
         return self._mlp.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
@@ -76,7 +76,10 @@ class MlpEngine:
         return most if self.steps and convertible and simple and own_targets else 0
 
     def train(self, piece: Piece, rates: Sequence[float], scale: float) -> list[float]:
-        """Train on the mini-batches of a piece, each at its learning rate. Returns their losses. `scale`: that of numbered items."""
+        """Train on the mini-batches of a piece, each at its learning rate. Returns their losses.
+
+        Without rates only the gradient of each is computed. `scale`: that of numbered items.
+        """
         targets = piece.targets if piece.numbers is not None else self._task.targets(piece.inputs, piece.targets)
         return self._mlp.train(piece.inputs, targets, piece.sizes, rates, piece.numbers, scale)
 

@@ -215,7 +215,7 @@ def _train_and_mix(
     `numbers`: what workers exchange at the end of a round, as soon as that is known.
     """
     began, waited = worker.clock(), group.waited
-    closes = rule.mixes_once and rule.keeps_replicas_equal
+    closes = rule.keeps_replicas_equal and (rule.mixes_once or (worker.iterations == 1 and _steps_alike(group, rule)))
     group.begin(partial(_closing, worker, rule, numbers) if closes else None, measure=measure)
     worker.begin(progress.round, progress.item_iterations, progress.caps)
     try:
@@ -253,11 +253,13 @@ def _train_and_mix(
 
 
 def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
-    """Apply `optimizer_state` and `buffers` of `[sync]` after a round."""
+    """Apply `optimizer_state` and `buffers` of `[sync]` after a round; first undo differences in the rounding of equal steps."""
     weight, optimizer = rule.weight(worker.items), worker.optimizer
+    if rule.averages_gradients and not group.uniform:
+        group.broadcast(worker.params)
     if rule.optimizer_state == "reset":
         optimizer.reset()
-    elif rule.optimizer_state == "average" and optimizer.moments.numel():
+    elif rule.optimizer_state == "average" and optimizer.moments.numel() and not _steps_alike(group, rule):
         if group.closed is None:
             group.all_reduce_mean(optimizer.moments.view(-1), weight)
         if optimizer.counts_steps:
@@ -266,10 +268,15 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
         pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
 
 
+def _steps_alike(group: ArenaGroup, rule: Rule) -> bool:
+    """Return whether the steps of all workers are equal to the bit."""
+    return rule.averages_gradients and group.uniform
+
+
 def _closing(worker: LocalWorker, rule: Rule, numbers: Callable[[], tuple[float, ...]]) -> Closing:
-    """Return all that the mean of the parameters takes along: the numbers of the round's end, and the optimizer's state."""
+    """Return all that the round's mean takes along: the numbers of the round's end, and the optimizer's state."""
     moments = worker.optimizer.moments.view(-1)
-    state = moments if rule.optimizer_state == "average" and moments.numel() else None
+    state = moments if rule.optimizer_state == "average" and rule.mixes_once and moments.numel() else None
     return Closing(numbers(), state, rule.weight(worker.items))
 
 

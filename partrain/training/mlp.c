@@ -206,7 +206,8 @@ static void adam(const Optimizer *optimizer, const Tensor *tensor, double rate) 
     }
 }
 
-static void step(const Optimizer *optimizer, double rate) {
+/* Take a step with the gradients as they are. */
+void take_step(const Optimizer *optimizer, double rate) {
     for (const Tensor *tensor = optimizer->tensors; tensor < optimizer->tensors + optimizer->count; tensor++) {
         const double own = tensor->peak == optimizer->peak ? rate : tensor->peak * (rate / optimizer->peak);
         if (optimizer->kind == SGD) sgd(optimizer, tensor, own);
@@ -263,7 +264,7 @@ int64_t train(const Network *network, const Optimizer *optimizer, const Items *i
         const NUMBER *numbers = items->numbers ? items->index ? items->some_numbers : items->numbers + first * out : 0;
         if (items->index) gather(items, items->index + first, sizes[batch], in, out);
         if (differentiate(network, inputs, labels, numbers, sizes[batch], losses + batch)) return batch;
-        if (optimizer->kind != NO_STEP) step(optimizer, rates[batch]);
+        if (optimizer->kind != NO_STEP) take_step(optimizer, rates[batch]);
         first += sizes[batch];
     }
     return count;

@@ -88,7 +88,9 @@ class LocalWorker:
         self.compiled = self._engine.in_row
         """True if the network trains in compiled code."""
         self._stepping = self._engine if isinstance(self._engine, MlpEngine) and self._engine.steps else None
-        self._bound_step = self.optimizer.bind(replica.gradient_views) if self._engine.in_row else None
+        bound = self._stepping.step if self._stepping else self.optimizer.bind(replica.gradient_views)
+        self._bound_step = bound if self._engine.in_row else None
+        """The optimizer's step with the gradient in the row."""
         self._autograd = AutogradEngine(replica, task, optimizer.accumulate, engine.precision)
         plain = augment is None and isinstance(batches, Batches)
         most = self._stepping.most_numbered(samples) if self._stepping and plain else 0
@@ -115,8 +117,8 @@ class LocalWorker:
 
     def _reset_counters(self, round_number: int) -> None:
         self.round, self.active = round_number, True
-        self.items = self.done = self.discarded = 0
-        """Item-iterations and local iterations since the round began; item-iterations that were taken back."""
+        self.items = self.done = self.discarded = self._applied = 0
+        """Item-iterations and local iterations since the round began; item-iterations that were taken back; calls of `apply`."""
         self.seconds = self.lr = 0.0
         """Seconds spent computing since the round began, and the newest learning rate."""
         self._draws = 0
@@ -197,6 +199,9 @@ class LocalWorker:
         self._seed_generators()
         if full:
             self._full_gradient()
+        elif self._stepping:
+            (piece,) = self._feed.pieces(1)
+            self._note(self._stepping.train(piece, (), self.samples.scale), piece.sizes)
         else:
             ((inputs, targets),) = self._feed.take(1)
             gradients = self._differentiate(self._engine, inputs, targets)
@@ -212,8 +217,12 @@ class LocalWorker:
     def apply(self, gradient: Tensor) -> None:
         """Take one step of the local optimizer with this gradient (d,)."""
         began = self.clock()
-        self.lr = self._learning_rate.at(max(self.done, 1) - 0.5)
-        self.replica.step(gradient, self.lr)
+        self._applied += 1
+        self.lr = self._learning_rate.at(self._applied - 0.5)  # a worker without items takes the others' steps
+        if self._bound_step and gradient is self.grads:
+            self._bound_step(self.lr)
+        else:
+            self.replica.step(gradient, self.lr)
         self._count_seconds(began)
 
     def loss(self) -> float:

@@ -1,13 +1,19 @@
 """Gradient averaging: one big batch."""
 
+from dataclasses import replace
+
+import pytest
 import torch
-from support.lab import OneWeight, Quadratic, Trial, line, simulate
+from support.lab import OneWeight, Trial, line, same
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partrain.comm.group import ArenaGroup
+from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.bsp import Bsp
+from partrain.training.worker import LocalWorker
+
+MOMENTUM = Sgd(lr=0.1, momentum=0.9, batch_size=4)
 
 
 def test_two_workers_are_one_with_a_batch_of_both() -> None:
@@ -30,19 +36,36 @@ def test_gradients_are_weighted_by_their_items() -> None:
     assert workers[0].courses == [[3.0] + [0.0] * 15]
 
 
-def test_devices_that_round_unlike_end_a_round_with_the_same_numbers() -> None:
-    class Rounding(Quadratic):
-        def apply(self, gradient: Tensor) -> None:
-            super().apply(gradient)
-            self.params += 1e-3 * self.rank
+def test_devices_that_round_unlike_end_a_round_with_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = LocalWorker.apply
 
-    def program(group: ArenaGroup, row: Tensor) -> list[float]:
-        rule, worker = Bsp(rule="bsp"), Rounding(group, row, [8.0], [0.0], iterations=2)
-        rule.round(worker, group, None)
-        return worker.params.tolist()
+    def rounding(worker: LocalWorker, gradient: Tensor) -> None:
+        apply(worker, gradient)
+        worker.params.add_(1e-3 * worker.rank)
 
-    one, *others = simulate(3, program, numbers=4, wire=2)
-    assert others == [one, one]
+    monkeypatch.setattr(LocalWorker, "apply", rounding)
+    first, second = Trial(Bsp(rule="bsp", iterations=2), MOMENTUM).run(1)[0]
+    assert first.worker.params.equal(second.worker.params)
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_workers_that_compute_alike_meet_once_an_iteration_and_give_the_same_bits(iterations: int) -> None:
+    """Each meeting costs a second. Otherwise a round has one more for parameters, one for momentum and one for numbers."""
+    trial = Trial(Bsp(rule="bsp", iterations=iterations), MOMENTUM, paces=[Pace(delay_s=1.0)] * 2)
+    apart, expected = trial.run(4)
+    together, snapshot = replace(trial, uniform=True).run(4)
+    assert same(snapshot, expected)
+    assert together[0].progress == apart[0].progress
+    saved = 3 if iterations == 1 else 2  # the only mean takes the numbers along
+    assert together[0].records[-1]["seconds"] == pytest.approx(apart[0].records[-1]["seconds"] - 4 * saved)
+
+
+def test_a_worker_without_items_takes_the_steps_of_the_others() -> None:
+    """The schedule of the learning rate ends within the rounds of one active worker."""
+    rule = Bsp(rule="bsp", iterations=3, ramp_workers=6)
+    first, second = Trial(rule, MOMENTUM.model_copy(update={"schedule": "linear"}), horizon=50, uniform=True).run(2)[0]
+    assert second.records[-1]["items"] == 0
+    assert first.worker.params.equal(second.worker.params)
 
 
 class Partly(OneWeight):

@@ -341,6 +341,8 @@ class Trial:
     task: Task | None = None
     """The task; default: by the targets."""
     faults: Faults | None = None
+    uniform: bool = False
+    """All workers are known to compute the same bits."""
 
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
         """Train until this round, from the beginning or from a snapshot: every worker, and the last snapshot."""
@@ -370,6 +372,7 @@ class Trial:
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
         worker.clock = group.transport.clock
         worker.on_iterations = lambda count: group.transport.advance_clock(worker.total_iterations + worker.done, count)
+        group.uniform = self.uniform
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()

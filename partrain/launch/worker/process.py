@@ -211,6 +211,8 @@ class WorkerProcess:
         self.group = ArenaGroup(
             self.arena, self.rank, row, rows, layout.scratch, self.transport, center, spec.members, exact=exact
         )
+        kinds = {(share.spec.device == "cpu", share.spec.threads) for share in spec.plan.shares}
+        self.group.uniform = len(kinds) == 1 and on_cpu and spec.machine is None and spec.job.transport.network is None
         self.worker = setup.worker(row, self.group.center[0] if rule.shares_params else None)
         if rule.averages_networks:
             self.worker.average = NetworkAverage(self.worker.replica, rule, spec.plan.average_from)
