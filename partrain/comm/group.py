@@ -149,7 +149,7 @@ class ArenaGroup:
         """This worker's access to the center and the inboxes."""
         self.center = self.center_client.vectors
         self._exchanges = 0
-        self._row = row
+        self._row, self._address, self._itemsize = row, row.data_ptr(), row.itemsize
         self._rows = rows
         self._scratch = scratch
         self._bytes = [row.view(torch.uint8) for row in rows]
@@ -237,7 +237,7 @@ class ArenaGroup:
 
     def _own_part(self, span: slice, *, whole: bool = False) -> slice:
         """Return the part of a span, in numbers, that this worker sums for its machine, or the whole span."""
-        start, stop = span.start // self._row.itemsize, span.stop // self._row.itemsize
+        start, stop = span.start // self._itemsize, span.stop // self._itemsize
         index, count = (0, 1) if whole else (self.rank - self.members.start, len(self.members))
         return slice(start + (stop - start) * index // count, start + (stop - start) * (index + 1) // count)
 
@@ -287,7 +287,7 @@ class ArenaGroup:
             )  # overwrites the message, which only this worker of the machine reads
         some_weight(weights)
         self._local_barrier()
-        part = self._own_part(slice(span.start * self._row.itemsize, span.stop * self._row.itemsize))
+        part = self._own_part(slice(span.start * self._itemsize, span.stop * self._itemsize))
         mean_into(self._rows, weights, 1.0 if weight is None else None, part=part)
         self._local_barrier()
         return self._rows[self.rank][span].to(self._row.device, copy=True)
@@ -374,7 +374,7 @@ class ArenaGroup:
         """Copy the x of some workers. `exclusive`: no other worker of this machine reads theirs, so there is no barrier afterwards."""
         if self.size == 1:
             return [x.clone() for _ in peers]
-        capacity = (self._row.numel() - self._scratch) * self._row.itemsize
+        capacity = (self._row.numel() - self._scratch) * self._itemsize
         if x.nbytes > capacity and self._offset(x) == self._scratch:
             parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), capacity // x.itemsize)]
             return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
@@ -395,13 +395,13 @@ class ArenaGroup:
 
     def _offset(self, x: Tensor) -> int:
         """Return the start of x in this worker's row, or of the scratch part if x lies outside the row."""
-        offset = (x.data_ptr() - self._row.data_ptr()) // self._row.element_size()
+        offset = (x.data_ptr() - self._address) // self._itemsize
         inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._scratch
         return offset if inside else self._scratch
 
     def _span(self, x: Tensor, *, apart: bool = False) -> slice:
         """Return the span of x, or of its copy in the scratch part, in bytes: the same in the rows of all workers."""
-        start = (self._scratch if apart else self._offset(x)) * self._row.itemsize
+        start = (self._scratch if apart else self._offset(x)) * self._itemsize
         if start + x.nbytes > self._row.nbytes:
             raise ValueError(
                 f"a vector of {x.numel()} numbers does not fit the scratch part of {self._row.numel() - self._scratch}"
@@ -410,7 +410,7 @@ class ArenaGroup:
 
     def _needs_copy(self, x: Tensor, span: slice) -> bool:
         """Return whether the span holds a copy of x, as the other workers cannot read x itself."""
-        return not x.is_cpu or span.start == self._scratch * self._row.itemsize
+        return not x.is_cpu or span.start == self._scratch * self._itemsize
 
     def _publish(self, x: Tensor, *, apart: bool = False) -> slice:
         """Make x readable for the other workers and return its span. `apart`: copy it, as x itself is about to change."""

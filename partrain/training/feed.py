@@ -30,6 +30,8 @@ class Piece(NamedTuple):
     """Numbers of the items among all, whose raw inputs and targets the piece has; None: the piece has its own items, converted."""
 
 
+NO_PIECE = Piece((), None, torch.empty(0))
+
 Batch = tuple[Tensor, Tensor]
 """Inputs (b, ...), or a tuple or dict of such tensors where items have several, and targets (b, ...)."""
 
@@ -60,13 +62,13 @@ class Feed:
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
         self._most_numbered = most_numbered
         self._blocks: Iterator[Piece] = iter(())
-        self._rest = Piece((), None, torch.empty(0))
+        self._rest = NO_PIECE
 
     def begin(self, round_number: int) -> None:
         """Start a round (from 1): what was gathered ahead is dropped."""
         self.batches.begin(round_number)
         self._blocks = self._number() if self._most_numbered else self._gather()
-        self._rest = Piece((), None, torch.empty(0))
+        self._rest = NO_PIECE
 
     def take(self, count: int) -> Iterator[Batch]:
         """Yield the next mini-batches, and move the cursor past them."""
@@ -79,7 +81,7 @@ class Feed:
         """Yield the next mini-batches in pieces, and move the cursor past each."""
         while count:
             piece = self._rest if self._rest.sizes else next(self._blocks)
-            self._rest = Piece((), None, torch.empty(0))
+            self._rest = NO_PIECE
             if count < len(piece.sizes):
                 piece, self._rest = _cut(piece, count)
             self.batches.position += sum(piece.sizes)
