@@ -12,3 +12,5 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
 }
+MONOTONE = ("none", "relu", "leaky_relu", "elu", "tanh", "sigmoid")
+"""Activations that commute with a maximum: after maximum pooling they give the same numbers, and have fewer to compute."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from partrain.models.activations import ACTIVATIONS
+from partrain.models.activations import ACTIVATIONS, MONOTONE
 from partrain.models.image_sections import LeNet
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def _lenet(section: LeNet, interface: Interface) -> nn.Module:
     missing = [max(0, 32 - side) for side in sides]
     border = [part for side in reversed(missing) for part in (side // 2, side - side // 2)]
     height, width = (((side + lack - 4) // 2 - 4) // 2 for side, lack in zip(sides, missing, strict=True))
-    activation, pooling = ACTIVATIONS[section.activation], _POOLINGS[section.pooling]
+    activation = ACTIVATIONS[section.activation]
     return nn.Sequential(
         nn.ZeroPad2d((border[0], border[1], border[2], border[3])) if any(border) else nn.Identity(),
-        nn.Conv2d(channels, 6, 5), activation(), pooling(2),
-        nn.Conv2d(6, 16, 5), activation(), pooling(2),
+        nn.Conv2d(channels, 6, 5), *_activation_and_pooling(section, 2),
+        nn.Conv2d(6, 16, 5), *_activation_and_pooling(section, 2),
         nn.Flatten(),
         nn.Linear(16 * height * width, 120), activation(),
         nn.Linear(120, 84), activation(),
@@ -45,14 +45,12 @@ def _cnn(section: Cnn, interface: Interface) -> nn.Module:
     activation = ACTIVATIONS[section.activation]
     layers: list[nn.Module] = []
     for outputs in section.channels:
-        for _ in range(section.convolutions):
+        for number in range(section.convolutions):
             layers.append(nn.Conv2d(channels, outputs, section.kernel, padding=section.kernel // 2))
             if section.batch_norm:
                 layers.append(nn.BatchNorm2d(outputs))
-            layers.append(activation())
             channels = outputs
-        if section.pool > 1:
-            layers.append(_POOLINGS[section.pooling](section.pool))
+            layers += [activation()] if number + 1 < section.convolutions else _activation_and_pooling(section, section.pool)
         height, width = height // section.pool, width // section.pool
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if section.global_pool else [nn.Flatten()]
     units = channels * (1 if section.global_pool else height * width)
@@ -60,6 +58,12 @@ def _cnn(section: Cnn, interface: Interface) -> nn.Module:
         layers += [*_dropout(section), nn.Linear(units, outputs), activation()]
         units = outputs
     return nn.Sequential(*layers, *_dropout(section), nn.Linear(units, interface.answer[-1]))
+
+
+def _activation_and_pooling(section: LeNet | Cnn, size: int) -> list[nn.Module]:
+    """Build an activation and pooling; the pooling comes first where that changes no number."""
+    parts = [ACTIVATIONS[section.activation](), *([_POOLINGS[section.pooling](size)] if size > 1 else [])]
+    return parts[::-1] if section.pooling == "max" and section.activation in MONOTONE else parts
 
 
 def _dropout(section: Cnn) -> list[nn.Module]:

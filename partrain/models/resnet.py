@@ -35,7 +35,13 @@ def build(section: ResNet, interface: Interface) -> nn.Module:
     block: type[_Block] = BottleneckBlock if section.depth in (50, 101, 152) else BasicBlock
     large = not section.cifar and section.stem != "small"
     stem = nn.Conv2d(interface.item[0], first, 7, 2, 3, bias=False) if large else _convolution(interface.item[0], first)
-    layers: list[nn.Module] = [stem, norm(first), nn.ReLU(), *([nn.MaxPool2d(3, 2, 1)] if large else [])]
+    pooling = [nn.MaxPool2d(3, 2, 1)] if large else []
+    layers: list[nn.Module] = [
+        stem,
+        norm(first),
+        *pooling,
+        nn.ReLU(),
+    ]  # pooling first: the same numbers, fewer for the activation
     channels = first
     for stage, count in enumerate(blocks):
         width, stack = first << stage, nn.Sequential()
