@@ -72,7 +72,12 @@ def offsets(sizes: Iterable[int]) -> Iterator[int]:
     start = 0
     for size in sizes:
         yield start
-        start += -(-size // ALIGNMENT) * ALIGNMENT
+        start += aligned(size)
+
+
+def aligned(size: int) -> int:
+    """Round bytes up to whole cache lines."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def view(content: memoryview, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> NDArray[Any]:

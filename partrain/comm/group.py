@@ -152,7 +152,6 @@ class ArenaGroup:
         self._row, self._address, self._itemsize = row, row.data_ptr(), row.itemsize
         self._rows = rows
         self._scratch = scratch
-        self._bytes = [row.view(torch.uint8) for row in rows]
         accelerator = Accelerator.of(row.device) if self.size > 1 else None
         self._pinned = accelerator.staging(row.nbytes) if accelerator else None
 
@@ -226,7 +225,7 @@ class ArenaGroup:
             part, weights = self._own_part(span), self._all_weights(column)
             share_into(self._rows[first], self._rows[own], weights[own], sum(weights), part=part)
             began = self.transport.clock()
-            self.transport.all_reduce_sum(self._bytes[first][span].view(vector.dtype))
+            self.transport.all_reduce_sum(_bytes(self._rows[first])[span].view(vector.dtype))
             self.waited += self.transport.clock() - began
             self._read_back(vector, span, first)
         self._local_barrier()
@@ -384,14 +383,14 @@ class ArenaGroup:
 
     def _copies(self, x: Tensor, span: slice, peers: Sequence[int], *, exclusive: bool = False) -> list[Tensor]:
         """Copy what some workers have published of x."""
-        gathered = [self._bytes[peer][span].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
+        gathered = [_bytes(self._rows[peer])[span].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
         if not exclusive:
             self._local_barrier()
         return gathered
 
     def _at(self, span: slice) -> list[Tensor]:
         """Return the bytes of a span in the rows of all workers."""
-        return [row[span] for row in self._bytes]
+        return [_bytes(row)[span] for row in self._rows]
 
     def _offset(self, x: Tensor) -> int:
         """Return the start of x in this worker's row, or of the scratch part if x lies outside the row."""
@@ -419,14 +418,14 @@ class ArenaGroup:
             flat = x.detach().contiguous().view(-1).view(torch.uint8)
             if self._pinned is not None:
                 flat = self._pinned[: len(flat)].copy_(flat)
-            self._bytes[self.rank][span].copy_(flat)
+            _bytes(self._rows[self.rank])[span].copy_(flat)
         return span
 
     def _read_back(self, x: Tensor, span: slice, source: int) -> None:
         """Copy the span of x in the row of `source` into x."""
         if source == self.rank and not self._needs_copy(x, span):
             return
-        flat = self._bytes[source][span]
+        flat = _bytes(self._rows[source])[span]
         if self._pinned is not None:
             flat = self._pinned[: len(flat)].copy_(flat)
         x.copy_(flat.view(x.dtype).view(x.shape))
@@ -443,6 +442,10 @@ def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
     """Split an array of 8-byte words, whose first index is the rank, into the bytes of each worker."""
     own = [torch.from_numpy(words[rank : rank + 1]) for rank in range(len(words))]
     return [tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8) for tensor in own]
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return x.view(torch.uint8)
 
 
 def _norm(x: Tensor) -> float:

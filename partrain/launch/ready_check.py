@@ -16,12 +16,12 @@ class ReadyWorkers:
     def __init__(self) -> None:
         self.processes: dict[int, Ready] = {}
         """The newest message of each worker, by rank."""
-        self.map = SlotMap(())
+        self.map = SlotMap()
         """Layout of a snapshot. It and the two numbers below are known once one worker is ready."""
         self.parameters = self.slots_at = 0
         """Numbers in the network; byte of the arena where the slots begin."""
         self._first, self._fixed = -1, dict[str, str]()
-        self._entries: list[dict[str, Any]] = []
+        self._json: dict[str, Any] = {}
 
     def forget_processes(self) -> None:
         """Wait for new processes. The layout stays: copies of the state in the slots have it."""
@@ -31,9 +31,9 @@ class ReadyWorkers:
         """Add a worker. Raises UserCodeFailed if its network is not that of the others."""
         if not self.processes:
             self.map, self.parameters, self.slots_at = SlotMap.from_json(message.map), message.parameters, message.slots_at
-            self._first, self._fixed, self._entries = message.rank, message.fixed, message.map
+            self._first, self._fixed, self._json = message.rank, message.fixed, message.map
         different = f"workers {self._first} and {message.rank} built different networks"
-        if message.map != self._entries:
+        if message.map != self._json:
             raise UserCodeFailed(f"{different}: {self._difference(SlotMap.from_json(message.map))}")
         if names := [name for name in message.fixed if message.fixed[name] != self._fixed[name]]:
             advice = "draw them from torch's default generator, which is seeded"

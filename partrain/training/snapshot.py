@@ -87,18 +87,17 @@ def slot_map(
         optimizer.append((STEP, "<i8", (len(layout.params.fields),)))
     if rule.optimizer_state == "average":  # equal on all workers after each round
         arrays += [(f"optimizer/{name}", dtype, shape) for name, dtype, shape in optimizer]
-    for rank in range(size):
-        arrays.append((f"workers/{rank}/counts", "<i8", (3,)))
-        if streams:
-            arrays.append((f"workers/{rank}/stream", "<i8", (3,)))
-        if not rule.keeps_replicas_equal:
-            arrays.append((f"workers/{rank}/params", *row))
-        if rule.optimizer_state == "local":
-            arrays += [(f"workers/{rank}/optimizer/{name}", dtype, shape) for name, dtype, shape in optimizer]
-        if rule.buffers == "local":
-            arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
-        arrays += [(f"workers/{rank}/rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
-    return SlotMap.of(arrays)
+    own: list[tuple[str, str, tuple[int, ...]]] = [("counts", "<i8", (3,))]
+    if streams:
+        own.append(("stream", "<i8", (3,)))
+    if not rule.keeps_replicas_equal:
+        own.append(("params", *row))
+    if rule.optimizer_state == "local":
+        own += [(f"optimizer/{name}", dtype, shape) for name, dtype, shape in optimizer]
+    if rule.buffers == "local":
+        own += [(f"buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
+    own += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
+    return SlotMap.of(arrays, own, size)
 
 
 def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, center: CenterClient | None = None) -> None:

@@ -8,10 +8,12 @@ networks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from partrain.byte_layout import offsets, view
+from partrain.byte_layout import aligned, offsets, view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,38 +42,65 @@ def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
     return math.prod(shape) * int(dtype[2:])
 
 
+Array = tuple[str, str, tuple[int, ...]]
+"""Path, dtype and shape of an array."""
+
+
 @dataclass(frozen=True)
 class SlotMap:
-    """Positions of all arrays of a snapshot."""
+    """Positions of all arrays of a snapshot: first those of the run, then the part of each worker. All parts are alike."""
 
-    entries: tuple[Entry, ...]
+    common: tuple[Entry, ...] = ()
+    own: tuple[Entry, ...] = ()
+    """Arrays of one worker, their paths and offsets counted from the beginning of its part."""
+    workers: int = 0
+
+    @classmethod
+    def of(cls, common: Sequence[Array], own: Sequence[Array] = (), workers: int = 0) -> SlotMap:
+        """Lay out arrays, each on a cache line."""
+        return cls(_laid_out(common), _laid_out(own), workers)
 
     @property
     def size(self) -> int:
         """Bytes of a slot."""
-        return max((entry.start + entry.size for entry in self.entries), default=0)
+        return self.part(self.workers - 1).stop if self.workers else _end(self.common)
 
-    @classmethod
-    def of(cls, arrays: list[tuple[str, str, tuple[int, ...]]]) -> SlotMap:
-        """Lay out arrays, given as (path, dtype, shape), each on a cache line."""
-        starts = offsets(nbytes(dtype, shape) for _, dtype, shape in arrays)
-        return cls(tuple(Entry(*array, start) for array, start in zip(arrays, starts, strict=True)))
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """All arrays in their order."""
+        return (*self.common, *(entry for rank in range(self.workers) for entry in self._entries_of(rank)))
 
-    def span(self, prefix: str) -> slice:
-        """Return the range of bytes of all arrays whose paths begin with `prefix`. They must be adjacent."""
-        within = [entry for entry in self.entries if entry.path.startswith(prefix)]
-        return slice(within[0].start, within[-1].start + within[-1].size)
+    def part(self, rank: int) -> slice:
+        """Return the range of bytes of a worker's part."""
+        start = aligned(_end(self.common)) + rank * aligned(_end(self.own))
+        return slice(start, start + _end(self.own))
 
-    def view(self, slot: memoryview) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays of a slot by path, as views."""
-        return {
-            entry.path: view(slot[entry.start : entry.start + entry.size], entry.dtype, entry.shape) for entry in self.entries
-        }
+    def view(self, slot: memoryview, rank: int | None = None) -> dict[str, NDArray[np.generic]]:
+        """Return the arrays of a slot by path, as views. `rank`: only those of the run and of this worker."""
+        entries = self.entries if rank is None else (*self.common, *self._entries_of(rank))
+        return {entry.path: view(slot[entry.start : entry.start + entry.size], entry.dtype, entry.shape) for entry in entries}
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> dict[str, Any]:
         """Convert to JSON: a worker sends it to the coordinator, which does not build the network."""
-        return [vars(entry) for entry in self.entries]
+        return {"common": list(map(vars, self.common)), "own": list(map(vars, self.own)), "workers": self.workers}
 
     @classmethod
-    def from_json(cls, entries: list[dict[str, Any]]) -> SlotMap:
-        return cls(tuple(Entry(**{**entry, "shape": tuple(entry["shape"])}) for entry in entries))
+    def from_json(cls, json: dict[str, Any]) -> SlotMap:
+        common, own = (
+            tuple(Entry(**{**entry, "shape": tuple(entry["shape"])}) for entry in json[part]) for part in ("common", "own")
+        )
+        return cls(common, own, json["workers"])
+
+    def _entries_of(self, rank: int) -> Iterator[Entry]:
+        start = self.part(rank).start
+        for entry in self.own:
+            yield replace(entry, path=f"workers/{rank}/{entry.path}", start=start + entry.start)
+
+
+def _laid_out(arrays: Sequence[Array]) -> tuple[Entry, ...]:
+    starts = offsets(nbytes(dtype, shape) for _, dtype, shape in arrays)
+    return tuple(Entry(*array, start) for array, start in zip(arrays, starts, strict=True))
+
+
+def _end(entries: Sequence[Entry]) -> int:
+    return max((entry.start + entry.size for entry in entries), default=0)

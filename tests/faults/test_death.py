@@ -304,7 +304,7 @@ def test_the_writer_before_any_commit(tmp_path: Path) -> None:
 def test_what_a_dead_writer_was_to_be_sent_is_let_go(tmp_path: Path) -> None:
     """Python 3.12.1 crashes where the garbage collection finds its buffer open, and 3.13 tells of it on stderr."""
     before = descendants(os.getpid())
-    bereaved = Writer(CheckpointContext(tmp_path, 1, "", {}, SlotMap(()), []))
+    bereaved = Writer(CheckpointContext(tmp_path, 1, "", {}, SlotMap(), []))
     try:
         for child in descendants(os.getpid()) - before:
             os.kill(child, signal.SIGKILL)

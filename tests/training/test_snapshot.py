@@ -36,8 +36,22 @@ def test_what_is_written_into_a_view_lies_in_the_slot() -> None:
     }  # fmt: skip
 
 
+def test_each_worker_has_a_part_of_its_own() -> None:
+    slots = SlotMap.of(ARRAYS[:2], ARRAYS[3:], 2)
+    assert [(entry.path, entry.start) for entry in slots.entries] == [
+        ("a", 0), ("b", 64), ("workers/0/c", 128), ("workers/0/d", 192), ("workers/1/c", 256), ("workers/1/d", 320),
+    ]  # fmt: skip
+    assert [slots.part(rank) for rank in range(2)] == [slice(128, 208), slice(256, 336)]
+    assert slots.size == 336
+    slot = memoryview(bytearray(slots.size))
+    slots.view(slot)["workers/1/d"][...] = 7.0
+    own = slots.view(slot, 1)
+    assert list(own) == ["a", "b", "workers/1/c", "workers/1/d"]
+    assert own["workers/1/d"].tolist() == [7.0, 7.0]
+
+
 def test_a_map_travels_as_json() -> None:
-    slots = SlotMap.of(ARRAYS)
+    slots = SlotMap.of(ARRAYS, ARRAYS[:1], 3)
     assert SlotMap.from_json(json.loads(json.dumps(slots.to_json()))) == slots
 
 

@@ -19,7 +19,7 @@ class Ready:
     """Numbers in the network."""
     slots_at: int
     """Byte of the arena where the snapshot slots begin."""
-    map: list[dict[str, Any]]
+    map: dict[str, Any]
     """`SlotMap` of a snapshot, as JSON."""
     fixed: dict[str, str]
     """Digests of the tensors that the worker does not train, by name."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.buffers import take_first
 from partrain.training.loop import Ending, LoopConfig, Signal, run
+from partrain.training.replica import RowLayout
 from partrain.training.round_caps import Balance, TimeLimit
 from partrain.training.snapshot import PROBE, load_network, restore, save, slot_map
 from partrain.training.stop import Progress
@@ -200,18 +201,15 @@ class WorkerProcess:
     def _build_worker(self, setup: WorkerSetup) -> int:
         """Map the rows of the arena and build worker and group over them. Returns the byte of the arena after the rows."""
         spec, rule, layout = self.spec, self.spec.job.sync, setup.layout
-        dtype, d = layout.params.dtype, layout.params.size
-        lines, common, end = self.arena.map_rows(layout.numbers * dtype.itemsize, rule.shared_vectors * d * dtype.itemsize)
-        rows = list(torch.from_numpy(lines).view(dtype))
+        rows, scratch, vectors, end = _mapped_rows(self.arena, layout, rule.shared_vectors)
         on_cpu = setup.device.type == "cpu"
-        row = rows[self.rank] if on_cpu else torch.zeros(layout.numbers, dtype=dtype, device=setup.device)
-        vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
-        center = self._center(vectors.view(-1, d), [line[layout.scratch :] for line in rows])
+        row = rows[self.rank] if on_cpu else torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device)
+        center = self._center(vectors, scratch)
         exact = spec.job.engine.exact
         self.group = ArenaGroup(
             self.arena, self.rank, row, rows, layout.scratch, self.transport, center, spec.members, exact=exact
         )
-        kinds = {(share.spec.device == "cpu", share.spec.threads) for share in spec.plan.shares}
+        kinds = {(table.device, table.threads) for table in spec.job.workers}
         self.group.uniform = len(kinds) == 1 and on_cpu and spec.machine is None and spec.job.transport.network is None
         self.worker = setup.worker(row, self.group.center[0] if rule.shares_params else None)
         if rule.averages_networks:
@@ -248,7 +246,7 @@ class WorkerProcess:
         self.transport.wait_until(lambda: self.arena.get("restored") > 0, "the state to resume from")
         slot = self._slots[self.arena.get("restored") - 1]
         self.transport.broadcast_bytes(slot)
-        arrays = self.map.view(slot)
+        arrays = self.map.view(slot, self.rank)
         if self.spec.other_workers:
             arrays = {path: array for path, array in arrays.items() if not begins_anew(path)}
         restore(self.worker, arrays, self.state, self.group.center_client)
@@ -362,7 +360,7 @@ class WorkerProcess:
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
         self.group.center_client.pull_state()
-        arrays = self.map.view(self._slots[slot])
+        arrays = self.map.view(self._slots[slot], self.rank)
         save(worker, arrays, state, self.group.center_client)
         if self.rank == 0 and PROBE in arrays:
             arrays[PROBE][:] = self._probe()
@@ -386,8 +384,20 @@ class WorkerProcess:
 
     def _parts(self, slot: int) -> list[torch.Tensor]:
         """Give the bytes that each worker has written into a snapshot."""
-        spans = [self.map.span(f"workers/{rank}/") for rank in range(self.worker.size)]
+        spans = map(self.map.part, range(self.worker.size))
         return [torch.frombuffer(self._slots[slot][span], dtype=torch.uint8) for span in spans]
+
+
+@lru_cache(maxsize=1)  # the workers of a process share them: each would make N views
+def _mapped_rows(
+    arena: Arena, layout: RowLayout, shared_vectors: int
+) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor, int]:
+    """Map the rows of all workers, their scratch parts, and the vectors (m, d) that all share. Returns also the arena's byte after them."""
+    dtype, d = layout.params.dtype, layout.params.size
+    lines, common, end = arena.map_rows(layout.numbers * dtype.itemsize, shared_vectors * d * dtype.itemsize)
+    rows, scratch = torch.from_numpy(lines).view(dtype), layout.scratch
+    vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
+    return list(rows), list(rows[:, scratch:]), vectors.view(-1, d), end
 
 
 def _digests_of_fixed(module: torch.nn.Module) -> dict[str, str]:
