@@ -1,6 +1,7 @@
 """Flat rows: views stay views, means are exact, non-finite numbers are found."""
 
 import math
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from partrain.flat import ALIGNMENT, CHUNK, Layout, adopt, first_non_finite, mean_into, trainable
+from partrain import flat
+from partrain.flat import ALIGNMENT, CHUNK, Layout, adopt, compiled_for, first_non_finite, mean_into, share_into, trainable
 
 
 def layout_of(*shapes: tuple[int, ...]) -> Layout:
@@ -109,6 +111,39 @@ def test_rows_longer_than_a_chunk_are_mixed_to_the_end() -> None:
     assert rows[1].eq(1.5).all()
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("workers", range(1, 6))
+@pytest.mark.parametrize("alike", [False, True])
+def test_compiled_code_gives_the_bits_of_torch(
+    workers: int, dtype: torch.dtype, alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(workers)
+    rows = torch.randn(workers, CHUNK + 1001, generator=draw, dtype=dtype) * 10 ** torch.randn(
+        CHUNK + 1001, generator=draw, dtype=dtype
+    )
+    weights = [640.0] * workers if alike else torch.rand(workers, generator=draw).tolist()
+    part = slice(17, CHUNK + 900)
+
+    def means() -> list[Tensor]:
+        whole, some, sums, share = (list(rows.clone()) for _ in range(4))
+        mean_into(whole, weights)
+        mean_into(some, weights, part=part)
+        mean_into(sums, weights, 1.0)
+        share_into(share[0], share, weights, 3 * sum(weights), part=part)
+        return [torch.stack(changed) for changed in (whole, some, sums, share)]
+
+    assert compiled_for(rows)
+    compiled = means()
+    monkeypatch.setattr(flat, "compiled_for", lambda x: None)
+    assert all(map(torch.equal, compiled, means()))
+
+
+@pytest.mark.parametrize("x", [torch.zeros(2, 3).T, torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, device="meta")])
+def test_torch_has_what_compiled_code_cannot_read(x: Tensor) -> None:
+    assert compiled_for(x) is None
+
+
 @pytest.mark.parametrize("workers", range(1, 9))
 def test_the_mean_of_equal_rows_is_that_row(workers: int) -> None:
     row = torch.randn(1000, generator=torch.Generator().manual_seed(workers))
@@ -120,6 +155,9 @@ def test_the_mean_of_equal_rows_is_that_row(workers: int) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_the_first_number_that_is_not_finite_is_found(bad: float) -> None:
     assert first_non_finite(torch.tensor([1.0, bad, 2.0, bad])) == 1
+    assert first_non_finite(torch.cat([torch.ones(5001), torch.tensor([bad])])) == 5001
+    assert first_non_finite(torch.tensor([0.0, bad], dtype=torch.float64)) == 1
+    assert first_non_finite(torch.tensor([[1.0, 0.0], [bad, 0.0]]).T[0]) == 1
 
 
 @pytest.mark.parametrize("x", [torch.ones(3), torch.zeros(0), torch.full((4,), 3e38), torch.tensor([3e38, 3e38, -3e38, -3e38])])

@@ -13,9 +13,9 @@ import partrain
 from partrain.tasks import KINDS
 
 LAYERS = [
-    {"byte_layout", "errors", "flat", "number_format", "seeds", "version"},
+    {"byte_layout", "errors", "number_format", "seeds", "version"},
     {"config", "system"},
-    {"record"},
+    {"flat", "record"},
     {"display", "preprocess", "protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},
     {"training"},
