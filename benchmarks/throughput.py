@@ -14,6 +14,7 @@ from recording import record
 from runs import hand, partrain, rate, shown
 
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
+BSP = 'sync={rule="bsp", iterations=1}'
 ITERATIONS = 4000
 
 
@@ -38,7 +39,7 @@ def one_worker_against_a_loop(pairs: int) -> Rows:
 
 def two_workers_against_one(pairs: int) -> Rows:
     """Beside it what the machine can give at that moment: two runs of one worker at once, which never meet."""
-    ratios, ceilings = [], []
+    ratios, ceilings, gradients = [], [], []
     with ThreadPoolExecutor(2) as pool:
         for seed in range(pairs):
             one_worker = rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed)))
@@ -46,6 +47,8 @@ def two_workers_against_one(pairs: int) -> Rows:
             apart = pool.map(lambda number, seed=seed: rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed))), range(2))
             ratios.append(two_workers / one_worker)
             ceilings.append(sum(apart) / one_worker)
+            bsp = [rate(partrain(JOB, *_plain(64, workers, ITERATIONS // 2, seed), BSP)) for workers in (2, 1)]
+            gradients.append(bsp[0] / bsp[1])
     return [
         {"items per second": "two workers / one worker, 10 iterations of batch 64 per round", "ratio": ratios},
         {"items per second": "two runs of one worker at once / one run", "ratio": ceilings},
@@ -53,6 +56,7 @@ def two_workers_against_one(pairs: int) -> Rows:
             "items per second": "two workers / two runs at once",
             "ratio": [one / other for one, other in zip(ratios, ceilings, strict=True)],
         },
+        {"items per second": "two workers / one worker, `bsp`: gradients averaged in each iteration", "ratio": gradients},
     ]
 
 
