@@ -209,8 +209,9 @@ class WorkerProcess:
         self.group = ArenaGroup(
             self.arena, self.rank, row, rows, layout.scratch, self.transport, center, spec.members, exact=exact
         )
-        kinds = {(table.device, table.threads) for table in spec.job.workers}
-        self.group.uniform = len(kinds) == 1 and on_cpu and spec.machine is None and spec.job.transport.network is None
+        alike = len({(table.device, table.threads) for table in spec.job.workers}) == 1 and on_cpu
+        one_machine = spec.machine is None and spec.job.transport.network is None
+        self.group.uniform = alike and one_machine and not spec.job.network_code  # which may change parameters itself
         self.worker = setup.worker(row, self.group.center[0] if rule.shares_params else None)
         if rule.averages_networks:
             self.worker.average = NetworkAverage(self.worker.replica, rule, spec.plan.average_from)
