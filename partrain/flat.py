@@ -27,6 +27,10 @@ CHUNK = 1 << 15
 """Numbers averaged at a time: the float64 accumulator of a chunk (256 KiB) stays in the cache."""
 
 
+C_TYPES = {torch.float32: "float", torch.float64: "double"}
+"""Names in C of the types of numbers that a network may have."""
+
+
 @dataclass(frozen=True)
 class TensorField:
     """One named tensor of a row: `start` counts numbers."""
@@ -106,8 +110,9 @@ def share_into(
 
 def _mean(targets: Sequence[Tensor], rows: Sequence[Tensor], weights: Sequence[float], total: float, part: slice) -> None:
     """Write sum_i w_i x_i / total into all targets."""
+    adding = torch.float64
     if len(rows) == 2 and weights[0] == weights[1] and (share := weights[0] / total) in (0.5, 1.0):
-        weights, total = (share, share), 1.0  # halving is exact
+        weights, total, adding = (share, share), 1.0, rows[0].dtype  # halving is exact, and a sum of two is rounded once
     start, stop, _ = part.indices(rows[0].numel())
     if compiled := compiled_for(rows[0]):
         addresses, written = (array.array("Q", [row.data_ptr() for row in group]) for group in (rows, targets))
@@ -115,13 +120,13 @@ def _mean(targets: Sequence[Tensor], rows: Sequence[Tensor], weights: Sequence[f
         by_rank = array.array("d", weights)
         compiled.mean(of_rows, by_rank.buffer_info()[0], len(rows), start, stop, total, of_targets, len(targets))
         return
-    accumulator = torch.empty(min(CHUNK, stop - start), dtype=torch.float64)
+    accumulator = torch.empty(min(CHUNK, stop - start), dtype=adding)
     for first in range(start, stop, CHUNK):
         chunk = slice(first, min(first + CHUNK, stop))
         sums = accumulator[: chunk.stop - chunk.start]
-        torch.mul(rows[0][chunk].double(), weights[0], out=sums)
+        torch.mul(rows[0][chunk].to(adding), weights[0], out=sums)
         for row, weight in zip(rows[1:], weights[1:], strict=True):
-            sums.add_(row[chunk].double(), alpha=weight)
+            sums.add_(row[chunk].to(adding), alpha=weight)
         sums.div_(total)
         for target in targets:
             target[chunk].copy_(sums)
@@ -145,11 +150,10 @@ def compiled_for(x: Tensor) -> ctypes.CDLL | None:
 
 @cache
 def _compiled(dtype: torch.dtype) -> ctypes.CDLL | None:
-    names = {torch.float32: "float", torch.float64: "double"}
-    if dtype not in names:
+    if dtype not in C_TYPES:
         return None
     try:
-        code = library(Path(__file__).with_name("flat.c"), (f"NUMBER={names[dtype]}",))
+        code = library(Path(__file__).with_name("flat.c"), (f"NUMBER={C_TYPES[dtype]}",))
     except CannotCompile:  # the engine of plain stacks tells about it; here it costs some microseconds a meeting
         return None
     code.mean.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_int64, c_double, c_void_p, c_int64]

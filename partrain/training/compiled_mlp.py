@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from partrain.flat import C_TYPES
 from partrain.optim import Sgd
 from partrain.optim.local import LocalOptimizer
 from partrain.optim.sections import Adam, AdamW
@@ -27,8 +28,8 @@ from partrain.system.compiler import CannotCompile, library
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 """Number of each activation in `mlp.c`; 0 is none."""
 SOURCE = Path(__file__).with_name("mlp.c")
-_PRECISIONS = {torch.float32: (("NUMBER=float", "SINGLE"), "sgemm_"), torch.float64: (("NUMBER=double",), "dgemm_")}
-"""Definitions that compile `mlp.c`, and BLAS's product, by the type of the numbers."""
+_PRECISIONS = {torch.float32: (("SINGLE",), "sgemm_"), torch.float64: ((), "dgemm_")}
+"""Definitions beside the type that compile `mlp.c`, and BLAS's product, by the type of the numbers."""
 
 
 class _Layer(ctypes.Structure):
@@ -87,7 +88,7 @@ class CompiledMlp:
         self._flattens, self._linear, self._gradients = flattens, [layer for layer, _ in layers], gradients
         self._dtype = gradients[0].dtype
         definitions, product = _PRECISIONS[self._dtype]
-        code = library(SOURCE, definitions)
+        code = library(SOURCE, (f"NUMBER={C_TYPES[self._dtype]}", *definitions))
         self._train, self._step = code.train, code.take_step
         self._train.restype, self._step.restype = ctypes.c_int64, None
         self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]

@@ -30,7 +30,7 @@ from partrain.data.user.work import Cursor
 from partrain.errors import BadCheckpoint
 from partrain.protocols import Rule
 from partrain.training.replica import RowLayout, persistent_buffers
-from partrain.training.snapshot_layout import SlotMap
+from partrain.training.snapshot_layout import Array, SlotMap
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
@@ -87,7 +87,7 @@ def slot_map(
         optimizer.append((STEP, "<i8", (len(layout.params.fields),)))
     if rule.optimizer_state == "average":  # equal on all workers after each round
         arrays += [(f"optimizer/{name}", dtype, shape) for name, dtype, shape in optimizer]
-    own: list[tuple[str, str, tuple[int, ...]]] = [("counts", "<i8", (3,))]
+    own: list[Array] = [("counts", "<i8", (3,))]
     if streams:
         own.append(("stream", "<i8", (3,)))
     if not rule.keeps_replicas_equal:
