@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import Connection, wait
@@ -31,6 +32,8 @@ class Checkpointer:
         self._slots = SnapshotSlots(arena, coalesce=coalesce)
         self._writer: Writer | None = None
         self._stall_timer, self._stall_seconds = StallTimer(), stall_seconds
+        self._last_since = math.inf
+        """Moment since which only the last files are missing."""
 
     def open(self, checkpoints: CheckpointContext, on_lost: Callable[[WriterLost], None]) -> None:
         """Start the writer process. If it dies, `on_lost` is called, and another one starts unless that raises."""
@@ -82,14 +85,16 @@ class Checkpointer:
         self._slots.hurry()
 
     def hasten(self) -> None:
-        """Let the writer not rest before it has written the snapshots that wait."""
+        """Let the writer not rest before it has written the snapshots that wait: they are the last."""
+        self._last_since = time.monotonic()
         self._slots.hasten()
         self._write_next()
 
-    def poll(self) -> None:
-        """Ask for another snapshot and write a waiting one, if it is time to."""
+    def poll(self, on_slow: Callable[[], None]) -> None:
+        """Ask for another snapshot and write a waiting one, if it is time to. `on_slow`: as in `flush`."""
         self._slots.poll()
         self._write_next()
+        self._note_slowness(on_slow)
 
     def flush(self, on_slow: Callable[[], None]) -> None:
         """Write all offered snapshots. A second request to stop ends this; the newest complete file then stays.
@@ -97,7 +102,7 @@ class Checkpointer:
         `on_slow` is called once if a user who asked the run to stop has to wait.
         """
         signals = self._context.signals
-        began: float | None = time.monotonic()
+        self._last_since = time.monotonic()
         while self._writer and not self._slots.idle and not self._writer.broken:
             self._write_next(at_once=True)
             ready = wait([self._writer.pipe, signals.pipe], POLL_S)
@@ -108,11 +113,16 @@ class Checkpointer:
                 if signals.count > 1:
                     self._writer.broken = True
                     raise StoppedNow
-            elif signals.count and began and time.monotonic() - began > SLOW_FLUSH_S:
-                began = None
-                on_slow()
+            else:
+                self._note_slowness(on_slow)
             self.check_stall()
             self._context.poll()
+
+    def _note_slowness(self, on_slow: Callable[[], None]) -> None:
+        slow = self._context.signals.count and not self._slots.idle and time.monotonic() - self._last_since > SLOW_FLUSH_S
+        if slow:
+            self._last_since = math.inf
+            on_slow()
 
     def check_stall(self) -> None:
         """Raise Stalled if the writer is at a file and makes no progress: the disk is stuck."""

@@ -240,7 +240,7 @@ class Coordinator:
         self._check_stall()
         self._heed_end_of_allocation()
         self._compare_with_torchrun()
-        self.checkpointer.poll()
+        self.checkpointer.poll(self._announce_waiting_test)
         self.context.poll()
 
     def _drain_records(self) -> None:
@@ -291,6 +291,9 @@ class Coordinator:
     def _announce(self, text: str) -> None:
         """Answer a signal."""
         self.context.emit(StoppingEvent(t=self.context.now(), signal=self.context.signals.name, what=text))
+
+    def _announce_waiting_test(self) -> None:
+        self._announce("training is over, but its last file is not written yet; once more to leave the test out")
 
     def _announce_flush(self) -> None:
         self._announce(f"waiting for the last checkpoint's file; once more to leave it out: {self._resume_hint()}")
