@@ -1,15 +1,6 @@
-/* Means of rows, and the check for numbers that are not finite: as flat.py does it by torch, with the same bits in one pass over memory.
+/* Means of rows, and the check for numbers that are not finite: as flat.py does it by torch, with the same bits in one pass over memory. */
 
-Compiled with NUMBER = float or double. */
-
-#include <stdint.h>
-#include <tgmath.h>
-
-#ifdef FP_FAST_FMA
-#define FUSED(a, b, c) fma(a, b, c)
-#else /* fma would be a slow call */
-#define FUSED(a, b, c) ((a) * (b) + (c))
-#endif
+#include "numeric.h"
 
 enum { BLOCK = 1024 }; /* numbers whose float64 sums stay in the cache */
 

@@ -27,8 +27,8 @@ CHUNK = 1 << 15
 """Numbers averaged at a time: the float64 accumulator of a chunk (256 KiB) stays in the cache."""
 
 
-C_TYPES = {torch.float32: "float", torch.float64: "double"}
-"""Names in C of the types of numbers that a network may have."""
+DEFINITIONS = {torch.float32: ("SINGLE",), torch.float64: ()}
+"""Definitions that compile C code for the types of numbers that a network may have."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,10 @@ def compiled_for(x: Tensor) -> ctypes.CDLL | None:
 
 @cache
 def _compiled(dtype: torch.dtype) -> ctypes.CDLL | None:
-    if dtype not in C_TYPES:
+    if dtype not in DEFINITIONS:
         return None
     try:
-        code = library(Path(__file__).with_name("flat.c"), (f"NUMBER={C_TYPES[dtype]}",))
+        code = library(Path(__file__).with_name("flat.c"), DEFINITIONS[dtype])
     except CannotCompile:  # the engine of plain stacks tells about it; here it costs some microseconds a meeting
         return None
     code.mean.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_int64, c_double, c_void_p, c_int64]

@@ -65,7 +65,7 @@ class WorkerHere(TypedDict):
     pid: int | None
     """Process id on this machine, if the worker runs here."""
     compiled: bool | None
-    """The network trains in compiled code (`[engine] compiled`), not by autograd; null if the worker does not run here."""
+    """The network, or its recurrent layers, train in compiled code (`[engine] compiled`); null if the worker does not run here."""
 
 
 class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore, WorkerHere):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from partrain.flat import C_TYPES
 from partrain.optim import Sgd
 from partrain.optim.local import LocalOptimizer
 from partrain.optim.sections import Adam, AdamW
-from partrain.system.compiler import CannotCompile, library
+from partrain.training.blas import code_and_product
 
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 """Number of each activation in `mlp.c`; 0 is none."""
 SOURCE = Path(__file__).with_name("mlp.c")
-_PRECISIONS = {torch.float32: (("SINGLE",), "sgemm_"), torch.float64: ((), "dgemm_")}
-"""Definitions beside the type that compile `mlp.c`, and BLAS's product, by the type of the numbers."""
 
 
 class _Layer(ctypes.Structure):
@@ -87,8 +83,7 @@ class CompiledMlp:
         """
         self._flattens, self._linear, self._gradients = flattens, [layer for layer, _ in layers], gradients
         self._dtype = gradients[0].dtype
-        definitions, product = _PRECISIONS[self._dtype]
-        code = library(SOURCE, (f"NUMBER={C_TYPES[self._dtype]}", *definitions))
+        code, product = code_and_product(SOURCE, self._dtype)
         self._train, self._step = code.train, code.take_step
         self._train.restype, self._step.restype = ctypes.c_int64, None
         self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]
@@ -99,7 +94,7 @@ class CompiledMlp:
                 for (layer, activation), pair in zip(layers, zip(gradients[::2], gradients[1::2], strict=True), strict=True)
             )
         )
-        self._network = _Network(_product(product), len(layers), self._layers)
+        self._network = _Network(product, len(layers), self._layers)
         self._optimizer = _Optimizer() if (made := _compiled_step(optimizer, gradients)) is None else made
         self._no_step = _Optimizer()
         self.steps = made is not None
@@ -228,16 +223,6 @@ def _compiled_step(optimizer: LocalOptimizer, gradients: Sequence[Tensor]) -> _O
 
 def _addresses(*tensors: Tensor) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
-
-
-@cache
-def _product(name: str) -> int:
-    """Return the address of a matrix product of BLAS in torch's own library, which has torch's number of threads."""
-    library_of_torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
-    try:
-        return ctypes.cast(getattr(library_of_torch, name), ctypes.c_void_p).value or 0
-    except AttributeError:
-        raise CannotCompile(f"this build of torch has no BLAS function `{name}`") from None
 
 
 def _hooked(module: nn.Module) -> bool:

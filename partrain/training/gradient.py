@@ -1,5 +1,7 @@
 """Loss and gradient of a worker: by autograd, or by compiled code for a plain stack of layers.
 
+Autograd takes recurrent layers on the CPU through compiled code, too.
+
 Autograd can work in parts, to save memory, and in bfloat16, to save time.
 """
 
@@ -16,6 +18,7 @@ from partrain.system.compiler import CannotCompile
 from partrain.tasks.task import BUILT_IN, Task
 from partrain.training.batches import Samples, split
 from partrain.training.compiled_mlp import CompiledMlp
+from partrain.training.compiled_recurrent import compile_recurrent
 from partrain.training.feed import Piece
 from partrain.training.replica import Replica
 from partrain.training.section import Engine, Precision
@@ -31,6 +34,8 @@ class GradientEngine(Protocol):
 
     in_row: bool
     """True if the engine writes the gradient into the replica's row itself; the engine keeps no reference to its inputs and draws no random numbers."""
+    compiled: bool
+    """True if the network, or a part of it, computes in compiled code."""
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor | float, Gradients]:
         """Compute the mean loss over a batch, a number or a tensor (), and its gradient. `iteration`: local iterations before, for user code."""
@@ -41,8 +46,8 @@ class AutogradEngine:
 
     in_row = False
 
-    def __init__(self, replica: Replica, task: Task, parts: int, precision: Precision) -> None:
-        self._replica = replica
+    def __init__(self, replica: Replica, task: Task, parts: int, precision: Precision, *, compiled: bool = False) -> None:
+        self._replica, self.compiled = replica, compiled
         self._backward = backward_of(task, parts, precision, replica.params.device)
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
@@ -56,7 +61,7 @@ MOST_ITEMS, MOST_PRODUCTS = 1 << 16, 1 << 30
 class MlpEngine:
     """A plain stack of layers in compiled code."""
 
-    in_row = True
+    in_row = compiled = True
 
     def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp) -> None:
         self._replica, self._task, self._mlp = replica, task, mlp
@@ -89,15 +94,16 @@ def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tupl
 
     Returns it, and why the network's code could not be compiled, or "".
     """
-    plain = type(task) in BUILT_IN and task.plain  # user code may do anything in a task
-    reason = ""
-    if plain and engine.compiled and parts == 1 and engine.precision == "float32":
+    compiled, reason = False, ""
+    if type(task) in BUILT_IN and engine.compiled and engine.precision == "float32":  # user code may do anything in a task
         try:
-            if mlp := CompiledMlp.of(replica.module, replica.gradient_views, replica.optimizer):
+            plain = task.plain and parts == 1
+            if plain and (mlp := CompiledMlp.of(replica.module, replica.gradient_views, replica.optimizer)):
                 return MlpEngine(replica, task, mlp), ""
+            compiled = compile_recurrent(replica.module)
         except CannotCompile as error:
             reason = str(error)
-    return AutogradEngine(replica, task, parts, engine.precision), reason
+    return AutogradEngine(replica, task, parts, engine.precision, compiled=compiled), reason
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

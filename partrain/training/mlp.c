@@ -1,19 +1,8 @@
 /* Training of a plain stack of linear layers: gradients and optimizer steps of many mini-batches in one call.
 
-compiled_mlp.py has the same structures, and compiles this file with NUMBER = float or double. Matrices are in row-major order; the
-products are gemm of the BLAS library inside torch, whose order is column-major. Comparisons let NaN through. */
+compiled_mlp.py has the same structures. Matrices are in row-major order. Comparisons let NaN through. */
 
-#include <stdint.h>
-#include <tgmath.h>
-
-#ifdef FP_FAST_FMAF
-#define FUSED(a, b, c) fma(a, b, c)
-#else /* fma would be a slow call */
-#define FUSED(a, b, c) ((a) * (b) + (c))
-#endif
-
-typedef void Gemm(const char *, const char *, const int *, const int *, const int *, const NUMBER *, const NUMBER *, const int *,
-                  const NUMBER *, const int *, const NUMBER *, NUMBER *, const int *);
+#include "numeric.h"
 
 enum { NO_ACTIVATION, RELU, TANH, SIGMOID };
 
@@ -46,42 +35,6 @@ typedef struct {
     Tensor *tensors;
 } Optimizer;
 
-/* C (m, n) = op(A) op(B) with k inner terms; a `transposed` operand lies in memory as its transpose. */
-static void product(Gemm *gemm, int a_transposed, int b_transposed, int64_t m, int64_t n, int64_t k, const NUMBER *a, const NUMBER *b,
-                    NUMBER *c) {
-    const int rows = m, columns = n, inner = k, a_line = a_transposed ? m : k, b_line = b_transposed ? k : n;
-    const NUMBER one = 1, zero = 0;
-    gemm(b_transposed ? "T" : "N", a_transposed ? "T" : "N", &columns, &rows, &inner, &one, b, &b_line, a, &a_line, &zero, c, &columns);
-}
-
-#ifdef SINGLE /* loops over these become SIMD instructions, which calls of the C library do not */
-
-/* exp as 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2], up to 2 units in the last place (Cephes). */
-static inline float exponential(float x) {
-    union { int32_t bits; float number; } power;
-    x = x > 88.0f ? 88.0f : x;
-    x = x < -87.0f ? -87.0f : x;
-    const float n = rintf(x * 1.44269504f), r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    power.bits = ((int32_t)n + 127) << 23;
-    const float tail = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
-                        1.6666665459e-1f) * r + 5.0000001201e-1f;
-    return (tail * r * r + r + 1.0f) * power.number;
-}
-
-/* tanh: an odd polynomial near 0, else by exp (Cephes). */
-static inline float hyperbolic_tangent(float x) {
-    const float size = fabsf(x), square = x * x;
-    const float near = ((((-5.70498872745e-3f * square + 2.06390887954e-2f) * square - 5.37397155531e-2f) * square +
-                         1.33314422036e-1f) * square - 3.33332819422e-1f) * square * x + x;
-    const float far = copysignf(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
-    return size < 0.625f ? near : far;
-}
-
-#else
-#define exponential exp
-#define hyperbolic_tangent tanh
-#endif
-
 static void add_and_activate(const Layer *layer, int64_t items) {
     const int64_t width = layer->outputs;
     const NUMBER *bias = layer->bias;
@@ -95,7 +48,7 @@ static void add_and_activate(const Layer *layer, int64_t items) {
             for (int64_t j = 0; j < width; j++) z[j] = hyperbolic_tangent(z[j] + bias[j]);
             break;
         case SIGMOID:
-            for (int64_t j = 0; j < width; j++) z[j] = 1 / (1 + exponential(-(z[j] + bias[j])));
+            for (int64_t j = 0; j < width; j++) z[j] = sigmoid(z[j] + bias[j]);
             break;
         default:
             for (int64_t j = 0; j < width; j++) z[j] += bias[j];
@@ -157,7 +110,7 @@ static int64_t differentiate(const Network *network, const NUMBER *inputs, const
     const Layer *layers = network->layers, *last = layers + network->count - 1;
     const NUMBER *z = inputs;
     for (const Layer *layer = layers; layer <= last; z = layer->out, layer++) {
-        product(network->gemm, 0, 1, items, layer->outputs, layer->inputs, z, layer->weight, layer->out);
+        product(network->gemm, 0, 1, items, layer->outputs, layer->inputs, z, layer->weight, 0, layer->out);
         add_and_activate(layer, items);
     }
     if (!labels) squared_error(last, numbers, items, loss);
@@ -168,9 +121,9 @@ static int64_t differentiate(const Network *network, const NUMBER *inputs, const
         for (int64_t item = 0; item < items; item++)
             for (int64_t j = 0; j < layer->outputs; j++) layer->bias_gradient[j] += layer->delta[item * layer->outputs + j];
         product(network->gemm, 1, 0, layer->outputs, layer->inputs, items, layer->delta, layer == layers ? inputs : layer[-1].out,
-                layer->weight_gradient);
+                0, layer->weight_gradient);
         if (layer > layers)
-            product(network->gemm, 0, 0, items, layer->inputs, layer->outputs, layer->delta, layer->weight, layer[-1].delta);
+            product(network->gemm, 0, 0, items, layer->inputs, layer->outputs, layer->delta, layer->weight, 0, layer[-1].delta);
     }
     return 0;
 }

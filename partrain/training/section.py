@@ -19,8 +19,8 @@ class Engine(Section):
     """Number type of the forward and backward pass. `bfloat16`: matrix products are of this type, on CUDA and on CPUs that have
     it. Parameters, gradients, optimizer state and all that is mixed stay float32."""
     compiled: bool = True
-    """true: plain stacks of linear layers train on the CPU in C code, which partrain compiles once with the machine's C compiler.
-    false: by torch's autograd and optimizers. Both have the same numbers up to rounding."""
+    """true: plain stacks of linear layers, and recurrent layers, train on the CPU in C code, which partrain compiles once with the
+    machine's C compiler. false: by torch alone. Both have the same numbers up to rounding."""
 
 
 def cpu_has_bfloat16() -> bool:

@@ -85,8 +85,8 @@ class LocalWorker:
         optimizer = replica.optimizer.section
         self._engine, self.uncompiled = engine_for(replica, task, optimizer.accumulate, engine)
         """The engine, and why the network's code could not be compiled, or ""."""
-        self.compiled = self._engine.in_row
-        """True if the network trains in compiled code."""
+        self.compiled = self._engine.compiled
+        """True if the network, or a part of it, trains in compiled code."""
         self._stepping = self._engine if isinstance(self._engine, MlpEngine) and self._engine.steps else None
         bound = self._stepping.step if self._stepping else self.optimizer.bind(replica.gradient_views)
         self._bound_step = bound if self._engine.in_row else None

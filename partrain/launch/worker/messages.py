@@ -14,7 +14,7 @@ class Ready:
     rank: int
     pid: int
     compiled: bool
-    """The network trains in compiled code."""
+    """The network, or a part of it, trains in compiled code."""
     parameters: int
     """Numbers in the network."""
     slots_at: int

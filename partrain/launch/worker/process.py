@@ -170,7 +170,9 @@ class WorkerProcess:
         rows_end = self._build_worker(setup)
         if rank == spec.members[0] and self.worker.uncompiled:
             channel.send(
-                RunRemark(f"the network trains by autograd, which takes 1.5 to 100 times as long: {self.worker.uncompiled}")
+                RunRemark(
+                    f"the network trains without compiled code, which takes up to 100 times as long: {self.worker.uncompiled}"
+                )
             )
         self.held_out, self.test = setup.held_out(), setup.test
         self._trained_targets, self._judged_metrics = setup.trained_targets, setup.metrics

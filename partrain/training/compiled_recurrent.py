@@ -1,0 +1,193 @@
+"""Recurrent layers in C code (`recurrent.c`): all steps of a direction in one call, and their gradients in another.
+
+Step by step torch spends more time on calls than on products: twice as much for a GRU. Whatever surrounds the layers is left to autograd.
+
+Shapes: b items, B rows, one per item and step; I inputs, H hidden units, G gates.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence
+
+from partrain.flat import DEFINITIONS
+from partrain.training.blas import code_and_product
+
+SOURCE = Path(__file__).with_name("recurrent.c")
+_KINDS = {"RNN_TANH": 0, "RNN_RELU": 1, "LSTM": 2, "GRU": 3}
+"""Number of each kind of layer in `recurrent.c`."""
+
+
+class _Description(ctypes.Structure):
+    _fields_ = [
+        ("gemm", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("kind", "gate_count", "rows", "width", "hidden", "step_count", "most_rows")),
+        *((name, ctypes.c_void_p) for name in ("steps", "x", "input_weight", "state_weight", "input_bias", "state_bias")),
+        *((name, ctypes.c_void_p) for name in ("gates", "inner", "out", "state_gates", "zeros")),
+        *((name, ctypes.c_void_p) for name in ("out_gradient", "cell_gradient", "before", "of_gates", "of_state_gates")),
+        *((name, ctypes.c_void_p) for name in ("carry", "cell_carry", "input_weight_gradient", "state_weight_gradient")),
+        *((name, ctypes.c_void_p) for name in ("input_bias_gradient", "state_bias_gradient", "x_gradient")),
+    ]
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The order in which a direction visits the rows of a batch."""
+
+    table: NDArray[np.int64]
+    """(steps, 4), as in `recurrent.c`."""
+    last: Tensor
+    """(b,): the row of each item's last state."""
+    rows: int
+    most: int
+    """Rows of the largest step."""
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def of(cls, sizes: tuple[int, ...], *, reverse: bool) -> _Steps:
+        """Return the order for batches with `sizes` items at each step."""
+        counts = np.array(sizes)
+        starts = np.cumsum(counts) - counts
+        order = np.arange(len(sizes))[:: -1 if reverse else 1]
+        earlier = np.roll(order, 1)
+        going = np.minimum(counts[order], counts[earlier])
+        going[0] = 0
+        items = np.arange(sizes[0])
+        lengths = (counts[None, :] > items[:, None]).sum(1)
+        last = items if reverse else starts[lengths - 1] + items
+        table = np.ascontiguousarray(np.stack([starts[order], counts[order], starts[earlier], going], axis=1))
+        return cls(table, torch.from_numpy(last), int(counts.sum()), max(sizes))
+
+
+class _Direction(torch.autograd.Function):
+    """One direction of one layer: (x (B, I), weights, biases) -> (states (B, H), cells of an LSTM (B, H))."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: int, steps: _Steps, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        x, (width, hidden) = x.contiguous(), parameters[1].shape
+        gates, out = x.new_empty(steps.rows, width), x.new_empty(steps.rows, hidden)
+        inner = torch.empty_like(out) if kind in (_KINDS["LSTM"], _KINDS["GRU"]) else x.new_empty(0)
+        ctx.kind, ctx.steps = kind, steps
+        ctx.save_for_backward(x, *parameters, gates, inner, out)
+        ctx.set_materialize_grads(False)
+        layer, code, _memory = _described(kind, steps, x, parameters, gates, inner, out)
+        code.forward(ctypes.byref(layer))
+        return out, inner
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_out: Tensor | None, of_cell: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, *parameters, gates, inner, out = ctx.saved_tensors
+        steps, hidden = ctx.steps, out.shape[1]
+        layer, code, _memory = _described(ctx.kind, steps, x, parameters, gates, inner, out)
+        arrived = {"out_gradient": of_out, "cell_gradient": of_cell}
+        needed = {name: gradient.contiguous() for name, gradient in arrived.items() if gradient is not None}
+        of_gates = torch.empty_like(gates)
+        needed |= {"before": torch.empty_like(out), "of_gates": of_gates}
+        needed["of_state_gates"] = torch.empty_like(gates) if ctx.kind == _KINDS["GRU"] else of_gates
+        needed |= {name: x.new_zeros(steps.most, hidden) for name in ("carry", "cell_carry")}
+        names = ("input_weight_gradient", "state_weight_gradient", "input_bias_gradient", "state_bias_gradient")
+        gradients = [torch.empty_like(parameter) for parameter in parameters]
+        of_x = torch.empty_like(x) if ctx.needs_input_grad[2] else None
+        needed |= dict(zip(names, gradients, strict=True)) | ({} if of_x is None else {"x_gradient": of_x})
+        for name, tensor in needed.items():
+            setattr(layer, name, tensor.data_ptr())
+        code.backward(ctypes.byref(layer))
+        return None, None, of_x, *gradients
+
+
+_compute_direction: Callable[..., tuple[Tensor, Tensor]] = _Direction.apply
+
+
+def _described(
+    kind: int, steps: _Steps, x: Tensor, parameters: Sequence[Tensor], gates: Tensor, inner: Tensor, out: Tensor
+) -> tuple[_Description, ctypes.CDLL, list[Tensor]]:
+    """Describe a direction to `recurrent.c`. Returns the memory, too, that it needs during a call."""
+    code, product = code_and_product(SOURCE, x.dtype)
+    hidden, memory = out.shape[1], [x.new_empty(steps.most, gates.shape[1]), x.new_zeros(out.shape[1])]
+    sizes = gates.shape[1] // hidden, steps.rows, x.shape[1], hidden, len(steps.table), steps.most
+    addresses = [tensor.data_ptr() for tensor in (x, *parameters, gates, inner, out, *memory)]
+    return _Description(product, kind, *sizes, steps.table.ctypes.data, *addresses), code, memory
+
+
+class CompiledRecurrent:
+    """The `forward` of torch's recurrent layers in training; whatever it does not know is left to torch."""
+
+    def __init__(self, layers: nn.RNNBase) -> None:
+        self._layers = layers
+
+    def __call__(self, items: Tensor | PackedSequence, hx: Any = None) -> Any:
+        """Do what torch's does, up to rounding."""
+        layers = self._layers
+        packed = items if isinstance(items, PackedSequence) else None
+        data = items.data if isinstance(items, PackedSequence) else items
+        weight = layers.weight_ih_l0
+        fits = (
+            data.dim() == 3 - bool(packed) and data.dtype == weight.dtype and data.shape[-1] == layers.input_size and data.numel()
+        )
+        trains = layers.training and torch.is_grad_enabled()  # a judged network has torch's bits, as it has in other programs
+        if not trains or hx is not None or not fits or not data.is_cpu or torch.is_autocast_enabled("cpu"):
+            return type(layers).forward(layers, items, hx)
+        if packed:
+            sizes = tuple(packed.batch_sizes.tolist())
+        else:
+            data = data.transpose(0, 1) if layers.batch_first else data
+            sizes = (data.shape[1],) * len(data)
+            data = data.reshape(-1, layers.input_size)
+        hidden, cells = [], []
+        for layer in range(layers.num_layers):
+            outs = []
+            for reverse in range(1 + layers.bidirectional):
+                steps = _Steps.of(sizes, reverse=bool(reverse))
+                names = (f"{name}_l{layer}" + "_reverse" * reverse for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+                out, inner = _compute_direction(_KINDS[layers.mode], steps, data, *(getattr(layers, name) for name in names))
+                outs.append(out)
+                hidden.append(out[steps.last])
+                cells.append(inner[steps.last] if layers.mode == "LSTM" else inner)
+            data = torch.cat(outs, 1) if len(outs) > 1 else outs[0]
+            if layers.dropout and layer < layers.num_layers - 1:
+                data = nn.functional.dropout(data, layers.dropout, layers.training)
+        return self._answer(data, sizes, packed, hidden, cells)
+
+    def _answer(
+        self, data: Tensor, sizes: Sequence[int], packed: PackedSequence | None, hidden: list[Tensor], cells: list[Tensor]
+    ) -> Any:
+        """Return states and last states in the order of the items."""
+        layers = self._layers
+        last = [torch.stack(some) for some in ((hidden, cells) if layers.mode == "LSTM" else (hidden,))]
+        if packed:
+            states: Any = packed._replace(data=data)
+            if packed.unsorted_indices is not None:
+                last = [some.index_select(1, packed.unsorted_indices) for some in last]
+        else:
+            states = data.view(len(sizes), sizes[0], -1)
+            states = states.transpose(0, 1) if layers.batch_first else states
+        return states, tuple(last) if layers.mode == "LSTM" else last[0]
+
+
+def compile_recurrent(module: nn.Module) -> bool:
+    """Let the recurrent layers of a network compute in C, and return whether it has any. Exact types only: a subclass may do anything.
+
+    Raises CannotCompile.
+    """
+    own = [part for part in module.modules() if isinstance(part, nn.RNNBase) and type(part) in (nn.RNN, nn.LSTM, nn.GRU)]
+    plain = [part for part in own if part.bias and not part.proj_size and "forward" not in vars(part) and _in_c(part)]
+    for part in plain:
+        code_and_product(SOURCE, next(part.parameters()).dtype)
+        vars(part)["forward"] = CompiledRecurrent(part)
+    return bool(plain)
+
+
+def _in_c(layers: nn.RNNBase) -> bool:
+    return all(parameter.is_cpu and parameter.dtype in DEFINITIONS for parameter in layers.parameters())
