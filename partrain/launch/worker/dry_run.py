@@ -22,7 +22,7 @@ from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import DryRunPassed, RunRemark, StartedFrom
 from partrain.launch.worker.rebuilt import SecondProcess
-from partrain.launch.worker.setup import WorkerSetup
+from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
@@ -77,7 +77,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         import_torchmetrics()  # it takes seconds
     second = SecondProcess(spec) if spec.job.network_code else None
     yield BUILDING
-    setup = WorkerSetup(rank, spec, on_wait)
+    setup = WorkerSetup(rank, ProcessSetup(spec), on_wait)
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
     if not user_code_under_test(spec.job, judging=True) and not spec.try_built_in:

@@ -43,7 +43,12 @@ class MemoryNeeds:
 
         `held_out_bytes` is the size of one held-out item, input and target.
         """
-        workers = [plan.shares[rank].spec.device for rank in members].count("cpu")
+        specs = {rank: plan.shares[rank].spec for rank in members}
+        on_cpu = [rank for rank in members if specs[rank].device == "cpu"]
+        workers = len(on_cpu)
+        processes = [
+            ranks for ranks in job.transport.ranks_by_process(members, lambda rank: specs[rank].process) if ranks[0] in on_cpu
+        ]
         width, state = layout.params.dtype.itemsize, _state(job.sync, layout, len(plan.shares))
         kept = sum(tensor.nbytes for tensor in vars(state).values() if isinstance(tensor, torch.Tensor)) if state else 0
         return cls(
@@ -51,7 +56,7 @@ class MemoryNeeds:
             workers * (layout.scratch + layout.params.size * (job.sync.averages_networks - job.sync.shares_params)) * width,
             job.sync.shared_vectors * layout.params.size * width,
             workers * (kept + job.sync.round_vectors * layout.params.size * width),
-            workers * plan.held_out * held_out_bytes,
+            len(processes) * plan.held_out * held_out_bytes,
             (SLOTS + 2) * slot_map(module, layout, job.sync, len(plan.shares), state).size,
         )
 

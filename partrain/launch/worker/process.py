@@ -36,7 +36,7 @@ from partrain.launch.worker.messages import (
     TrainingFinished,
     TrainingStarted,
 )
-from partrain.launch.worker.setup import WorkerSetup
+from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
@@ -78,7 +78,8 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         network=job.transport.network,
     )
     transport = job.transport.implementation(spec.machine, replicas=len(spec.ranks) > 1)
-    transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel))
+    shared = ProcessSetup(spec)
+    transport.run_workers(placement, lambda rank, join: _run_worker(rank, shared, arena, join, channel))
 
 
 def _prepare(workers: Sequence[WorkerSpec], rank: int) -> None:
@@ -100,12 +101,12 @@ def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _run_worker(
-    rank: int, spec: ProcessSpec, arena: Arena, join: Callable[[], Transport], channel: Channel
+    rank: int, shared: ProcessSetup, arena: Arena, join: Callable[[], Transport], channel: Channel
 ) -> BaseException | None:
     """Join the others and run one worker to its end. Report an error as a failure with a code and one line, and return it."""
     process: WorkerProcess | None = None
     try:
-        process = WorkerProcess(rank, spec, arena, join(), channel)
+        process = WorkerProcess(rank, shared, arena, join(), channel)
         ending = process.train()
         channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test and [*ending.test], process.trivial()))
         return None
@@ -114,7 +115,7 @@ def _run_worker(
             channel.send(Failed(rank, 70, "internal", str(abandoned.__cause__), ""))
         raise
     except BaseException as error:
-        report(rank, f"worker {rank}", error, _explain(error, rank, spec, process), channel)
+        report(rank, f"worker {rank}", error, _explain(error, rank, shared.spec, process), channel)
         return error
 
 
@@ -146,9 +147,10 @@ COPY_EVERY_S = 0.1
 class WorkerProcess:
     """One worker of a run in its process, and its hooks to the coordinator (`loop.RunHooks`)."""
 
-    def __init__(self, rank: int, spec: ProcessSpec, arena: Arena, transport: Transport, channel: Channel) -> None:
+    def __init__(self, rank: int, shared: ProcessSetup, arena: Arena, transport: Transport, channel: Channel) -> None:
         """Build the worker, join the group, and restore the state if the run resumes."""
-        self.rank, self.spec, self.arena, self.transport, self.channel = rank, spec, arena, transport, channel
+        self.spec = spec = shared.spec
+        self.rank, self.arena, self.transport, self.channel = rank, arena, transport, channel
         self.progress = Progress(**asdict(spec.progress))
         self._metrics = tuple(spec.job.metrics(spec.dataset.task))
         self._previous_poll_s = 0.0
@@ -159,9 +161,9 @@ class WorkerProcess:
         """Nanoseconds without a core that records have told."""
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
-        setup = WorkerSetup(rank, spec, self._heartbeat)
-        if rank == spec.members[0] and (text := setup.memory.warning(spec.memory)):
-            channel.send(RunRemark(text))
+        setup = WorkerSetup(rank, shared, self._heartbeat)
+        if rank == spec.members[0] and setup.memory_warning:
+            channel.send(RunRemark(setup.memory_warning))
         if isinstance(spec.job.task, UserTask):
             check_task_calls(setup.task, spec.job.task.name)
         self._after_judgement = AfterJudgement(spec.job.hooks, spec.folder) if rank == 0 and spec.job.hooks.code else None

@@ -5,20 +5,23 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import cached_property, lru_cache
 from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from partrain.checkpoint.start_file import tensors
 from partrain.config import usercode
 from partrain.data import Dataset
 from partrain.data.base import StreamForm
 from partrain.data.codec import Codec
-from partrain.data.partition import assign, split
+from partrain.data.partition import Assignment, assign, split
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
 from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
@@ -44,14 +47,73 @@ SHARE = 0.5
 """Share of a device's free memory that items may take."""
 
 
+class ProcessSetup:
+    """All that the workers of one process share."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        self.spec = spec
+        self.assignment = lru_cache(maxsize=1)(self._assignment)
+        """Function that shares the items out: number of the round, sizes of the partitions -> assignment."""
+        self.held_out: dict[torch.device, Samples] = {}
+        """Copies of the held-out items."""
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data set."""
+        return self.spec.dataset.open(_mapped(self.spec.dataset_fd))
+
+    @cached_property
+    def interface(self) -> Interface:
+        """The interface of the network."""
+        return interface_of(self.spec, self.dataset.item_shape)
+
+    def network(self) -> tuple[nn.Module, str]:
+        """Return a worker's network, the same for every worker, and the arrays taken from the file that it starts from, in words."""
+        if len(self.spec.ranks) == 1 or self.spec.job.network_code:  # user code may not survive a copy
+            return self._build()
+        return deepcopy(self._built)
+
+    @cached_property
+    def _built(self) -> tuple[nn.Module, str]:
+        return self._build()
+
+    def _build(self) -> tuple[nn.Module, str]:
+        """Draw a network; then overwrite what was drawn by the file, so that the draws are those of a network without one."""
+        job, file = self.spec.job, self.spec.start_file
+        module = build_drawn(job.model, self.spec.folder, self.interface, job.seed).train()
+        if file is None:
+            return module, ""
+        return module, start_from(module, tensors(file, self._start[: file.size]), job.model, file.name, self.interface.outputs)
+
+    @cached_property
+    def _start(self) -> memoryview:
+        return _mapped(self.spec.start_fd)
+
+    def _assignment(self, number: int | None, sizes: tuple[int | None, ...]) -> Assignment:
+        job, dataset = self.spec.job, self.dataset
+        return assign(
+            job.partition,
+            dataset.items,
+            job.dataset.held_out,
+            sizes,
+            job.seed,
+            number,
+            dataset.gap,
+            dataset.targets,
+            stratify=job.dataset.stratify,
+            rows=dataset.rows,
+        )
+
+
 class WorkerSetup:
     """All that one worker needs, except a row and a group."""
 
-    def __init__(self, rank: int, spec: ProcessSpec, on_wait: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, rank: int, shared: ProcessSetup, on_wait: Callable[[], None] = lambda: None) -> None:
         """Set up worker `rank`. `on_wait` is called now and then while it waits for a stream."""
+        spec = shared.spec
         job, plan = spec.job, spec.plan
         share = plan.shares[rank]
-        self._rank, self._spec = rank, spec
+        self._rank, self._spec, self._shared = rank, spec, shared
         if share.spec.cpus:
             os.sched_setaffinity(0, share.spec.cpus)
         torch.set_num_threads(share.spec.threads)
@@ -61,17 +123,17 @@ class WorkerSetup:
         if self._accelerator:
             _reach(rank, self._accelerator)
 
-        self._dataset = dataset = spec.dataset.open(_mapped(spec.dataset_fd))
-        self.interface = interface_of(spec, dataset.item_shape)
-        self.module = build_drawn(job.model, spec.folder, self.interface, job.seed).train()
-        self.start_note = self._start_from_file()
-        """The arrays taken from the file that the network starts from, in words; "" without a file."""
+        dataset, self.interface = shared.dataset, shared.interface
+        self.module, self.start_note = shared.network()
+        """`start_note`: the arrays taken from the file that the network starts from, in words; "" without a file."""
         move(self.module, self.device)
-        """The network: the same on every worker, whatever its device."""
         self.layout = _layout(self.module, spec)
-        item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
-        self.memory = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
-        self.memory.require(spec.memory)
+        self.memory_warning = ""
+        if rank == spec.ranks[0]:  # the others need the same
+            item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
+            needs = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
+            needs.require(spec.memory)
+            self.memory_warning = needs.warning(spec.memory)
         self.task = job.make_task(dataset.task, spec.folder, class_weights(job, dataset), padded=self.interface.unequal)
 
         data = dataset.task if isinstance(job.task, UserTask) else None
@@ -115,30 +177,15 @@ class WorkerSetup:
 
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
-        job, plan, rank = self._spec.job, self._spec.plan, self._rank
-        share, planned = plan.shares[rank], [other.spec.partition_size for other in plan.shares]
-
-        def partition(number: int | None, sizes: Sequence[int | None] = planned) -> Any:
-            chosen, stratify = job.dataset.held_out, job.dataset.stratify
-            return assign(
-                job.partition,
-                dataset.items,
-                chosen,
-                sizes,
-                job.seed,
-                number,
-                dataset.gap,
-                dataset.targets,
-                stratify=stratify,
-                rows=dataset.rows,
-            )
+        job, plan, rank, assignment = self._spec.job, self._spec.plan, self._rank, self._shared.assignment
+        share, planned = plan.shares[rank], tuple(other.spec.partition_size for other in plan.shares)
 
         def resized(caps: Sequence[int]) -> NDArray[np.int64]:
             assert plan.training_items is not None
             sizes = parts_by(caps, plan.training_items, [other.batch for other in plan.shares], job.partition.overlap)
-            return np.asarray(partition(None, sizes).partitions[rank], np.int64)
+            return np.asarray(assignment(None, tuple(sizes)).partitions[rank], np.int64)
 
-        first = partition(None)
+        first = assignment(None, planned)
         batches = Batches(
             first.partitions[rank],
             share.batch,
@@ -146,7 +193,7 @@ class WorkerSetup:
             whole_passes=share.spec.passes is not None,
             seed=job.seed,
             rank=rank,
-            redraw=(lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
+            redraw=(lambda number: assignment(number, planned).partitions[rank]) if job.partition.redraw == "round" else None,
             resize=resized if job.partition.balance == "rate" and job.partition.redraw == "never" else None,
             labels=dataset.targets if job.partition.sampling == "balanced" else None,
             weights=dataset.sample_weight,
@@ -154,20 +201,22 @@ class WorkerSetup:
         return batches, first.held_out
 
     def held_out(self, most: int | None = None) -> Samples | None:
-        """Copy the held-out items, `most` at most; None if there are none."""
-        held, items = self._held[:most], self.samples
+        """Copy the held-out items, `most` at most, once for a process; None if there are none."""
+        held, items, copies = self._held[:most], self.samples, self._shared.held_out
         if not len(held):
             return None
-        newest = None if items.newest is None else items.newest[held.cpu()]
-        return replace(items, inputs=items.inputs[held], targets=items.targets[held], newest=newest)
+        if self.device not in copies:
+            newest = None if items.newest is None else items.newest[held.cpu()]
+            copies[self.device] = replace(items, inputs=items.inputs[held], targets=items.targets[held], newest=newest)
+        return copies[self.device]
 
     def trained_targets(self) -> torch.Tensor | None:
         """Return the targets of all training items of this run; None for those of a stream."""
         job = self._spec.job
-        if self._dataset.stream:
+        if self._shared.dataset.stream:
             return None
-        trained, _ = split(self._dataset, job.dataset, job.partition.order, job.seed)
-        return torch.from_numpy(self._dataset.targets[trained])
+        trained, _ = split(self._shared.dataset, job.dataset, job.partition.order, job.seed)
+        return torch.from_numpy(self._shared.dataset.targets[trained])
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
         """Build the worker over its row (layout.numbers,). `shared` (d,): parameters that all workers change."""
@@ -214,14 +263,6 @@ class WorkerSetup:
             return UserAugment(method.__func__, section.name) if isinstance(method, staticmethod) else None
         wanted = getattr(section, "augment", None)
         return ImageAugment(wanted, self.interface.item) if wanted else None
-
-    def _start_from_file(self) -> str:
-        """Overwrite what was drawn. The draws are those of a network without a file."""
-        file = self._spec.start_file
-        if file is None:
-            return ""
-        arrays = tensors(file, _mapped(self._spec.start_fd)[: file.size])
-        return start_from(self.module, arrays, self._spec.job.model, file.name, self.interface.outputs)
 
 
 def interface_of(spec: ProcessSpec, item: tuple[int, ...]) -> Interface:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+from partrain.comm.section import TransportSection
 from partrain.errors import BadJob
 from partrain.launch.worker.memory import MemoryNeeds
 from partrain.optim import Sgd
@@ -27,9 +28,9 @@ class Joint(Average):
 
 
 def needs(devices: list[str], members: range, shares_params: bool) -> MemoryNeeds:
-    shares = [SimpleNamespace(spec=SimpleNamespace(device=device)) for device in devices]
+    shares = [SimpleNamespace(spec=SimpleNamespace(device=device, process=rank)) for rank, device in enumerate(devices)]
     rule = (Joint if shares_params else Average)(rule="average", iterations=1)
-    job: Any = SimpleNamespace(sync=rule)
+    job: Any = SimpleNamespace(sync=rule, transport=TransportSection())
     plan: Any = SimpleNamespace(shares=shares, held_out=10)
     return MemoryNeeds.of(NETWORK, LAYOUT, job, plan, members, 132)
 
