@@ -143,7 +143,7 @@ class ArenaGroup:
         self.bytes = 0
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
         self._closing: Callable[[], Closing] | None = None
-        self.closed: list[list[float]] | None = None
+        self.closed: NDArray[np.float64] | None = None
         """The numbers of all workers, by rank, once the round's only mean has closed it."""
         self.center_client = center or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
         """This worker's access to the center and the inboxes."""
@@ -194,7 +194,7 @@ class ArenaGroup:
         mix(vectors, spans, lambda: [bytes_by_rank(words) for words in boards])
         self.bytes += sum(vector.nbytes for vector in vectors)
         if closing and board is not None:
-            self.closed = board[:, : len(closing.numbers)].tolist()
+            self.closed = board[:, : len(closing.numbers)].copy()
         if before is not None:
             self.distance, self.measure = _norm(before.sub_(x)), False
 
@@ -314,10 +314,16 @@ class ArenaGroup:
         self._local_barrier()
 
     def scores(self, *values: float) -> list[list[float]]:
-        """Gather a few numbers of every worker, by rank. Two boards in turn: no worker writes one that another still reads."""
+        return self.board(*values).tolist()  # type: ignore[no-any-return]
+
+    def board(self, *values: float) -> NDArray[np.float64]:
+        """Gather a few numbers of every worker (N, values), by rank, until the exchange after the next one.
+
+        Two boards in turn: no worker writes one that another still reads.
+        """
         board = self._post(values)
         self.barrier(lambda: [bytes_by_rank(board)])
-        return board[:, : len(values)].tolist()  # type: ignore[no-any-return]
+        return board[:, : len(values)]
 
     def _post(self, values: Sequence[float]) -> NDArray[np.float64]:
         """Write a few numbers of this worker to the next board (N, SCORES), which all can read after the next barrier."""

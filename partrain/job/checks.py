@@ -21,7 +21,6 @@ from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
 from partrain.job.contradictions import (
-    MAX_WORKERS,
     OF_ITEMS,
     OF_JOB,
     OF_MACHINE,
@@ -31,6 +30,7 @@ from partrain.job.contradictions import (
     Check,
     caps_of,
     count_of,
+    most_workers,
 )
 from partrain.job.schema import Job, caps_rounds, kind_of_task
 from partrain.job.sweep import SweepSection
@@ -121,9 +121,10 @@ def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     if spec.stream:
         yield from check_stream(tables, spec.stream)
         return
-    if {"dataset", "partition", "workers"} <= tables.keys():
+    if {"dataset", "partition", "workers", "transport"} <= tables.keys():
         training = spec.items - tables["dataset"].held_out_count(spec.items)
-        cut, errors = _cut(tables["dataset"], tables["partition"], tables["workers"], spec, training)
+        most = most_workers(tables["transport"])
+        cut, errors = _cut(tables["dataset"], tables["partition"], tables["workers"], spec, training, most)
         yield from errors
         tables |= {"cut": cut, "training": training} if cut else {}
     yield from _run((*OF_ITEMS, _uncovered, _rule_partitions, _batch_size, _batch_norm), tables)
@@ -278,7 +279,7 @@ def _swept_keys(sweep: SweepSection | None) -> Iterator[Finding]:
 
 
 def _cut(
-    dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec, training: int
+    dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec, training: int, most: int
 ) -> tuple[list[range], list[Finding]]:
     """Cut the training items into one window for each worker; none, and the errors, if that is impossible."""
     count = count_of(workers)
@@ -289,7 +290,7 @@ def _cut(
         return [], [Finding(("dataset", "validation"), message)]
     if count > training:
         return [], [Finding(("workers", 0, "count"), f"{count:,} workers are more than the {training:,} training items")]
-    if count > MAX_WORKERS:  # a contradiction of its own
+    if count > most:  # a contradiction of its own
         return [], []
     if too_large := [
         Finding(("workers", index, "partition_size"), f"`partition_size` {size:,} exceeds the {training:,} training items")

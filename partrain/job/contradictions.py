@@ -17,6 +17,7 @@ from partrain.tasks.kinds import USER
 from partrain.training.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
+    from partrain.comm.section import TransportSection
     from partrain.data import DatasetSpec
     from partrain.job.workers import WorkerGroup
     from partrain.models import AnyModel
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from partrain.training.faults import Faults
     from partrain.training.stop import Stop
 
-MAX_WORKERS = 1024
+MAX_WORKERS, MAX_SIMULATED = 1024, 16_384
+
+
+def most_workers(transport: TransportSection) -> int:
+    """Return the most workers of a job."""
+    return MAX_SIMULATED if transport.implementation().one_process else MAX_WORKERS
+
 
 Check = Callable[..., Iterator[Finding]]
 """Finds what is wrong with the tables that its parameters name."""
@@ -131,8 +138,9 @@ OF_JOB = (
         'rule "{sync.rule}" takes its own steps on full batches: [optimizer] has no effect', "remove it", "value", "warning"),
     row("optimizer", lambda sync, names: not sync.full_batch and "optimizer" not in names,
         "the job has no [optimizer] table", 'add one, for example name = "sgd" and lr = 0.1', "value"),
-    row("workers.0", lambda workers: count_of(workers) > MAX_WORKERS and count_of(workers),
-        f"{{0:,}} workers are more than {MAX_WORKERS:,}", "", "value"),
+    row("workers.0", lambda transport, workers: count_of(workers)
+        > most_workers(transport) and count_of(workers),
+        f"{{0:,}} workers are more than {MAX_WORKERS:,}, or {MAX_SIMULATED:,} simulated ones", "", "value"),
     row("workers.{0}.device", lambda sync, workers: sync.shares_params
         and next((str(index) for index, group in enumerate(workers) if group.device != "cpu"), ""),
         'under rule "{sync.rule}" all workers train the same numbers in memory: CPU workers only', "", "value"),

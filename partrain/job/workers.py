@@ -28,8 +28,8 @@ class WorkerGroup(Section):
     device: str = Field("cpu", pattern=PATTERN)
     """Device of the workers, as torch names it: `cpu`, `cuda:N`, `xpu:N`, `mps`, or a kind that another package adds to torch. Without a
     number, as in `cuda`, each worker takes the next device in turn."""
-    count: int = Field(1, ge=1, le=1024)
-    """Number of processes in this group."""
+    count: int = Field(1, ge=1, le=16_384)
+    """Number of processes in this group, or of simulated workers."""
     replicas: int = Field(1, ge=1, le=1024)
     """Workers in each process, which train one after the other, with the bits of as many processes. That needs less memory, and for tiny
     networks less time than many processes take to meet."""

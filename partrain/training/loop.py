@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import IntFlag
-from functools import partial, reduce
-from itertools import pairwise
-from operator import or_
+from functools import partial
 from statistics import fmean
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -282,9 +281,9 @@ def _closing(worker: LocalWorker, rule: Rule, numbers: Callable[[], tuple[float,
 
 def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
     """Set each tensor's optimizer steps (p,) to their maximum over all workers; only if tensors differ do workers send them all."""
-    ranges = [row[-2:] for row in group.closed] if group.closed else group.scores(*map(float, counts.aminmax()))
-    if all(least == most for least, most in ranges):
-        counts.fill_(max(most for _, most in ranges))
+    ranges = group.board(*map(float, counts.aminmax())) if group.closed is None else group.closed[:, -2:]
+    if (ranges[:, 0] == ranges[:, 1]).all():
+        counts.fill_(float(ranges.max()))
     else:
         counts.copy_(torch.stack(group.all_gather(counts.cpu())).amax(0))
 
@@ -298,11 +297,12 @@ def _numbers(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: flo
 
 def _exchange(worker: LocalWorker, group: ArenaGroup, numbers: Callable[[], tuple[float, ...]]) -> tuple[int, Signal, float]:
     """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
-    scores = group.closed or group.scores(*numbers())
-    items, signals, excluded, squares, *_ = zip(*scores, strict=True)
-    if excluded[worker.rank] and all(out or not count for out, count in zip(excluded, items, strict=True)):
+    board = group.board(*numbers()) if group.closed is None else group.closed
+    items, signals, excluded, squares, *_ = board.T
+    if excluded[worker.rank] and not items[excluded == 0].any():
         raise worker.guard.none_left(worker.rank, worker.round)
-    return int(sum(items)), Signal(reduce(or_, map(int, signals))), math.sqrt(fmean(squares))
+    distance = NAN if math.isnan(squares[worker.rank]) else math.sqrt(fmean(squares.tolist()))
+    return int(items.sum()), Signal(int(np.bitwise_or.reduce(signals.astype(int)))), distance
 
 
 def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:
@@ -344,17 +344,14 @@ def evaluate(
     if worker.round_caps and worker.caps:
         planned = worker.round_caps.items(planned, worker.caps)
     with network:
-        loss, correct = worker.evaluate(samples, fractions(planned, count)[worker.rank])
-    sums = group.scores(loss, correct)
-    accuracy = sum(correct for _, correct in sums) / count if worker.task.accuracy else None
+        loss, correct = worker.evaluate(samples, own_part(planned, count, worker.rank))
+    losses, correct_answers = (column.tolist() for column in group.board(loss, correct).T)
+    accuracy = sum(correct_answers) / count if worker.task.accuracy else None
     metrics = worker.metrics.compute(partial(gather, group)) if worker.metrics else {}
-    return sum(loss for loss, _ in sums) / count, accuracy, metrics
+    return sum(losses) / count, accuracy, metrics
 
 
-def fractions(counts: Sequence[int], total: int) -> list[range]:
-    """Cut `total` items into consecutive ranges in proportion to `counts`."""
-    whole, ends, so_far = sum(counts), [0], 0
-    for count in counts:
-        so_far += count
-        ends.append(total * so_far // whole)
-    return [range(first, last) for first, last in pairwise(ends)]
+def own_part(counts: Sequence[int], total: int, rank: int) -> range:
+    """Cut `total` items into consecutive ranges in proportion to `counts`, and return that of a worker."""
+    whole, before = sum(counts), sum(counts[:rank])
+    return range(total * before // whole, total * (before + counts[rank]) // whole)

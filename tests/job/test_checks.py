@@ -143,7 +143,7 @@ def said(tmp_path: Path):
      "17:1 warning: only 50 items in the smallest partition; too few for a replica to learn much"),
     # A million workers are refused at once
     (("count = 2", "count = 1024\n[[workers]]\ncount = 1024"),
-     "15:1 2,048 workers are more than 1,024\n16:9 warning: 2,048 threads of CPU workers for 8 cores: they will wait for one another"),
+     "15:1 2,048 workers are more than 1,024, or 16,384 simulated ones\n16:9 warning: 2,048 threads of CPU workers for 8 cores: they will wait for one another"),
     # A rule says what is wrong with its settings
     (('rule = "average"', 'rule = "easgd"\nelasticity = 2'),
      "12:14 at 2 and 2 workers replicas and center diverge; stay below 1.33; 0.9 is the authors'"),

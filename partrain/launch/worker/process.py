@@ -161,7 +161,7 @@ class WorkerProcess:
         """Nanoseconds without a core that records have told."""
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
-        setup = WorkerSetup(rank, shared, self._heartbeat)
+        setup, self._planned_items = WorkerSetup(rank, shared, self._heartbeat), shared.planned_items
         if rank == spec.members[0] and setup.memory_warning:
             channel.send(RunRemark(setup.memory_warning))
         if isinstance(spec.job.task, UserTask):
@@ -180,7 +180,7 @@ class WorkerProcess:
         self._trained_targets, self._judged_metrics = setup.trained_targets, setup.metrics
         self.worker.heartbeat, self.worker.on_iterations = self._heartbeat, self._on_iterations
         self.worker.clock = transport.clock
-        self._other_machines = [peer for peer in range(len(spec.plan.shares)) if peer not in spec.members]
+        self._other_machines = [*range(spec.members.start), *range(spec.members.stop, len(spec.plan.shares))]
         """Workers of other machines, by rank."""
         self._cap_rounds()
         self.group.broadcast(self.worker.params)
@@ -263,7 +263,7 @@ class WorkerProcess:
         config = LoopConfig(
             stop=job.stop,
             judge_every=plan.judge_every,
-            planned_items=[share.items for share in plan.shares],
+            planned_items=self._planned_items,
             snapshot_every=job.checkpoint.every,
             wait_for_files=job.checkpoint.commit == "every",
             ended=self.spec.ended,
@@ -363,7 +363,7 @@ class WorkerProcess:
             self.transport.wait_until(lambda: self.arena.get("granted") > 0, "a free snapshot")
             slot = self.arena.get("granted") - 1
             self.arena.put("granted", 0)
-        slot = int(self.group.scores(slot)[0][0])
+        slot = int(self.group.board(slot)[0, 0])
         self.group.center_client.pull_state()
         arrays = self.map.view(self._slots[slot], self.rank)
         save(worker, arrays, state, self.group.center_client)

@@ -67,6 +67,16 @@ class ProcessSetup:
         """The interface of the network."""
         return interface_of(self.spec, self.dataset.item_shape)
 
+    @cached_property
+    def planned_items(self) -> list[int]:
+        """Item-iterations of each worker in a full round, by rank."""
+        return [share.items for share in self.spec.plan.shares]
+
+    @cached_property
+    def partition_sizes(self) -> tuple[int | None, ...]:
+        """The job's `partition_size` of each worker, by rank."""
+        return tuple(share.spec.partition_size for share in self.spec.plan.shares)
+
     def network(self) -> tuple[nn.Module, str]:
         """Return a worker's network, the same for every worker, and the arrays taken from the file that it starts from, in words."""
         if len(self.spec.ranks) == 1 or self.spec.job.network_code:  # user code may not survive a copy
@@ -178,7 +188,7 @@ class WorkerSetup:
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
         job, plan, rank, assignment = self._spec.job, self._spec.plan, self._rank, self._shared.assignment
-        share, planned = plan.shares[rank], tuple(other.spec.partition_size for other in plan.shares)
+        share, planned = plan.shares[rank], self._shared.partition_sizes
 
         def resized(caps: Sequence[int]) -> NDArray[np.int64]:
             assert plan.training_items is not None
@@ -229,7 +239,7 @@ class WorkerSetup:
             self.task,
             job.sync,
             job.seed,
-            [share.items for share in plan.shares],
+            self._shared.planned_items,
             plan.horizon,
             job.engine,
             user_code=bool(job.user_code),
