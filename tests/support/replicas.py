@@ -20,6 +20,7 @@ from partrain.job.plan import make_plan
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.worker.messages import Message, Ready, SnapshotFilled
 from partrain.launch.worker.process import WorkerProcess
+from partrain.launch.worker.setup import ProcessSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.system.memory import memory_limits
 from partrain.training.loop import Ending
@@ -156,7 +157,7 @@ class Trainer:
                 bool(since),
                 memory_limits(),
             )
-            return WorkerProcess(group.rank, order, group.arena, group.transport, channel).train()
+            return WorkerProcess(group.rank, ProcessSetup(order), group.arena, group.transport, channel).train()
 
         endings = lab.simulate(2, work)
         os.close(stock)
