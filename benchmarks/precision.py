@@ -9,6 +9,7 @@ ends with it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,19 @@ def run(job: str, rounds: int, changes: list[str], seed: int, engine: str) -> tu
     return worker["item_iterations"] / worker["seconds"]["compute"], (summary["test"] or {}).get("accuracy", float("nan"))
 
 
+def compared(
+    cases: dict[str, tuple[str, int, list[str]]], seeds: int, engines: tuple[str, str], column: str
+) -> Iterator[tuple[dict[str, Any], list[list[tuple[float, float]]]]]:
+    """Run all cases with two settings of `[engine]` in turn: a row with the second's speed by the first's, and the runs."""
+    for name, case in cases.items():
+        pairs = [[run(*case, seed, engine) for engine in engines] for seed in range(seeds)]
+        yield {"network": name, column: [second[0] / first[0] for first, second in pairs]}, pairs
+
+
 def main(seeds: int) -> None:
     rows = []
-    for name, case in CASES.items():
-        pairs = [[run(*case, seed, f'precision="{precision}"') for precision in ("float32", "bfloat16")] for seed in range(seeds)]
-        row: dict[str, Any] = {"network": name}
-        row["items per second, bfloat16 / float32"] = [half[0] / full[0] for full, half in pairs]
+    engines = 'precision="float32"', 'precision="bfloat16"'
+    for row, pairs in compared(CASES, seeds, engines, "items per second, bfloat16 / float32"):
         row["test accuracy, float32"] = [full[1] for full, _ in pairs]
         row["test accuracy, bfloat16"] = [half[1] for _, half in pairs]
         rows.append(row)

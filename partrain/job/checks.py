@@ -21,6 +21,7 @@ from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
 from partrain.job.contradictions import (
+    MAX_WORKERS,
     OF_ITEMS,
     OF_JOB,
     OF_MACHINE,
@@ -121,9 +122,9 @@ def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     if spec.stream:
         yield from check_stream(tables, spec.stream)
         return
-    if {"dataset", "partition", "workers", "transport"} <= tables.keys():
+    if {"dataset", "partition", "workers"} <= tables.keys():
         training = spec.items - tables["dataset"].held_out_count(spec.items)
-        most = most_workers(tables["transport"])
+        most = most_workers(tables["transport"]) if "transport" in tables else MAX_WORKERS
         cut, errors = _cut(tables["dataset"], tables["partition"], tables["workers"], spec, training, most)
         yield from errors
         tables |= {"cut": cut, "training": training} if cut else {}

@@ -1,6 +1,7 @@
 """Recurrent layers in C code (`recurrent.c`): all steps of a direction in one call, and their gradients in another.
 
-Step by step torch spends more time on calls than on products: twice as much for a GRU. Whatever surrounds the layers is left to autograd.
+torch calls several operators for each step, which takes a GRU or RNN longer than its products. Whatever surrounds the layers is left to
+autograd.
 
 Shapes: b items, B rows, one per item and step; I inputs, H hidden units, G gates.
 """
@@ -32,7 +33,7 @@ _KINDS = {"RNN_TANH": 0, "RNN_RELU": 1, "LSTM": 2, "GRU": 3}
 class _Description(ctypes.Structure):
     _fields_ = [
         ("gemm", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("kind", "gate_count", "rows", "width", "hidden", "step_count", "most_rows")),
+        *((name, ctypes.c_int64) for name in ("kind", "gate_count", "rows", "width", "hidden", "step_count")),
         *((name, ctypes.c_void_p) for name in ("steps", "x", "input_weight", "state_weight", "input_bias", "state_bias")),
         *((name, ctypes.c_void_p) for name in ("gates", "inner", "out", "state_gates", "zeros")),
         *((name, ctypes.c_void_p) for name in ("out_gradient", "cell_gradient", "before", "of_gates", "of_state_gates")),
@@ -75,6 +76,7 @@ class _Direction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kind: int, steps: _Steps, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        parameters = tuple(parameter.contiguous() for parameter in parameters)  # some utilities of torch compute weights anew
         x, (width, hidden) = x.contiguous(), parameters[1].shape
         gates, out = x.new_empty(steps.rows, width), x.new_empty(steps.rows, hidden)
         inner = torch.empty_like(out) if kind in (_KINDS["LSTM"], _KINDS["GRU"]) else x.new_empty(0)
@@ -116,7 +118,7 @@ def _described(
     """Describe a direction to `recurrent.c`. Returns the memory, too, that it needs during a call."""
     code, product = code_and_product(SOURCE, x.dtype)
     hidden, memory = out.shape[1], [x.new_empty(steps.most, gates.shape[1]), x.new_zeros(out.shape[1])]
-    sizes = gates.shape[1] // hidden, steps.rows, x.shape[1], hidden, len(steps.table), steps.most
+    sizes = gates.shape[1] // hidden, steps.rows, x.shape[1], hidden, len(steps.table)
     addresses = [tensor.data_ptr() for tensor in (x, *parameters, gates, inner, out, *memory)]
     return _Description(product, kind, *sizes, steps.table.ctypes.data, *addresses), code, memory
 
@@ -185,7 +187,7 @@ def compile_recurrent(module: nn.Module) -> bool:
     plain = [part for part in own if part.bias and not part.proj_size and "forward" not in vars(part) and _in_c(part)]
     for part in plain:
         code_and_product(SOURCE, next(part.parameters()).dtype)
-        vars(part)["forward"] = CompiledRecurrent(part)
+        vars(part)["forward"] = CompiledRecurrent(part)  # hooks and the names of parameters stay as they are
     return bool(plain)
 
 

@@ -11,7 +11,7 @@ enum { START, ROWS, EARLIER_START, EARLIER_ROWS, STEP }; /* columns of `steps` *
 
 typedef struct {
     Gemm *gemm;
-    int64_t kind, gate_count, rows, width, hidden, step_count, most_rows;
+    int64_t kind, gate_count, rows, width, hidden, step_count;
     const int64_t *steps; /* (step_count, STEP) in the direction's order: rows, and the rows of the step before whose items go on */
     const NUMBER *x;      /* (rows, width) */
     const NUMBER *input_weight, *state_weight; /* (gate_count H, width), (gate_count H, H) */
@@ -19,13 +19,13 @@ typedef struct {
     NUMBER *gates;        /* (rows, gate_count H): behind their activations */
     NUMBER *inner;        /* (rows, H): cells of an LSTM; of a GRU what its third gate gets from the state, before the reset */
     NUMBER *out;          /* (rows, H): states */
-    NUMBER *state_gates;  /* (most_rows, gate_count H): what the gates of a step get from the state */
+    NUMBER *state_gates;  /* (most rows of a step, gate_count H): what the gates of a step get from the state */
     const NUMBER *zeros;  /* (H): the state before the first step */
     /* of the backward pass alone: */
     const NUMBER *out_gradient, *cell_gradient; /* (rows, H), or null */
     NUMBER *before;                  /* (rows, H): states that each step begins with */
     NUMBER *of_gates, *of_state_gates; /* (rows, gate_count H): gradient by what the gates get from input and state; one but for a GRU */
-    NUMBER *carry, *cell_carry;      /* (most_rows, H): zeros at first */
+    NUMBER *carry, *cell_carry;      /* (most rows of a step, H): zeros at first */
     NUMBER *input_weight_gradient, *state_weight_gradient, *input_bias_gradient, *state_bias_gradient;
     NUMBER *x_gradient;              /* null if not wanted */
 } Layer;

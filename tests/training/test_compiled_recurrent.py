@@ -103,6 +103,15 @@ def test_frozen_weights_and_numbers_that_are_not_finite(kind: str) -> None:
     torch.testing.assert_close(compiled.weight_ih_l0.grad, layers.weight_ih_l0.grad)
 
 
+def test_weights_may_lie_in_another_order() -> None:
+    layers, compiled = pair("gru", 3, 4)
+    for network in (layers, compiled):
+        network.weight_ih_l0 = nn.Parameter(network.weight_ih_l0.detach().t().contiguous().t())
+    items = torch.randn(5, 2, 3)
+    for ours, torchs in zip(numbers(compiled, items, None), numbers(layers, items, None), strict=True):
+        torch.testing.assert_close(ours, torchs)
+
+
 def test_what_it_does_not_know_is_left_to_torch() -> None:
     class Own(nn.LSTM):
         """May do anything."""
