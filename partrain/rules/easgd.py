@@ -115,7 +115,7 @@ class Easgd(DivergentReplicas, AsyncRule):
             self.train(worker, distance * alpha)
             group.all_reduce_mean(distance, weight=float(worker.active))
             # Separate products, not fused: every device gets the same bits.
-            state.center.add_(distance * self.elasticity)
+            state.center.add_(distance.mul_(self.elasticity))
 
     def train(self, worker: Worker, pull: Tensor) -> None:
         """Run the local iterations, and apply the pull after the first gradient."""

@@ -12,6 +12,7 @@ import array
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,6 +103,8 @@ class CompiledMlp:
         self._most_items = 0
         self._memory: list[Tensor] = []
         self._some: list[int] = []
+        self._described: tuple[Any, ...] = (None, None)
+        """Inputs, targets, their description and its memory: items that come by their numbers are the same in each call."""
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledMlp | None:
@@ -152,25 +155,33 @@ class CompiledMlp:
             IndexError: A label is no class.
             ValueError: Inputs or targets have another shape than the network takes.
         """
-        optimizer = self._optimizer if rates else self._no_step
-        inputs = self._rows(inputs, bytes_too=index is not None)
+        self._make_room(max(sizes))
+        numbered = index is not None
+        if not (numbered and inputs is self._described[0] and targets is self._described[1]):
+            self._described = (inputs, targets, *self._describe(inputs, targets, numbered=numbered))
+        items = self._described[2]
+        items.scale, items.index = scale, torch.from_numpy(index).data_ptr() if index is not None else None
+        losses = array.array("f" if self._dtype == torch.float32 else "d", bytes(len(sizes) * self._dtype.itemsize))
+        lengths, steps = array.array("q", sizes), array.array("d", rates)
+        structures = map(ctypes.byref, (self._network, self._optimizer if rates else self._no_step, items))
+        lengths_at, steps_at, losses_at = (numbers.buffer_info()[0] for numbers in (lengths, steps, losses))
+        done = self._train(*structures, lengths_at, steps_at, len(sizes), losses_at)
+        if done < len(sizes):
+            batch = (targets if index is None else targets[torch.from_numpy(index)])[sum(sizes[:done]) :][: sizes[done]]
+            wrong = next(label for label in batch.tolist() if not 0 <= label < self._linear[-1].out_features)
+            raise IndexError(f"Target {wrong} is out of bounds.")
+        return losses.tolist()
+
+    def _describe(self, inputs: Tensor, targets: Tensor, *, numbered: bool) -> tuple[_Items, Tensor, Tensor]:
+        """Describe items to `mlp.c`. Returns also the memory that the description points to."""
+        inputs = self._rows(inputs, bytes_too=numbered)
         labelled, width = targets.dtype == torch.int64, self._linear[-1].out_features
         if targets.shape != (inputs.shape[:1] if labelled else (len(inputs), width)):
             raise ValueError(f"the network gives answers {(len(inputs), width)} to targets {tuple(targets.shape)}")
         targets = targets.contiguous() if labelled else targets.to(self._dtype).contiguous()
-        self._make_room(max(sizes))
         labels, numbers = (targets.data_ptr(), None) if labelled else (None, targets.data_ptr())
-        places = index.ctypes.data if index is not None else None
-        items = _Items(inputs.data_ptr(), inputs.dtype == torch.uint8, scale, labels, numbers, places, *self._some)
-        losses, lengths, steps = torch.empty(len(sizes), dtype=self._dtype), array.array("q", sizes), array.array("d", rates)
-        described = map(ctypes.byref, (self._network, optimizer, items))
-        addresses = lengths.buffer_info()[0], steps.buffer_info()[0]
-        done = self._train(*described, *addresses, len(sizes), losses.data_ptr())
-        if done < len(sizes):
-            batch = (targets if index is None else targets[torch.from_numpy(index)])[sum(sizes[:done]) :][: sizes[done]]
-            wrong = next(label for label in batch.tolist() if not 0 <= label < width)
-            raise IndexError(f"Target {wrong} is out of bounds.")
-        return losses.tolist()
+        items = _Items(inputs.data_ptr(), inputs.dtype == torch.uint8, 1.0, labels, numbers, None, *self._some)
+        return items, inputs, targets
 
     def step(self, rate: float) -> None:
         """Take one step of the optimizer with what lies in `gradients`. Only if `steps`."""
@@ -191,6 +202,7 @@ class CompiledMlp:
         """Make memory for answers of that many items, each on cache lines of its own: products round by alignment."""
         if items <= self._most_items:
             return
+        self._described = (None, None)
         self._most_items, (width, outputs) = items, (self._layers[0].inputs, self._layers[-1].outputs)
         self._memory = [torch.empty(items, width, dtype=self._dtype), torch.empty(items, outputs, dtype=self._dtype)]
         self._memory.append(torch.empty(items, dtype=torch.int64))

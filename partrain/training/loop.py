@@ -298,11 +298,12 @@ def _numbers(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: flo
 def _exchange(worker: LocalWorker, group: ArenaGroup, numbers: Callable[[], tuple[float, ...]]) -> tuple[int, Signal, float]:
     """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
     board = group.board(*numbers()) if group.closed is None else group.closed
-    items, signals, excluded, squares, *_ = board.T
-    if excluded[worker.rank] and not items[excluded == 0].any():
+    items, signals, excluded, squares, *_ = board.sum(0).tolist()  # one call: most rounds need no more of the columns
+    if excluded and board[worker.rank, 2] and not board[board[:, 2] == 0, 0].any():
         raise worker.guard.none_left(worker.rank, worker.round)
-    distance = NAN if math.isnan(squares[worker.rank]) else math.sqrt(fmean(squares.tolist()))
-    return int(items.sum()), Signal(int(np.bitwise_or.reduce(signals.astype(int)))), distance
+    distance = NAN if math.isnan(squares) else math.sqrt(fmean(board[:, 3].tolist()))
+    signal = Signal(int(np.bitwise_or.reduce(board[:, 1].astype(int))) if signals else 0)
+    return int(items), signal, distance
 
 
 def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:
