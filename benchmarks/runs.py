@@ -24,13 +24,14 @@ def hand(**settings: Any) -> dict[str, float]:
 
 
 def partrain(job: Path, *sets: str) -> dict[str, Any]:
-    """The summary of one `partrain run`, which may miss its target."""
+    """The summary of one `partrain run`, which may miss its target. `events`: those of its rounds."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "partrain", "run", str(job), "--out", f"{scratch}/run", "--json"]
         done = subprocess.run([*command, *(part for one in sets for part in ("--set", one))], capture_output=True, text=True)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+        if done.returncode not in (0, 1):
+            raise RuntimeError(done.stderr)
+        events = map(json.loads, Path(scratch, "run/events.jsonl").read_text().splitlines())
+        return {**json.loads(done.stdout), "events": [event for event in events if event["event"] == "round"]}
 
 
 def rate(summary: dict[str, Any]) -> float:

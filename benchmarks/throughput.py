@@ -38,15 +38,22 @@ def one_worker_against_a_loop(pairs: int) -> Rows:
 
 
 def two_workers_against_one(pairs: int) -> Rows:
-    """Beside it what the machine can give at that moment: two runs of one worker at once, which never meet."""
+    """Beside it what the machine can give at that moment: two runs of one worker at once, which never meet.
+
+    Workers that meet wait for the slower one in each round, even if meetings cost nothing: the bound is what two runs at once would keep
+    of their speed if each pair of rounds took as long as its slower one.
+    """
     ratios, ceilings, gradients = [], [], []
+    bounds: dict[str, list[float]] = {"10 iterations": [], "one iteration": []}
     with ThreadPoolExecutor(2) as pool:
         for seed in range(pairs):
             one_worker = rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed)))
             two_workers = rate(partrain(JOB, *_plain(64, 2, ITERATIONS // 10, seed)))
-            apart = pool.map(lambda number, seed=seed: rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed))), range(2))
+            apart = _at_once(pool, *_plain(64, 1, ITERATIONS // 10, seed))
             ratios.append(two_workers / one_worker)
-            ceilings.append(sum(apart) / one_worker)
+            ceilings.append(sum(map(rate, apart)) / one_worker)
+            bounds["10 iterations"].append(_kept(apart))
+            bounds["one iteration"].append(_kept(_at_once(pool, *_plain(64, 1, ITERATIONS // 2, seed), BSP)))
             bsp = [rate(partrain(JOB, *_plain(64, workers, ITERATIONS // 2, seed), BSP)) for workers in (2, 1)]
             gradients.append(bsp[0] / bsp[1])
     return [
@@ -57,7 +64,22 @@ def two_workers_against_one(pairs: int) -> Rows:
             "ratio": [one / other for one, other in zip(ratios, ceilings, strict=True)],
         },
         {"items per second": "two workers / one worker, `bsp`: gradients averaged in each iteration", "ratio": gradients},
+        *(
+            {"items per second": f"bound of two workers / two runs at once, {name} of batch 64 per round", "ratio": kept}
+            for name, kept in bounds.items()
+        ),
     ]
+
+
+def _at_once(pool: ThreadPoolExecutor, *sets: str) -> list[dict[str, Any]]:
+    """The summaries of two equal runs at once."""
+    return list(pool.map(lambda number: partrain(JOB, *sets), range(2)))
+
+
+def _kept(apart: list[dict[str, Any]]) -> float:
+    """The mean time of local iterations, as a share of the slower one's of each pair of rounds."""
+    seconds = [[event["compute"] for event in run["events"]] for run in apart]
+    return sum(map(sum, seconds)) / 2 / sum(map(max, *seconds))
 
 
 def _plain(batch: int, workers: int, rounds: int, seed: int) -> list[str]:
