@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -46,12 +47,13 @@ def _send(folder: Path, number: signal.Signals) -> int:
 
 
 def _holders(folder: Path) -> Iterator[int]:
-    """Yield the processes of this user that hold the lock of a folder."""
+    """Yield the processes of this user that have locked a folder; their children have the same descriptor, but not its owner's number."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's process, or one that ended just now
             for descriptor in (process / "fd").iterdir():
                 with suppress(OSError):
-                    if descriptor.samefile(folder) and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text():
+                    about = (process / "fdinfo" / descriptor.name).read_text() if descriptor.samefile(folder) else ""
+                    if re.search(rf"FLOCK\s.*\s{process.name}\s", about):
                         yield int(process.name)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -12,7 +14,7 @@ from support.runs import Command, events, eventually, newest, partrain, sabotage
 
 from partrain.errors import CannotCreate
 from partrain.launch import run_folder
-from partrain.launch.control import NotTraining, ask_to_commit, ask_to_stop
+from partrain.launch.control import NotTraining, _holders, ask_to_commit, ask_to_stop
 from partrain.launch.run_folder import locked
 from partrain.record.run_folder import RunFolder, run_folders
 
@@ -88,6 +90,19 @@ def test_a_process_that_would_die_of_the_signal_gets_none(tmp_path: Path) -> Non
     """This process holds the lock and has no handler, as a program that trains in a thread."""
     with locked(tmp_path), pytest.raises(NotTraining, match="is not ready for SIGUSR1"):
         ask_to_commit(tmp_path)
+
+
+def test_a_child_that_inherits_the_lock_is_not_asked(tmp_path: Path) -> None:
+    """Its number may be the lower one: numbers begin anew when the largest is reached."""
+    with locked(tmp_path):
+        child = os.fork()
+        if not child:
+            signal.pause()
+        try:
+            assert list(_holders(tmp_path)) == [os.getpid()]
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def test_a_look_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
