@@ -97,7 +97,10 @@ def test_a_child_that_inherits_the_lock_is_not_asked(tmp_path: Path) -> None:
     with locked(tmp_path):
         child = os.fork()
         if not child:
-            signal.pause()
+            try:
+                signal.pause()
+            finally:
+                os._exit(0)  # never on as a second pytest
         try:
             assert list(_holders(tmp_path)) == [os.getpid()]
         finally:
