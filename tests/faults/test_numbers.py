@@ -79,7 +79,7 @@ def test_a_judged_loss(tmp_path: Path) -> None:
     ('rule="diloco", outer_lr=0.7', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
     ('rule="slowmo", momentum=0.4', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
     ('rule="topk", compressor={kind="identity"}', "non-finite numbers in parameter `0.bias` from finite ones"),
-    ('rule="async", visits=3', "round 1: mixing made non-finite numbers in"),
+    ('rule="async", visits=3', "mixing made non-finite numbers in"),  # in round 1 or 2: the order of visits is not fixed
 ])  # fmt: skip
 def test_overflow_made_by_mixing(tmp_path: Path, rule: str, words: str) -> None:
     """A bias jumps between the ends of float32 in all workers: what is finite at the start and at the end has no finite difference."""
