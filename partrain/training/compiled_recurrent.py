@@ -9,7 +9,7 @@ Shapes: b items, B rows, one per item and step; I inputs, H hidden units, G gate
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
 from partrain.flat import DEFINITIONS
@@ -28,6 +27,8 @@ from partrain.training.blas import code_and_product
 SOURCE = Path(__file__).with_name("recurrent.c")
 _KINDS = {"RNN_TANH": 0, "RNN_RELU": 1, "LSTM": 2, "GRU": 3}
 """Number of each kind of layer in `recurrent.c`."""
+_CELLS = {0: torch.rnn_tanh_cell, 1: torch.rnn_relu_cell, 3: torch.gru_cell}
+"""One step of each kind without cells, by torch."""
 
 
 class _Description(ctypes.Structure):
@@ -75,22 +76,24 @@ class _Direction(torch.autograd.Function):
     """One direction of one layer: (x (B, I), weights, biases) -> (states (B, H), cells of an LSTM (B, H))."""
 
     @staticmethod
-    def forward(ctx: Any, kind: int, steps: _Steps, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        parameters = tuple(parameter.contiguous() for parameter in parameters)  # some utilities of torch compute weights anew
-        x, (width, hidden) = x.contiguous(), parameters[1].shape
+    def forward(ctx: Any, kind: int, steps: _Steps, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        x, *parameters = (tensor.contiguous() for tensor in inputs)  # some utilities of torch compute weights anew
+        width, hidden = parameters[1].shape
         gates, out = x.new_empty(steps.rows, width), x.new_empty(steps.rows, hidden)
         inner = torch.empty_like(out) if kind in (_KINDS["LSTM"], _KINDS["GRU"]) else x.new_empty(0)
         ctx.kind, ctx.steps = kind, steps
-        ctx.save_for_backward(x, *parameters, gates, inner, out)
+        ctx.save_for_backward(*inputs, gates, inner, out)
         ctx.set_materialize_grads(False)
         layer, code, _memory = _described(kind, steps, x, parameters, gates, inner, out)
         code.forward(ctypes.byref(layer))
         return out, inner
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_out: Tensor | None, of_cell: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, *parameters, gates, inner, out = ctx.saved_tensors
+        *inputs, gates, inner, out = ctx.saved_tensors
+        if torch.is_grad_enabled():  # these gradients will be differentiated in their turn
+            return None, None, *_differentiable_gradients(ctx.kind, ctx.steps, inputs, of_out, of_cell)
+        x, *parameters = (tensor.contiguous() for tensor in inputs)
         steps, hidden = ctx.steps, out.shape[1]
         layer, code, _memory = _described(ctx.kind, steps, x, parameters, gates, inner, out)
         arrived = {"out_gradient": of_out, "cell_gradient": of_cell}
@@ -107,6 +110,28 @@ class _Direction(torch.autograd.Function):
             setattr(layer, name, tensor.data_ptr())
         code.backward(ctypes.byref(layer))
         return None, None, of_x, *gradients
+
+
+def _differentiable_gradients(
+    kind: int, steps: _Steps, inputs: Sequence[Tensor], of_out: Tensor | None, of_cell: Tensor | None
+) -> Iterator[Tensor | None]:
+    """Compute the gradients of `inputs` by torch's cells, one step after the other, and keep their graph."""
+    x, *parameters = inputs = [tensor.view_as(tensor) for tensor in inputs]  # a layer may be its own input: gradients stop here
+    state = cell = x.new_zeros(0, parameters[1].shape[1])
+    states, cells = {}, {}
+    for start, count, _earlier, going in steps.table.tolist():
+        state, cell = (nn.functional.pad(tensor[:going], (0, 0, 0, count - going)) for tensor in (state, cell))
+        rows = x[start : start + count]
+        if kind == _KINDS["LSTM"]:
+            state, cell = torch.lstm_cell(rows, (state, cell), *parameters)
+        else:
+            cell = state = _CELLS[kind](rows, state, *parameters)
+        states[start], cells[start] = state, cell
+    arrived = [(by_start, gradient) for by_start, gradient in ((states, of_out), (cells, of_cell)) if gradient is not None]
+    outs = [torch.cat([by_start[start] for start in sorted(by_start)]) for by_start, _ in arrived]
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
+    gradients = iter(torch.autograd.grad(outs, wanted, [gradient for _, gradient in arrived], create_graph=True))
+    return (next(gradients) if tensor.requires_grad else None for tensor in inputs)
 
 
 _compute_direction: Callable[..., tuple[Tensor, Tensor]] = _Direction.apply

@@ -103,6 +103,27 @@ def test_frozen_weights_and_numbers_that_are_not_finite(kind: str) -> None:
     torch.testing.assert_close(compiled.weight_ih_l0.grad, layers.weight_ih_l0.grad)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_gradients_can_be_differentiated(kind: str, bidirectional: bool) -> None:
+    """The penalty of a gradient, of layers that are their own input, over sequences of unequal length."""
+    layers, compiled = (
+        part.double() for part in pair(kind, 6, 3 if bidirectional else 6, bidirectional=bidirectional, num_layers=2)
+    )
+    items = torch.randn(5, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    gradients = []
+    for part in (layers, compiled):
+        start = items.clone().requires_grad_()
+        part.bias_ih_l0.requires_grad_(False)
+        states, last = part(part(pack_padded_sequence(start, torch.tensor([2, 5, 3]), enforce_sorted=False))[0])
+        loss = states.data.square().sum() + (last[1] if kind == "lstm" else last).sum()
+        (slope,) = torch.autograd.grad(loss, start, create_graph=True)
+        weights = [weight for weight in part.parameters() if weight.requires_grad]
+        gradients.append(torch.autograd.grad(slope.square().sum(), [start, *weights]))
+    for torchs, own in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, torchs, rtol=1e-10, atol=1e-12)
+
+
 def test_weights_may_lie_in_another_order() -> None:
     layers, compiled = pair("gru", 3, 4)
     for network in (layers, compiled):
