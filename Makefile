@@ -17,7 +17,7 @@ TEST := $(PYTEST) -m 'not device and not slow and not slurm and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-device test-slurm test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
+.PHONY: check setup run test test-slow test-device test-slurm test-gpu test-processors test-sanitizers fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
 check: lint types test test-device
 
@@ -67,6 +67,12 @@ test-processors: $(STAMP)
 	ATEN_CPU_CAPABILITY=avx2 $(TEST)
 	ATEN_CPU_CAPABILITY=avx512 $(TEST)
 	ONEDNN_MAX_CPU_ISA=AVX2 $(TEST)
+
+# The tests of C code, compiled with the sanitizers of gcc: they stop at an access beyond an array, or at undefined behaviour.
+SANITIZERS = $$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)
+test-sanitizers: $(STAMP)
+	CC='gcc -g -fsanitize=address,undefined -fno-sanitize-recover=all' LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0,handle_segv=0 \
+	$(PY) -m pytest -s --timeout 0 tests/training/test_compiled_mlp.py tests/training/test_compiled_recurrent.py tests/test_flat.py
 
 # Ten minutes of new cases for the property tests; failures are kept in .hypothesis and tried first the next time.
 FUZZ_SECONDS ?= 600

@@ -33,11 +33,11 @@ static inline void product(Gemm *gemm, int a_transposed, int b_transposed, int64
 
 /* exp as 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2], up to 2 units in the last place (Cephes). */
 static inline float exponential(float x) {
-    union { int32_t bits; float number; } power;
+    union { uint32_t bits; float number; } power;
     x = x > 88.0f ? 88.0f : x;
     x = x < -87.0f ? -87.0f : x;
     const float n = rintf(x * 1.44269504f), r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    power.bits = ((int32_t)n + 127) << 23;
+    power.bits = ((uint32_t)(int32_t)n + 127) << 23;
     const float tail = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
                         1.6666665459e-1f) * r + 5.0000001201e-1f;
     return (tail * r * r + r + 1.0f) * power.number;
