@@ -160,6 +160,18 @@ def test_shared_and_simulated_workers_exclude_alike(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_an_excluded_worker_takes_the_steps_of_the_others(tmp_path: Path) -> None:
+    """Its learning rate falls in every iteration, although it has no more gradients of its own in the round."""
+    cosine = "optimizer={name='sgd', lr=0.05, batch_size=2, schedule='cosine'}"
+    run = tmp_path / "run"
+    said = partrain("run", excluding(tmp_path, cosine, "sync={rule='bsp', iterations=3}"), "--out", run, "-q")
+    assert said.code == 0, said
+    assert events(run, "exclusion")
+    rates = {(told["round"], told["rank"]): told["lr"] for told in events(run, "round")}
+    assert len(set(rates.values())) == 8
+    assert [rates[number, 0] for number in range(1, 9)] == [rates[number, 1] for number in range(1, 9)]
+
+
 def test_a_replay_excludes_again_and_tells_it_once(tmp_path: Path) -> None:
     job = excluding(tmp_path, "checkpoint.commit='coalesce'", deed="os.kill(os.getpid(), signal.SIGKILL)", call=14)
     after = Aftermath(job)
