@@ -13,6 +13,7 @@ from support.machines import MANY, Site
 from support.runs import events, newest, partrain, resume, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
+from partrain.training.round_caps import Balance
 
 SIMULATED = (
     'transport={kind="simulated", speed=[1.0, 0.25]}',
@@ -233,8 +234,14 @@ def test_real_workers_are_balanced(tmp_path: Path) -> None:
     job = slowed(tmp_path, "pass", "sync.iterations=60", "faults={}", "partition.balance='rate'", "stop.rounds=12", call=9)
     run = tmp_path / "run"
     assert partrain("run", job, "--out", run, "-q").code == 0
+    told = events(run, "round")
+    balance, decided = Balance([60, 60]), [[]]
+    for number in range(1, 12):
+        seconds = [(one["iterations"], one["compute"]) for one in told if one["round"] == number]
+        decided.append(balance.decide(number + 1, decided[-1], seconds))
+    assert iterations(run) == [now or [60, 60] for now in decided]
     fast, slow = iterations(run)[-1]
-    assert slow < 45 < fast
+    assert slow < fast
     assert abs(fast + slow - 120) <= 60 / slow + 1, (
         "the slowest worker's part is rounded to whole iterations, and the others follow it"
     )
