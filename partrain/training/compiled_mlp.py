@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from partrain.flat import trainable
 from partrain.optim import Sgd
 from partrain.optim.local import LocalOptimizer
 from partrain.optim.sections import Adam, AdamW
@@ -125,8 +127,10 @@ class CompiledMlp:
             else:
                 return None
         owned = [parameter for layer, _ in layers for parameter in (layer.weight, layer.bias)]
-        whole = len(owned) == len(gradients) == len({id(parameter) for parameter in owned})
-        return cls(layers, gradients, optimizer, flattens=flattens) if whole and all(p.requires_grad for p in owned) else None
+        in_order = [id(parameter) for parameter in owned] == [id(parameter) for _, parameter in trainable(module)]
+        if not (layers and in_order and _shapes_fit([layer for layer, _ in layers])):
+            return None
+        return cls(layers, gradients, optimizer, flattens=flattens)
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> float:
         """Compute the mean loss over a batch (b, ...), and write its gradient to `gradients`."""
@@ -237,10 +241,17 @@ def _addresses(*tensors: Tensor) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
 
 
+def _shapes_fit(layers: Sequence[nn.Linear]) -> bool:
+    """Return whether the tensors have the sizes that the layers name: torch multiplies whatever has been put into a layer."""
+    widths = [layers[0].in_features, *(layer.out_features for layer in layers)]
+    shapes = [(layer.weight.shape, layer.bias.shape) for layer in layers]
+    return all(widths) and shapes == [((out, width), (out,)) for width, out in itertools.pairwise(widths)]
+
+
 def _hooked(module: nn.Module) -> bool:
-    """Return whether a hook watches the network, or a `forward` was replaced."""
+    """Return whether a hook watches the network or all networks, or a `forward` was replaced."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
-    if any(
+    if nn.modules.module._has_any_global_hook() or any(  # type: ignore[no-untyped-call]
         getattr(parameter, name, None)
         for parameter in module.parameters()
         for name in ("_backward_hooks", "_post_accumulate_grad_hooks")

@@ -92,7 +92,8 @@ class _Direction(torch.autograd.Function):
     def backward(ctx: Any, of_out: Tensor | None, of_cell: Tensor | None) -> tuple[Tensor | None, ...]:
         *inputs, gates, inner, out = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated in their turn
-            return None, None, *_differentiable_gradients(ctx.kind, ctx.steps, inputs, of_out, of_cell)
+            with torch.autocast("cpu", enabled=False):  # as in the forward pass
+                return None, None, *_differentiable_gradients(ctx.kind, ctx.steps, inputs, of_out, of_cell)
         x, *parameters = (tensor.contiguous() for tensor in inputs)
         steps, hidden = ctx.steps, out.shape[1]
         layer, code, _memory = _described(ctx.kind, steps, x, parameters, gates, inner, out)
@@ -128,6 +129,8 @@ def _differentiable_gradients(
             cell = state = _CELLS[kind](rows, state, *parameters)
         states[start], cells[start] = state, cell
     arrived = [(by_start, gradient) for by_start, gradient in ((states, of_out), (cells, of_cell)) if gradient is not None]
+    if not arrived:
+        return (None for _ in inputs)
     outs = [torch.cat([by_start[start] for start in sorted(by_start)]) for by_start, _ in arrived]
     wanted = [tensor for tensor in inputs if tensor.requires_grad]
     gradients = iter(torch.autograd.grad(outs, wanted, [gradient for _, gradient in arrived], create_graph=True))
@@ -154,21 +157,30 @@ class CompiledRecurrent:
     def __init__(self, layers: nn.RNNBase) -> None:
         self._layers = layers
 
-    def __call__(self, items: Tensor | PackedSequence, hx: Any = None) -> Any:
+    def __call__(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:  # noqa: A002 (torch's name)
         """Do what torch's does, up to rounding."""
         layers = self._layers
-        packed = items if isinstance(items, PackedSequence) else None
-        data = items.data if isinstance(items, PackedSequence) else items
+        packed = input if isinstance(input, PackedSequence) else None
+        data = input.data if isinstance(input, PackedSequence) else input
         weight = layers.weight_ih_l0
         fits = (
             data.dim() == 3 - bool(packed) and data.dtype == weight.dtype and data.shape[-1] == layers.input_size and data.numel()
         )
         trains = layers.training and torch.is_grad_enabled()  # a judged network has torch's bits, as it has in other programs
-        if not trains or hx is not None or not fits or not data.is_cpu or torch.is_autocast_enabled("cpu"):
-            return type(layers).forward(layers, items, hx)
-        if packed:
-            sizes = tuple(packed.batch_sizes.tolist())
-        else:
+        transformed = torch._C._are_functorch_transforms_active()  # by torch.func, whose tensors have no memory
+        sizes = tuple(packed.batch_sizes.tolist()) if packed else ()
+        wrong = packed and (sum(sizes) != len(data) or sizes != tuple(sorted(sizes, reverse=True)))  # torch says what is wrong
+        if (
+            not trains
+            or hx is not None
+            or not fits
+            or not data.is_cpu
+            or torch.is_autocast_enabled("cpu")
+            or transformed
+            or wrong
+        ):
+            return type(layers).forward(layers, input, hx)
+        if not packed:
             data = data.transpose(0, 1) if layers.batch_first else data
             sizes = (data.shape[1],) * len(data)
             data = data.reshape(-1, layers.input_size)
@@ -185,7 +197,8 @@ class CompiledRecurrent:
             data = torch.cat(outs, 1) if len(outs) > 1 else outs[0]
             if layers.dropout and layer < layers.num_layers - 1:
                 data = nn.functional.dropout(data, layers.dropout, layers.training)
-        return self._answer(data, sizes, packed, hidden, cells)
+        # A copy: users may change their states in place, and autograd has saved these.
+        return self._answer(data if layers.bidirectional else data.clone(), sizes, packed, hidden, cells)
 
     def _answer(
         self, data: Tensor, sizes: Sequence[int], packed: PackedSequence | None, hidden: list[Tensor], cells: list[Tensor]
@@ -217,4 +230,13 @@ def compile_recurrent(module: nn.Module) -> bool:
 
 
 def _in_c(layers: nn.RNNBase) -> bool:
-    return all(parameter.is_cpu and parameter.dtype in DEFINITIONS for parameter in layers.parameters())
+    """Return whether the weights lie in memory, in a type of the C code, and have the sizes that the layers name."""
+    inputs, hidden = layers.input_size, layers.hidden_size
+    for number, name in enumerate(layers._flat_weights_names):  # four of each direction of each layer
+        tensor, above = getattr(layers, name), number >= 4 * (1 + layers.bidirectional)
+        width = hidden if "_hh" in name else hidden * (1 + layers.bidirectional) if above else inputs
+        gates = {"LSTM": 4, "GRU": 3}.get(layers.mode, 1) * hidden
+        shape = (gates,) if name.startswith("bias") else (gates, width)
+        if not (tensor.is_cpu and tensor.dtype in DEFINITIONS and tensor.shape == shape):
+            return False
+    return True

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lab import Trial, blobs, mlp
 from torch import nn
+from torch.nn.utils import prune
 
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.local import LocalOptimizer
@@ -214,6 +215,26 @@ def masked() -> nn.Module:
     return module
 
 
+def pruned() -> nn.Module:
+    """Its bias comes before its weight."""
+    module = nn.Sequential(nn.Linear(4, 4))
+    prune.random_unstructured(module[0], "weight", 0.5)
+    prune.remove(module[0], "weight")
+    return module
+
+
+def refitted(weight: tuple[int, ...], bias: tuple[int, ...]) -> nn.Module:
+    """A layer with tensors of other shapes, which torch multiplies without a look at `out_features`."""
+    module = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3))
+    module[0].weight, module[0].bias = nn.Parameter(torch.randn(weight)), nn.Parameter(torch.randn(bias))
+    return module
+
+
+def empty() -> nn.Module:
+    with pytest.warns(UserWarning, match="zero-element"):
+        return nn.Sequential(nn.Linear(0, 3))
+
+
 UNKNOWN: dict[str, Callable[[], nn.Module]] = {
     "batch norm": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)),
     "dropout": lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)),
@@ -230,6 +251,11 @@ UNKNOWN: dict[str, Callable[[], nn.Module]] = {
     "a hook": watched,
     "a hook on a weight": masked,
     "a forward of one's own": rewritten,
+    "a bias before its weight": pruned,
+    "a bias of one number": lambda: refitted((9, 4), (1,)),
+    "a smaller weight": lambda: refitted((5, 4), (5,)),
+    "layers that do not fit": lambda: nn.Sequential(nn.Linear(4, 5), nn.Linear(6, 2)),
+    "no inputs": empty,
     "a parametrised weight": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))),
 }
 
@@ -244,6 +270,15 @@ def test_what_it_does_not_know_is_left_to_autograd(make: Callable[[], nn.Module]
     optimizer = LocalOptimizer(Sgd(lr=0.1), torch.zeros(layout.params.size), torch.zeros(0, layout.params.size), layout.params)
     assert len(views) == len(gradients)
     assert CompiledMlp.of(module, gradients, optimizer) is None
+
+
+def test_a_hook_on_all_networks_is_seen() -> None:
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert compiled(mlp())[0] is None
+    finally:
+        hook.remove()
+    assert compiled(mlp())[0]
 
 
 def test_targets_of_another_shape_are_refused() -> None:

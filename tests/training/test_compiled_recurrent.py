@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lab import Trial
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from partrain.optim import Sgd
 from partrain.rules.average import Average
@@ -155,6 +155,54 @@ def test_what_it_does_not_know_is_left_to_torch() -> None:
         assert torch.equal(layers(items)[0], compiled(items)[0])
     with pytest.raises(RuntimeError, match=r"input.size"):
         compiled(torch.randn(5, 2, 7))
+    for sizes in ([2, 1, 2], [1, 2, 1]):
+        with pytest.raises(RuntimeError):
+            compiled(PackedSequence(items[:2].view(4, 3), torch.tensor(sizes)))
+    own = [torch.func.grad(lambda items, part=part: part(items)[0].square().sum())(items) for part in (layers, compiled)]
+    assert torch.equal(*own)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_weights_of_another_shape_are_left_to_torch(kind: str) -> None:
+    """torch stretches a bias of one number, and multiplies by any matrix."""
+    of, own = KINDS[kind]
+    for name in "bias_ih_l0", "bias_hh_l1_reverse":
+        layers = of(3, 4, num_layers=2, bidirectional=True, **own)
+        assert compile_recurrent(deepcopy(layers))
+        setattr(layers, name, nn.Parameter(torch.zeros(1)))
+        assert not compile_recurrent(layers)
+
+
+@pytest.mark.parametrize("kind", ["gru", "tanh"])
+def test_states_may_be_changed_in_place(kind: str) -> None:
+    gradients = []
+    for part in pair(kind, 3, 4):
+        states, _ = part(input=torch.linspace(-1, 1, 30).view(5, 2, 3))
+        states.data[0] = 7.0
+        states[:, :, 2:] = 0.0
+        gradients.append(torch.autograd.grad(states.square().sum(), list(part.parameters())))
+    for torchs, own in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, torchs)
+
+
+class Stopped(torch.autograd.Function):
+    """Gradients do not pass."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor) -> Tensor:
+        return states.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> None:
+        return None
+
+
+def test_a_gradient_that_does_not_arrive() -> None:
+    _, compiled = pair("gru", 3, 4)
+    weights = list(compiled.parameters())
+    loss = Stopped.apply(compiled(torch.randn(5, 2, 3))[0]).sum() + sum(weight.sum() for weight in weights)
+    for gradient in torch.autograd.grad(loss, weights, create_graph=True):
+        assert gradient.eq(1).all()
 
 
 def sequences() -> Samples:
@@ -190,7 +238,7 @@ def test_a_training_is_that_of_torch_and_goes_on_from_a_snapshot() -> None:
 
 
 class OwnTask(Regression):
-    """May differentiate twice, which the C code cannot."""
+    """May do anything."""
 
 
 def test_torch_computes_in_bfloat16_and_for_tasks_of_users() -> None:
