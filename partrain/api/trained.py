@@ -87,6 +87,8 @@ class Trained:
     """The checkpoint of the network: that of the best judged round, or the newest if none was judged."""
     _newest: Path = field(kw_only=True)
     """The checkpoint that `resume` goes on from."""
+    _content: Content = field(kw_only=True)
+    """The content of `checkpoint` at that time: a run that goes on replaces the file."""
     _loaded: LoadedJob = field(kw_only=True)
     _objects: PythonObjects = field(default_factory=PythonObjects, kw_only=True)
     _trusted: bool = field(default=True, kw_only=True)
@@ -286,10 +288,6 @@ class Trained:
         return self.network.kind.one_class and bool(getattr(self._loaded.job.dataset, "booleans", False))
 
     @cached_property
-    def _content(self) -> Content:
-        return checkpoint.read(self.checkpoint)
-
-    @cached_property
     def network(self) -> TrainedNetwork:
         """The network with its task, its job and the conversion of its data."""
         with standing_for_tables(self._objects), as_trained(self._content):
@@ -369,6 +367,7 @@ def trained(
         folder,
         path,
         _newest=newest or path,
+        _content=content,
         _loaded=loaded,
         _objects=python_objects,
         _trusted=trusted,

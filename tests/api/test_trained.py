@@ -46,6 +46,9 @@ def test_a_module_is_trained_evaluated_resumed_and_loaded(tmp_path: Path) -> Non
     first = partrain.train(model=net(), dataset=(X, NAMES, X[:50], NAMES[:50]), workers=2, **FAST, out=tmp_path / "parts")
     rest = first.resume(stop={"rounds": 8})
     assert rest.summary["rounds"] == 8
+    with torch.no_grad():  # the run that went on has replaced the checkpoint
+        assert np.allclose(first.predict_proba(X), first.module(torch.from_numpy(X).float()).softmax(1), atol=1e-6)
+    assert not np.allclose(first.predict_proba(X), rest.predict_proba(X))
     assert all(torch.equal(*pair) for pair in zip(whole.module.parameters(), rest.module.parameters(), strict=True))
 
     own = whole.evaluate()

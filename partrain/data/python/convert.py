@@ -25,6 +25,8 @@ def to_array(value: Any, where: str) -> NDArray[Any]:
         value = value.to_numpy()
     elif hasattr(value, "toarray"):
         raise InputMissing(f"{where}: is a sparse matrix; give `.toarray()`")
+    if np.ma.is_masked(value):
+        raise InputMissing(f"{where}: holds masked values; fill them or leave those items out")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
