@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ class Trained:
     _newest: Path = field(kw_only=True)
     """The checkpoint that `resume` goes on from."""
     _content: Content = field(kw_only=True)
-    """The content of `checkpoint` at that time: a run that goes on replaces the file."""
+    """The content of `checkpoint` at that time, without the workers' state: a run that goes on replaces the file."""
     _loaded: LoadedJob = field(kw_only=True)
     _objects: PythonObjects = field(default_factory=PythonObjects, kw_only=True)
     _trusted: bool = field(default=True, kw_only=True)
@@ -358,6 +358,7 @@ def trained(
     history = {
         name.removeprefix("history/"): array.tolist() for name, array in last.arrays.items() if name.startswith("history/")
     }
+    content = replace(content, arrays={name: array for name, array in content.arrays.items() if not name.startswith("workers/")})
     with as_trained(content):
         module = networks.build_network(loaded, content)
     return Trained(

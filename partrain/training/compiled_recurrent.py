@@ -27,7 +27,7 @@ from partrain.training.blas import code_and_product
 SOURCE = Path(__file__).with_name("recurrent.c")
 _KINDS = {"RNN_TANH": 0, "RNN_RELU": 1, "LSTM": 2, "GRU": 3}
 """Number of each kind of layer in `recurrent.c`."""
-_CELLS = {0: torch.rnn_tanh_cell, 1: torch.rnn_relu_cell, 3: torch.gru_cell}
+_CELLS = {_KINDS["RNN_TANH"]: torch.rnn_tanh_cell, _KINDS["RNN_RELU"]: torch.rnn_relu_cell, _KINDS["GRU"]: torch.gru_cell}
 """One step of each kind without cells, by torch."""
 
 

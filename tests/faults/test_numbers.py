@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_a_judged_loss(tmp_path: Path) -> None:
     ('rule="diloco", outer_lr=0.7', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
     ('rule="slowmo", momentum=0.4', "round 3: mixing made non-finite numbers in parameter `0.bias` from finite ones"),
     ('rule="topk", compressor={kind="identity"}', "non-finite numbers in parameter `0.bias` from finite ones"),
-    ('rule="async", visits=3', "mixing made non-finite numbers in"),  # in round 1 or 2: the order of visits is not fixed
+    ('rule="async", visits=3', "round [12]: mixing made non-finite numbers in"),  # the order of visits is not fixed
 ])  # fmt: skip
 def test_overflow_made_by_mixing(tmp_path: Path, rule: str, words: str) -> None:
     """A bias jumps between the ends of float32 in all workers: what is finite at the start and at the end has no finite difference."""
@@ -95,7 +96,7 @@ def test_overflow_made_by_mixing(tmp_path: Path, rule: str, words: str) -> None:
     )
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (76, ["diverged"]), said
-    assert words in said.err
+    assert re.search(words, said.err), said
     for file in (tmp_path / "run" / "checkpoints").iterdir():
         assert all(np.isfinite(each).all() for path, each in checkpoint.read(file).arrays.items() if "history" not in path)
 
