@@ -13,13 +13,17 @@ INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pi
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
 PYTEST := $(PY) -m pytest -n 4 --dist worksteal
 TEST := $(PYTEST) -m 'not device and not slow and not slurm and not soak'
+EMULATED := tests/support/emulated
+TEST_DEVICE = PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST)
 
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-device test-slurm test-gpu test-processors test-sanitizers fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
+.PHONY: check setup run test test-slow test-costs test-device test-slurm test-gpu test-processors test-sanitizers emulated fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
-check: lint types test test-device
+# Two at a time: tests, and beside them what takes one core.
+check: $(STAMP)
+	$(MAKE) --no-print-directory --jobs 2 FIRST=test test lint types emulated test-device
 
 setup: $(STAMP)
 
@@ -40,18 +44,27 @@ $(RUNTIME): pyproject.toml constraints.txt
 run: $(RUNTIME)
 	$(VENV)/bin/partrain run jobs/mnist.toml
 
+# The fast suite: tests that cost little by tests/costs.json, and representatives of the others. All together have a budget.
 test: $(STAMP)
-	$(TEST)
+	$(TEST) --hold-budget
 
-# Whole workflows, launchers, scripts, extras. CI runs them after the gate.
-test-slow: $(INTEGRATIONS)
-	$(PYTEST) -m 'slow and not soak'
+# All other tests, and those that need an extra. CI runs them after the gate.
+test-slow: $(INTEGRATIONS) emulated
+	$(PYTEST) -m 'slow and not device and not soak'
+	$(TEST_DEVICE) -m 'slow and device' tests/device
+
+# The CPU seconds of each test, on an idle machine: an hour. For some tests: pytest --record-costs tests/...
+test-costs: PYTEST := $(PY) -m pytest -n 2 --dist worksteal --record-costs
+test-costs: $(INTEGRATIONS) emulated
+	$(PYTEST) -m 'not device and not slurm and not soak'
+	$(TEST_DEVICE) -m device tests/device
 
 # An accelerator emulated in the CPU's memory, which is compiled once; without a compiler these tests are skipped.
-EMULATED := tests/support/emulated
-test-device: $(STAMP)
+test-device: $(STAMP) emulated $(FIRST)
+	$(TEST_DEVICE) -m 'device and not slow' tests/device
+
+emulated: $(STAMP)
 	$(PY) $(EMULATED)/emulated_device.py
-	PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST) -m device tests/device
 
 # Two nodes of SLURM on this machine, which the tests start and stop. They need Debian's slurm-wlm and munge, and root.
 test-slurm: $(STAMP)

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from support import warm
+from support.children import process_tree
 
 from partrain.cli.main import main
 
@@ -202,21 +202,11 @@ class Command:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = self._start(out.fileno(), err.fileno())
 
-    def _start(self, out: int, err: int) -> subprocess.Popen[bytes] | warm.WarmProcess:
-        environment = {**os.environ, **self.environment}
-        if self.launcher == (sys.executable,) and not any(name.startswith(warm.AT_START) for name in self.environment):
-            words = list(map(str, self.words))
-            return warm.server().start(words, str(self.folder), environment, self.ignored, [out, err])
-        return subprocess.Popen(
-            list(map(str, (*self.launcher, "-m", "partrain", *self.words))),
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder, start_new_session=True,
-            env=environment, preexec_fn=self._listen,
-        )  # fmt: skip
-
-    def _listen(self) -> None:
-        """Whoever runs the tests may ignore signals, which would be inherited."""
-        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-            signal.signal(number, signal.SIG_IGN if number in self.ignored else signal.SIG_DFL)
+    def _start(self, out: int, err: int) -> warm.WarmProcess:
+        anew = self.launcher != (sys.executable,) or any(name.startswith(warm.AT_START) for name in self.environment)
+        words, launcher = ([str(word) for word in words] for words in (self.words, self.launcher if anew else ()))
+        environment = {**os.environ, **{name: str(value) for name, value in self.environment.items()}}
+        return warm.server().start(words, str(self.folder), environment, self.ignored, [out, err], launcher)
 
     def __enter__(self) -> Command:
         return self
@@ -253,12 +243,7 @@ class Command:
 
 def descendants(pid: int) -> set[int]:
     """Processes that this one started, and those that they started."""
-    found: set[int] = set()
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found |= {child} | descendants(child)
-    return found
+    return process_tree(pid).keys() - {pid}
 
 
 def writer(command: Command) -> int:

@@ -7,6 +7,7 @@ would run, except for the imports that are done. Tests of start-up itself use ne
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import select
@@ -23,6 +24,9 @@ from typing import Any, NoReturn
 
 AT_START = ("PYTHON", "TMPDIR", "OMP", "MKL", "OPENBLAS", "ATEN", "ONEDNN", "LD_", "CUDA")
 """Beginnings of environment variables that an interpreter or a library reads once, when it starts or first needs them."""
+
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class WarmProcess:
@@ -68,9 +72,18 @@ class Server:
         self._lock = threading.Lock()
 
     def start(
-        self, words: Sequence[str], folder: str, environment: dict[str, str], ignored: Sequence[int], files: Sequence[int]
+        self,
+        words: Sequence[str],
+        folder: str,
+        environment: dict[str, str],
+        ignored: Sequence[int],
+        files: Sequence[int],
+        launcher: Sequence[str] = (),
     ) -> WarmProcess:
-        request = {"words": list(words), "folder": folder, "environment": environment, "ignored": list(ignored)}
+        """Start a command, with these files as stdout and stderr. A launcher is a program that starts `-m partrain` anew."""
+        request = {
+            "words": list(words), "folder": folder, "environment": environment, "ignored": list(ignored), "launcher": list(launcher),
+        }  # fmt: skip
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(request).encode()], list(files))
             while "started" not in (reply := self._receive()):
@@ -115,7 +128,11 @@ def running() -> set[int | None]:
 
 
 def serve(channel: socket.socket) -> dict[str, Any]:
-    """Fork a command at each request until the client is gone. In a fork, return the request."""
+    """Fork a command at each request until the client is gone. In a fork, return the request.
+
+    Orphans of commands become children of this process: it reaps them, and the process tree shows them.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -199,7 +216,10 @@ def main() -> NoReturn:
 
     import partrain.launch.worker.process  # noqa: F401
 
-    become(serve(socket.socket(fileno=int(sys.argv[1]))))
+    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    become(request)
+    if launcher := request["launcher"]:
+        os.execvp(launcher[0], [*launcher, "-m", "partrain", *request["words"]])
     runpy.run_module("partrain", run_name="__main__", alter_sys=True)
     sys.exit()
 
