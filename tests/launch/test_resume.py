@@ -34,6 +34,8 @@ from partrain import checkpoint
 from partrain import train as train_here
 from partrain.checkpoint import Content
 from partrain.checkpoint.manifest import manifest_of
+from partrain.config.overrides import override
+from partrain.config.toml_source import TomlSource
 from partrain.errors import BadCheckpoint
 from partrain.launch import resume as resuming
 from partrain.launch.checkpoint_writer import Writer
@@ -116,18 +118,89 @@ JOBS = {
 }
 
 
+SIMULATED = 'transport.kind="simulated"'
+TOGETHER = {
+    "two processes": [
+        *RESTLESS, "model.activation='gelu'", "optimizer.weight_decay=0.01", "partition.uncovered='allow'",
+        "workers.0.partition_size=60", "optimizer.schedule='linear'", "optimizer.warmup=0.4", "sync.lr_scale='linear'",
+        "sync.optimizer_state='local'", "sync.buffers='local'",
+    ],
+    "three processes": [
+        *RESTLESS, "workers.0.count=3", "partition.overlap=0.4", 'optimizer={name="adam", lr=0.01, batch_size=8}',
+        "sync={rule='average', iterations=3, optimizer_state='reset', buffers='recalibrate', ema=0.9}",
+    ],
+    "two threads": [
+        *RESTLESS, "workers.0.threads=2", "engine.precision='bfloat16'", "optimizer.dampening=0.2", "optimizer.clip_norm=0.5",
+        "optimizer.accumulate=3", "sync={rule='average', iterations=3, optimizer_state='reset', buffers='average', swa=0.3}",
+        "checkpoint.every=2", "stop.rounds=4",
+    ],
+    "one simulated, not judged": [
+        SIMULATED, "workers.0.count=1", 'optimizer={name="radam", lr=0.01, batch_size=8, clip_value=0.1}',
+        "partition.order='given'", "dataset.validation=0",
+    ],
+    "gossip": [
+        SIMULATED, *RESTLESS, "workers.0.count=3", "sync={rule='gossip', iterations=3, ema=0.6, lr_scale='sqrt', warmup_rounds=3}",
+        'optimizer={name="rmsprop", lr=0.01, batch_size=8, centered=true, momentum=0.5, schedule="cosine"}',
+    ],
+    "easgd": [
+        SIMULATED, *RESTLESS, "sync={rule='easgd', iterations=3, ema=0.6, buffers='average'}", "stop.judge_every=3",
+        'optimizer={name="adagrad", lr=0.1, batch_size=8, initial_accumulator_value=0.1, lr_decay=0.01}',
+    ],
+    "async": [
+        SIMULATED, *RESTLESS, "sync={rule='async', iterations=2, visits=2, ema=0.9, optimizer_state='local'}",
+        'optimizer={name="adamw", lr=0.01, batch_size=8}',
+    ],
+    "diloco": [
+        SIMULATED, *RESTLESS, "sync={rule='diloco', iterations=3, fragments=3, order='before', swa=0.0}",
+        "optimizer.nesterov=true", "optimizer.schedule='one-cycle'", "optimizer.clip_norm=0.3",
+    ],
+    "bsp": [
+        SIMULATED, *RESTLESS, "workers.0.count=3", "sync.rule='bsp'",
+        'optimizer={name="lbfgs", lr=0.5, history_size=4, accumulate=4}',
+    ],
+    "two passes": [
+        SIMULATED, *RESTLESS, 'optimizer={name="adam", lr=0.01, batch_size=7}',
+        "sync={rule='average', passes=2, optimizer_state='local', buffers='recalibrate', swa=0.9, weights='equal'}",
+    ],
+    "redrawn passes": [
+        SIMULATED, *RESTLESS, "sync={rule='average', passes=1, optimizer_state='reset'}", "partition.redraw='round'",
+        'optimizer={name="adagrad", lr=0.1, batch_size=8, initial_accumulator_value=0.1}', "stop.patience=2", "stop.rounds=9",
+    ],
+    "full batches": [
+        SIMULATED, *RESTLESS, 'optimizer={name="rprop", lr=0.01}', "sync.optimizer_state='local'",
+        "dataset={kind='synthetic', function='sine', items=230, validation=30}",
+    ],
+    "nadam": [SIMULATED, *RESTLESS, 'optimizer={name="nadam", lr=0.01, batch_size=8}', "partition.redraw='round'"],
+    "adamax": [
+        SIMULATED, *RESTLESS, 'optimizer={name="adamax", lr=0.01, batch_size=8}',
+        "sync={rule='average', iterations=3, optimizer_state='local', buffers='local'}",
+    ],
+    "amsgrad": [
+        SIMULATED, *RESTLESS, "sync.swa=0.3",
+        'optimizer={name="adam", lr=0.01, batch_size=8, amsgrad=true, weight_decay=0.01, decay="matrices"}',
+    ],
+    "muon": [
+        SIMULATED, *RESTLESS, "sync.ema=0.9", 'optimizer={name="muon", lr=0.02, adamw_lr=0.003, batch_size=8}',
+    ],
+}  # fmt: skip
+"""What JOBS tests one by one, together: optimizers, their state, buffers, schedules, averages, rules and partitions are independent."""
+MORE_OPTIMIZERS = "nadam", "adamax", "amsgrad", "muon"
+"""The gate leaves them out."""
+
+
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("turn", "sets"),
     [
-        pytest.param(turn, sets, id=name, marks=() if turn % 2 or "optimizer={" not in str(sets) else pytest.mark.slow)
-        for turn, (name, sets) in enumerate(JOBS.items())
-    ],
+        pytest.param(turn, sets, id=f"together: {name}", marks=pytest.mark.slow if name in MORE_OPTIMIZERS else ())
+        for turn, (name, sets) in enumerate(TOGETHER.items())
+    ]
+    + [pytest.param(turn, sets, id=name, marks=pytest.mark.soak) for turn, (name, sets) in enumerate(JOBS.items())],
 )
 def test_from_a_round(tmp_path: Path, turn: int, sets: list[str], first: int) -> None:
     """Jobs resume from their first or from their second round in turn; `make soak` resumes them from the other one.
 
-    The gate leaves out half of the optimizers.
+    It also resumes jobs that differ from a plain one in few things, which tells those apart.
     """
     code = int("stop.loss" in str(sets))  # a target that is not reached
     run = train(tmp_path, "stop.rounds=3", *sets, code=code)
@@ -135,6 +208,16 @@ def test_from_a_round(tmp_path: Path, turn: int, sets: list[str], first: int) ->
     number = committed[(first + turn) % len(committed)]
     resume(round_file(run, number), "--out", tmp_path / f"{number}", code=code)
     assert newest(tmp_path / f"{number}") == newest(run), f"resumed from round {number}"
+
+
+def test_all_values_are_resumed_together() -> None:
+    """Each value of a key in JOBS is in one of the jobs that the gate or `make test-slow` resumes."""
+
+    def values(jobs: dict[str, list[str]]) -> set[tuple[str, Any]]:
+        texts = [override(TomlSource.parse(JOB, "job"), ["stop.rounds=3", *sets]).text for sets in jobs.values()]
+        return {leaf for text in texts for leaf in leaves(TomlSource.parse(text, "job").data)}
+
+    assert not values(JOBS) - values(TOGETHER)
 
 
 def test_unlike_workers(tmp_path: Path) -> None:
