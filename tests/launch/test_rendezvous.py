@@ -60,7 +60,7 @@ def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def train_on_two(folder: Path) -> None:
         site = Site(folder)
         job, run = write_job(folder / "job", text=MANY), folder / "run"
-        said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", folder / "unused"), restarts=0)
+        said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", folder / "unused"))
         assert [one.code for one in said] == [0, 0], said
         (folder / "messages").write_text(said[1].err)
 
@@ -80,6 +80,18 @@ def test_two_machines_give_the_bits_of_one(two_machines: Path, one_machine: Path
         assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
     assert [worker["item_iterations"] for worker in summary(run)["workers"]] == [96] * 4
     assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
+
+
+@pytest.mark.slow
+def test_two_machines_under_torchrun_give_the_bits_of_one(site: Site, job: Path, one_machine: Path) -> None:
+    """torchrun itself starts both commands; the gate gives them the environment that it would give."""
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"), restarts=0)
+    assert [one.code for one in said] == [0, 0], said
+    assert "machine 1 of 2 trains workers 2 to 3" in said[1].err
+    assert not (site.folder / "unused").exists()
+    for number in range(1, 5):
+        assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from support.runs import (
     JOB,
+    SIMULATED,
     Command,
     events,
     eventually,
@@ -118,7 +119,6 @@ JOBS = {
 }
 
 
-SIMULATED = 'transport.kind="simulated"'
 TOGETHER = {
     "two processes": [
         *RESTLESS, "model.activation='gelu'", "optimizer.weight_decay=0.01", "partition.uncovered='allow'",
