@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from support.histories import made_run
 from support.runs import JOB, SIMULATED, partrain, sabotage, train
+from support.shared_runs import once
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("run"))
+    return once(tmp_path_factory, "reported", train) / "run"
 
 
 def test_a_report_says_its_verdict_and_its_file(run: Path, tmp_path: Path) -> None:
