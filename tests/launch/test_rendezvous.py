@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.machines import MANY, Site, free_port, networks
+from support.machines import MANY, Site, free_port, networks, train_on_two
 from support.runs import (
     Command,
     descendants,
@@ -56,14 +56,6 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of that run on two machines; the messages of the second are in `messages` beside it."""
-
-    def train_on_two(folder: Path) -> None:
-        site = Site(folder)
-        job, run = write_job(folder / "job", text=MANY), folder / "run"
-        said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", folder / "unused"))
-        assert [one.code for one in said] == [0, 0], said
-        (folder / "messages").write_text(said[1].err)
-
     return once(tmp_path_factory, "two-machines", train_on_two) / "run"
 
 
