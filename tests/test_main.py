@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.runs import Command
 
 from partrain.errors import BadJob
 
@@ -69,10 +70,10 @@ def test_who_asks_for_help_does_not_wait_for_torch(job: Path) -> None:
     (["run", "none.toml"], 66, "no such file: none.toml"),
 ])  # fmt: skip
 def test_a_failure_is_one_json_document_too(words: list[str], code: int, message: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "partrain", *words, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == code
-    assert json.loads(done.stdout)["error"] == {"name": {2: "usage", 66: "no-input"}[code], "code": code, "message": message}
+    with Command((*words, "--json"), tmp_path) as command:
+        said = command.wait()
+    assert said.code == code
+    assert json.loads(said.out)["error"] == {"name": {2: "usage", 66: "no-input"}[code], "code": code, "message": message}
 
 
 def test_a_failure_is_one_line_whatever_a_file_is_called() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.histories import made_run, round_of, start, write_events
-from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
+from support.runs import SIMULATED, Command, Said, events, eventually, partrain, round_file, summary, train, write_job
 from support.watched import summary_of
 
 from partrain.bench.assertions import verdict
@@ -60,8 +60,8 @@ def test_a_damaged_event_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_jobs_are_trained_with_every_seed(tmp_path: Path) -> None:
-    one = write_job(tmp_path / "one")
-    other = write_job(tmp_path / "other", 'sync={rule="async", iterations=3, visits=2}', "stop.loss=1e-9")
+    one = write_job(tmp_path / "one", SIMULATED)
+    other = write_job(tmp_path / "other", SIMULATED, 'sync={rule="async", iterations=3, visits=2}', "stop.loss=1e-9")
     result = compared(one, other, "--seeds", 2)
     first, second = result["rows"]
     assert [row["runs"] for row in (first, second)] == [2, 2]
@@ -84,7 +84,7 @@ def test_what_differs() -> None:
 
 
 def test_the_table_names_rules_and_differences(tmp_path: Path) -> None:
-    run, other = train(tmp_path / "one"), train(tmp_path / "two", 'sync.rule="bsp"')
+    run, other = train(tmp_path / "one", SIMULATED), train(tmp_path / "two", SIMULATED, 'sync.rule="bsp"')
     said = partrain("compare", run, other)
     lines = said.out.splitlines()
     assert lines[0].split()[:2] == ["job", "rule"]
@@ -105,7 +105,7 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 
 def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
-    run = train(tmp_path)
+    run = train(tmp_path, SIMULATED)
     lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
     (run / "events.jsonl").write_text(lines[-1])
     assert "ended before training started" in partrain("compare", run).err
@@ -132,7 +132,7 @@ def test_no_two_labels_are_alike(paths: list[list[str]]) -> None:
 
 
 def test_a_checkpoint_stands_for_its_run_folder(tmp_path: Path) -> None:
-    run = train(tmp_path)
+    run = train(tmp_path, SIMULATED)
     (folder,) = compared(run)["rows"]
     for checkpoint in (run / "checkpoint.h5", round_file(run, 2)):
         assert compared(checkpoint)["rows"] == [folder]
@@ -147,7 +147,7 @@ def refused(*words: object) -> Said:
 
 
 def test_checkpoints_that_stand_for_nothing(tmp_path: Path) -> None:
-    run, stray = train(tmp_path), tmp_path / "elsewhere" / "stray.h5"
+    run, stray = train(tmp_path, SIMULATED), tmp_path / "elsewhere" / "stray.h5"
     stray.parent.mkdir()
     stray.write_bytes((run / "checkpoint.h5").read_bytes())
     said = refused(stray)
@@ -166,7 +166,7 @@ def test_a_seed_that_would_be_lost_is_refused(tmp_path: Path, command: str, over
 
 
 def test_an_override_that_changes_nothing_is_refused(tmp_path: Path) -> None:
-    run = train(tmp_path)
+    run = train(tmp_path, SIMULATED)
     said = refused(run, "--set", "stop.rounds=9")
     assert (said.code, "overrides apply to jobs" in said.err) == (78, True)
     assert compared(run, tmp_path / "job.toml", "--set", "stop.rounds=9", "--seeds", 1)["differ"] == {
@@ -176,7 +176,7 @@ def test_an_override_that_changes_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_warnings_are_shown_once_as_run_shows_them(tmp_path: Path) -> None:
-    job = write_job(tmp_path, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]")
+    job = write_job(tmp_path, SIMULATED, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]")
     alone = partrain("run", job, "--out", tmp_path / "run", "--quiet")
     warning = next(line for line in alone.err.splitlines() if "odd number" in line)
     assert partrain("compare", job, "--seeds", 2).err.count(warning) == 1
@@ -202,7 +202,7 @@ def test_a_signal_leaves_the_table_of_what_is_finished(tmp_path: Path, number: s
 
 
 def test_assertions_hold_for_each_run(tmp_path: Path) -> None:
-    run, other = train(tmp_path / "one"), train(tmp_path / "two", "stop.rounds=2")
+    run, other = train(tmp_path / "one", SIMULATED), train(tmp_path / "two", SIMULATED, "stop.rounds=2")
     said = partrain("compare", run, other, "--assert", "rounds == 4", "--assert", "seconds.train > 0")
     assert said.code == 1
     assert said.err == "partrain: two/run: `rounds == 4` does not hold: rounds is 2\n"
@@ -238,7 +238,7 @@ def test_a_number_that_one_seed_lacks_fulfils_nothing() -> None:
     (("--md", "--json"), "give one of"),
 ])  # fmt: skip
 def test_a_wrong_word_is_reported_before_the_training(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
-    for path in (write_job(tmp_path / "job"), train(tmp_path / "trained")):
+    for path in (write_job(tmp_path / "job"), train(tmp_path / "trained", SIMULATED)):
         said = partrain("compare", path, *words)
         assert said.code == 2
         assert says in said.err
@@ -253,7 +253,9 @@ def test_a_name_that_only_the_training_could_tell_wrong_costs_no_result(tmp_path
 
 
 def test_order_form_and_what_changed(tmp_path: Path) -> None:
-    paths = [train(tmp_path / name, f"stop.rounds={rounds}") for name, rounds in {"one": 3, "two": 1, "six": 2}.items()]
+    paths = [
+        train(tmp_path / name, SIMULATED, f"stop.rounds={rounds}") for name, rounds in {"one": 3, "two": 1, "six": 2}.items()
+    ]
     assert [row["label"] for row in compared(*paths, "--sort", "rounds")["rows"]] == ["two/run", "six/run", "one/run"]
     assert [row["label"] for row in compared(*paths, "--sort", "-seconds.train")["rows"]] == [
         row["label"] for row in sorted(compared(*paths)["rows"], key=lambda row: -row["seconds"][0])

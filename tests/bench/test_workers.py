@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.runs import Command, Said, eventually, partrain, sabotage, write_job
+from support.runs import SIMULATED, Command, Said, eventually, partrain, sabotage, write_job
 
 from partrain.bench import Row, workers
 from partrain.bench.workers import _job as made
@@ -52,7 +52,7 @@ def test_workers_is_threads_and_one_seed_has_no_spread(tmp_path: Path) -> None:
 
 
 def test_warnings_are_shown_once(tmp_path: Path) -> None:
-    job = write_job(tmp_path, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]", "stop.loss=9")
+    job = write_job(tmp_path, SIMULATED, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]", "stop.loss=9")
     alone = partrain("run", job, "--out", tmp_path / "run", "--quiet")
     warning = next(line for line in alone.err.splitlines() if "odd number" in line).partition(": ")[2]
     said = partrain("bench", job, "--threads", "1,3", "--seeds", 1)
@@ -62,7 +62,7 @@ def test_warnings_are_shown_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ['optimizer={name="rprop", lr=0.01, full_batch=true}', 'sync={rule="rprop", iterations=1}'])
 def test_where_there_is_no_learning_rate_none_is_scaled(tmp_path: Path, change: str) -> None:
-    said = partrain("bench", write_job(tmp_path, "stop={rounds=1, loss=9}"), "--seeds", 1, "--set", change)
+    said = partrain("bench", write_job(tmp_path, SIMULATED, "stop={rounds=1, loss=9}"), "--seeds", 1, "--set", change)
     assert said.code == 0, said
     assert ("Equal" in said.out, "sqrt" in said.out, said.err.count(" learning rate, seed")) == (True, False, 2)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import partrain, write_job
+from support.runs import Said, partrain, write_job
 from support.shared_runs import once
 
 import partrain as package
@@ -42,18 +42,10 @@ ALLOWED = {
     "diff": ("diff", "CKPT", "--workers"),
 }
 """Commands that need the network only."""
-LISTENER = """
-import sys
-from partrain.cli.main import main
-opened, victim = open(sys.argv[1], "w"), sys.argv[2]
-def hook(event, arguments):
-    if event == "open" and str(arguments[0]) == victim:
-        opened.write(event)
-        opened.flush()
-sys.addaudithook(hook)
-sys.argv = ["partrain", *sys.argv[3:]]
-main()
-"""
+watched: set[str] = set()
+"""Paths of files that must not be opened now."""
+opened: list[str] = []
+"""Those that were."""
 
 
 TABULAR = f"""name = "table"
@@ -104,12 +96,32 @@ def hostile(run: Path, path: str, folder: Path) -> Path:
     return target
 
 
-def listened(words: Sequence[str], received: Path, victim: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command on the received checkpoint. `opened` beside it is not empty if the command opened the victim."""
+@cache
+def listen() -> None:
+    """From now on, `opened` names each of the `watched` files that this process opens: an audit hook is never removed."""
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if watched and event == "open" and str(arguments[0]) in watched:
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(hook)
+
+
+def listened(words: Sequence[str], received: Path, victim: Path) -> Said:
+    """Run a command on the received checkpoint. `opened` is not empty afterwards if the command opened the victim."""
     victim.write_text(SECRET + "\n")
-    words = [str(received) if word == "CKPT" else word for word in words]
-    listening = [sys.executable, "-c", LISTENER, str(victim.with_name("opened")), str(victim)]
-    return subprocess.run([*listening, *words], capture_output=True, text=True, check=False, cwd=victim.parent)
+    listen()
+    opened.clear()
+    watched.add(str(victim))
+    try:
+        said = partrain(*(received if word == "CKPT" else word for word in words))
+        seen = len(opened)
+        victim.read_text()
+        assert opened[seen:] == [str(victim)], "whoever opens it is heard"
+        del opened[seen:]
+    finally:
+        watched.clear()
+    return said
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -118,18 +130,18 @@ def test_a_file_that_a_received_checkpoint_names_is_not_opened(run: Path, tmp_pa
     victim = tmp_path / "victim"
     named = {"absolute": str(victim), "relative": "./victim", "url": URL}[place]
     said = listened(COMMANDS[command], hostile(run, named, tmp_path), victim)
-    assert said.returncode == 77, said
-    assert f"names files: `{named}`" in said.stderr
-    assert "the secret" not in said.stderr + said.stdout
-    assert not (tmp_path / "opened").read_text()
+    assert said.code == 77, said
+    assert f"names files: `{named}`" in said.err
+    assert "the secret" not in said.err + said.out
+    assert not opened
 
 
 @pytest.mark.parametrize("command", ALLOWED)
 def test_commands_that_need_the_network_only_work_with_a_received_checkpoint(run: Path, tmp_path: Path, command: str) -> None:
     victim = tmp_path / "victim"
     said = listened(ALLOWED[command], hostile(run, str(victim), tmp_path), victim)
-    assert said.returncode == 0, said
-    assert not (tmp_path / "opened").read_text()
+    assert said.code == 0, said
+    assert not opened
 
 
 def test_hooks_of_a_received_checkpoint_do_not_run_with_other_workers(run: Path, tmp_path: Path, stranger: None) -> None:

@@ -17,11 +17,13 @@ import h5py
 import numpy as np
 import pytest
 from PIL import Image
-from support.runs import partrain, summary
+from support.runs import SIMULATED, partrain, summary
 
 from partrain import templates
 
 ROOT = Path(__file__).parents[2]
+FEW_ROUNDS = ("--set", "stop.rounds=3", "--set", SIMULATED)
+"""For a job of which it is only asked whether it trains at all."""
 
 
 @pytest.fixture(autouse=True)
@@ -406,7 +408,7 @@ def test_few_rows_and_a_class_of_one_row() -> None:
     said = partrain("init", "--from", "few.csv", "--target", "y", "--no-schema")
     assert "1 class of fewer than 3 rows, 1 row in all, left out: `once`" in said.err
     assert written(classes=["u", "v"]) == {"classes": ["u", "v"]}
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
 
 
 def test_the_user_chooses_between_table_and_series() -> None:
@@ -547,7 +549,7 @@ def test_a_series_of_months_by_name(form: str, season: int) -> None:
     said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
     assert said.code == 0, said
     assert written(kind=0, date_format=0, season=0) == {"kind": "series", "date_format": [form], "season": season}
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
     told = summary(Path("run"))
     assert told["trivial"].keys() == {"naive", "seasonal_naive"}
     answers = partrain("predict", "run", "--input", "t.csv")
@@ -563,7 +565,7 @@ def test_a_series_whose_first_values_are_missing() -> None:
     assert "the first 5 rows without a value of `sales` left out (`missing`)" in said.err
     validated = partrain("validate", "job.toml")
     assert (validated.code, "no value in the first 5 moments, which are left out" in validated.err + validated.out) == (0, True)
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
     assert partrain("predict", "run", "--input", "t.csv").code == 0
 
 
@@ -607,7 +609,7 @@ def test_several_targets_of_words_are_refused() -> None:
 
 def test_a_rare_class_is_weighted_and_judged_by_its_rank() -> None:
     draw = random.Random(5)
-    rows = [(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(800)]
+    rows = [(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(500)]
     Path("t.csv").write_text("\n".join(["a,b,ill", *(f"{a:.3f},{b:.3f},{'yes' if a + b > 2.2 else 'no'}" for a, b in rows), ""]))
     said = partrain("init", "--from", "t.csv", "--target", "ill", "--no-schema")
     assert said.code == 0, said
@@ -639,7 +641,7 @@ def test_a_class_that_only_newer_rows_have_is_left_out() -> None:
         tomllib.loads(Path("job.toml").read_text())["model"] | {"linear": True, "periodic": 0}
         == tomllib.loads(Path("job.toml").read_text())["model"]
     )
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
 
 
 def test_rows_without_a_target_do_not_count_for_the_other_columns() -> None:
@@ -648,7 +650,7 @@ def test_rows_without_a_target_do_not_count_for_the_other_columns() -> None:
     said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema")
     assert said.code == 0, said
     assert "column `early` is left out: no value in any row (`drop`)" in said.err
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
 
 
 def test_two_files_of_arrays() -> None:
@@ -659,7 +661,7 @@ def test_two_files_of_arrays() -> None:
     assert said.code == 0, said
     assert written(kind=0, inputs=0, targets=0) == {"kind": "npy", "inputs": "x.npy", "targets": "y.npy"}
     assert "the targets `targets` are classes; the items are 5 numbers (5,)" in said.err
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
     said = partrain("init", "--from", "x.npy", "--no-schema", "--force")
     assert (said.code, "name the file of the targets: --target FILE.npy" in said.err) == (66, True)
 
@@ -738,7 +740,7 @@ def test_seconds_since_1970_are_time_whatever_their_column_is_called(unit: int) 
     said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
     assert "`at` has time stamps, 1 day apart" in said.err
     assert written(kind=0, time=0, season=0) == {"kind": "series", "time": "at", "season": 7}
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
     assert str((1_500_000_000 + 86_400 * 120) * unit) in partrain("predict", "run", "--input", "t.csv").out
     later = [f"{(1_500_000_000 + 86_400 * at + at * at % 40_000) * unit},{at}.5" for at in range(1200)]
     Path("t.csv").write_text("\n".join(["at,sales", *later, ""]))
@@ -756,7 +758,7 @@ def test_a_row_of_units_is_told_in_one_line() -> None:
         "partrain: t.csv:2: words among numbers in 3 columns count as missing: `cm`, `mm`, `kg` (--missing; `null_values`)"
     ]
     assert "1 row without a value of `mass` left out" in said.err
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
 
 
 def test_another_column_whose_past_helps_is_an_input_of_a_series() -> None:
@@ -771,7 +773,7 @@ def test_another_column_whose_past_helps_is_an_input_of_a_series() -> None:
     assert "the past of `lead` is an input, too" in said.err
     assert "1 column not used: `noise` (`columns`)" in said.err
     assert written(columns=0)["columns"] == ["sales", "lead"]
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
 
 
 def test_a_column_of_truth_values_beside_a_series() -> None:
@@ -780,4 +782,4 @@ def test_a_column_of_truth_values_beside_a_series() -> None:
     said = partrain("init", "--from", "t.csv", "--target", "sales", "--no-schema")
     assert said.code == 0, said
     assert "1 column not used, `sales` is forecast from its own past: `open`" in said.err
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from support.histories import made_run
-from support.runs import JOB, partrain, sabotage, train
+from support.runs import JOB, SIMULATED, partrain, sabotage, train
+from support.shared_runs import once
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("run"))
+    return once(tmp_path_factory, "reported", train) / "run"
 
 
 def test_a_report_says_its_verdict_and_its_file(run: Path, tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_the_answers_of_a_network(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("stranger")
 def test_answers_need_trust_in_user_code(tmp_path: Path) -> None:
-    job = sabotage(tmp_path, "")
+    job = sabotage(tmp_path, "", SIMULATED)
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
     out = tmp_path / "r.html"
     assert partrain("report", tmp_path / "run", "--items", "-o", out).code == 0
@@ -85,7 +86,7 @@ def test_answers_need_trust_in_user_code(tmp_path: Path) -> None:
 def test_numbers_are_shown_against_true_ones(tmp_path: Path) -> None:
     text = JOB.replace('function = "blobs"', 'function = "sine"').replace("noise = 0.7", "")
     out = tmp_path / "r.html"
-    assert partrain("report", train(tmp_path, text=text), "--items", "-o", out).code == 0
+    assert partrain("report", train(tmp_path, SIMULATED, text=text), "--items", "-o", out).code == 0
     assert "Predicted against true" in out.read_text()
 
 
@@ -94,7 +95,7 @@ def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
     data = 'kind = "csv"\npath = "t.csv"\ntarget = "y"\nmissing = "median"\ntest_share = 0.2\n'
     text = JOB[: JOB.index("[dataset]")] + "[dataset]\n" + data + "\n" + JOB[JOB.index("[optimizer]") :]
     out = tmp_path / "r.html"
-    assert partrain("report", train(tmp_path, text=text), "-o", out).code == 0
+    assert partrain("report", train(tmp_path, SIMULATED, text=text), "-o", out).code == 0
     cells = re.sub("<[^>]*>|\\s+", " ", out.read_text()[out.read_text().index("missing in the file") :]).split()
     assert cells[cells.index("b") : cells.index("b") + 7] == ["b", "number", "1.0000", *cells[cells.index("b") + 3 :][:3], "20"]
 

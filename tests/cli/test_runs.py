@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import partrain, train, write_job
+from support.runs import SIMULATED, partrain, train, write_job
+from support.shared_runs import once
 
 from partrain.launch.run_folder import locked
 from partrain.record.run_folder import RunFolder
@@ -26,14 +27,16 @@ from partrain.record.run_folder import RunFolder
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with three runs; `c` is the newest."""
-    folder = tmp_path_factory.mktemp("trained")
-    for number, name in enumerate("abc"):
-        run = train(folder / name, f"optimizer.lr={0.01 * 4**number}", f"name=job-{'x' if name == 'a' else 'y'}")
-        (folder / "runs").mkdir(exist_ok=True)
-        moved = run.rename(folder / "runs" / name)
-        start, rest = (moved / "events.jsonl").read_text().split("\n", 1)  # all are of this process, which began once
-        (moved / "events.jsonl").write_text(json.dumps(json.loads(start) | {"t": time.time() - 1000 + number}) + "\n" + rest)
-    return folder
+
+    def make(folder: Path) -> None:
+        for number, name in enumerate("abc"):
+            run = train(folder / name, f"optimizer.lr={0.01 * 4**number}", f"name=job-{'x' if name == 'a' else 'y'}")
+            (folder / "runs").mkdir(exist_ok=True)
+            moved = run.rename(folder / "runs" / name)
+            start, rest = (moved / "events.jsonl").read_text().split("\n", 1)  # all are of this process, which began once
+            (moved / "events.jsonl").write_text(json.dumps(json.loads(start) | {"t": time.time() - 1000 + number}) + "\n" + rest)
+
+    return once(tmp_path_factory, "three-runs", make)
 
 
 @pytest.fixture
@@ -228,7 +231,7 @@ def test_gc_keeps_the_newest_and_the_best(place: Path) -> None:
 
 
 def test_runs_of_a_workflow(place: Path) -> None:
-    job = write_job(place.parent / "jobs", "stop.rounds=1")
+    job = write_job(place.parent / "jobs", SIMULATED, "stop.rounds=1")
     text = f'name = "study"\n[[steps]]\nname = "tried"\njob = "{job}"\nsweep = {{"optimizer.lr" = [0.1, 0.2], by = "loss"}}\n'
     (place.parent / "study.toml").write_text(text)
     said = partrain("run", "study.toml", "--quiet")

@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -265,12 +264,6 @@ def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # As a process
-
-
-def run_command(*words: object, folder: Path) -> Any:
-    return subprocess.run(
-        [sys.executable, "-m", "partrain", *map(str, words)], cwd=folder, capture_output=True, text=True, check=False
-    )
 
 
 @two_cores

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.runs import newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import SIMULATED, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.data import load
 from partrain.data.arrays.sections import Npz
@@ -117,7 +117,7 @@ def test_channels_are_standardised_by_batch_and_bytes_stay_bytes(tmp_path: Path)
 def test_only_training_items_count_and_predict_does_the_same(tmp_path: Path) -> None:
     images(tmp_path)
     sets = ['dataset={kind="npz", path="images.npz", standardise="channel", validation=20}', 'model={name="cnn", channels=[4]}']
-    run = train(tmp_path, *sets, 'optimizer={name="adam", lr=0.01, batch_size=8}', "stop.rounds=2")
+    run = train(tmp_path, SIMULATED, *sets, 'optimizer={name="adam", lr=0.01, batch_size=8}', "stop.rounds=2")
     judged = json.loads(partrain("evaluate", run, "--json", "--split", "test").out)["test"]
     assert judged["loss"] == pytest.approx(summary(run)["test"]["loss"], rel=1e-6)
     held = np.load(tmp_path / "images.npz")
@@ -132,7 +132,7 @@ def test_an_augmented_run_resumes_to_the_bit_and_is_judged_on_plain_images(tmp_p
     data = 'kind="npz", path="images.npz", standardise="channel", validation=20'
     learns = ['model={name="cnn", channels=[4]}', 'optimizer={name="adam", lr=0.01, batch_size=8}']
     sets = [f'dataset={{{data}, augment=["crop", {{name="flip", p=0.3}}, "erase"]}}', *learns]
-    run = train(tmp_path, *sets)
+    run = train(tmp_path, SIMULATED, *sets)
     resume(round_file(run, 2), "--out", tmp_path / "again")
     assert newest(tmp_path / "again") == newest(run)
     judged = json.loads(partrain("evaluate", run, "--json", "--split", "validation").out)["validation"]

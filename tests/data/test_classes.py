@@ -12,7 +12,7 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 from support.array_files import write_dataset
 from support.cores import two_cores
-from support.runs import partrain, train, write_job
+from support.runs import SIMULATED, partrain, train, write_job
 
 from partrain.data import AnyDataset, load, read_spec
 from partrain.data.base import WrongSetting
@@ -162,7 +162,7 @@ def test_items_of_files_have_the_classes_own_numbers(tmp_path: Path) -> None:
     labels = np.tile([4, 7, 9], 40)
     np.savez(tmp_path / "a.npz", inputs=np.eye(3, dtype=np.float32)[labels % 4 % 3], targets=labels)
     dataset = 'dataset={kind="npz", path="a.npz", classes=[9, 4], validation=10}'
-    run = train(tmp_path, dataset, 'model={name="linear"}', "stop={rounds=30}", "optimizer.lr=0.5")
+    run = train(tmp_path, SIMULATED, dataset, 'model={name="linear"}', "stop={rounds=30}", "optimizer.lr=0.5")
     np.savez(tmp_path / "new.npz", inputs=np.eye(3, dtype=np.float32)[np.array([4, 9]) % 4 % 3], targets=[4, 9])
     said = partrain("predict", run, "--input", tmp_path / "new.npz")
     assert said.out.splitlines() == ["item,label,class", "0,1,4", "1,0,9"]

@@ -7,7 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from support.runs import events, newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import SIMULATED, events, newest, partrain, resume, round_file, summary, train, write_job
 
 BIRDS = "wing,leg,kind\n" + "".join(f"{wing},{wing % 7},{'abc'[wing % 3]}\n" for wing in range(120))
 
@@ -39,7 +39,7 @@ def test_a_table_trains_resumes_to_the_bit_and_is_evaluated(tmp_path: Path, bird
 @pytest.mark.parametrize("order", ['order="stratified"', 'order="by-label"', 'order="dirichlet", alpha=0.3'])
 @pytest.mark.parametrize("redraw", ["never", "round"])
 def test_orders_train_resume_to_the_bit_and_report_their_unevenness(tmp_path: Path, order: str, redraw: str) -> None:
-    run = train(tmp_path, f'partition={{{order}, redraw="{redraw}"}}', "stop.rounds=3")
+    run = train(tmp_path, f'partition={{{order}, redraw="{redraw}"}}', SIMULATED, "stop.rounds=3")
     resume(round_file(run, 1), "--out", tmp_path / "again")
     assert newest(tmp_path / "again") == newest(run)
     started = [worker["unevenness"] for worker in events(run, "start")[0]["workers"]]
@@ -51,7 +51,7 @@ def test_unevenness_is_said_and_a_shuffle_has_none(tmp_path: Path) -> None:
     job = write_job(tmp_path, 'partition={order="by-label"}', "stop.rounds=1")
     said = partrain("run", job, "--out", tmp_path / "run", "--quiet")
     assert "label skew of partitions: mean " in said.out
-    assert "unevenness" not in events(train(tmp_path / "other", "stop.rounds=1"), "start")[0]["workers"][0]
+    assert "unevenness" not in events(train(tmp_path / "other", SIMULATED, "stop.rounds=1"), "start")[0]["workers"][0]
 
 
 @pytest.mark.parametrize(("old", "new", "words"), [
@@ -101,7 +101,7 @@ def test_mapped_files_train_to_the_same_bits(tmp_path: Path) -> None:
 
     models = []
     for number, table in enumerate(tables):
-        run = train(tmp_path / str(number), *on(tmp_path / str(number), f"{{{table}, validation=30}}"))
+        run = train(tmp_path / str(number), *on(tmp_path / str(number), f"{{{table}, validation=30}}", SIMULATED))
         resume(round_file(run, 2), "--out", tmp_path / str(number) / "again")
         assert newest(tmp_path / str(number) / "again") == newest(run)
         content = read(run / "checkpoint.h5").arrays

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import events, newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import SIMULATED, events, newest, partrain, resume, round_file, summary, train, write_job
 
 import partrain as package
 from partrain import checkpoint
@@ -135,7 +135,7 @@ class Stream:
             folder = tmp_path / f"{name}{bool(sync)}"
             sets = on(folder, name)
             (folder / "own.py").write_text(CODE + code)
-            runs.append(content(train(folder, *sets, *filter(None, [sync]))))
+            runs.append(content(train(folder, SIMULATED, *sets, *filter(None, [sync]))))
         held, streamed = (run.arrays for run in runs)
         same = [
             path

@@ -76,7 +76,8 @@ def test_closing_the_terminal_ends_the_run_after_a_checkpoint(tmp_path: Path, wh
 @pytest.mark.parametrize("where", ["all on the terminal", "stdout is a file"])
 @pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["command", "script"])
 def test_a_terminal_that_leaves_without_a_signal_does_not_end_the_run(tmp_path: Path, where: str, script: bool) -> None:
-    job, run, terminal = write_job(tmp_path, "stop.rounds=400"), tmp_path / "run", Terminal()
+    sets = "stop={rounds=400, judge_every=20}", "checkpoint={commit='coalesce', every=20}"
+    job, run, terminal = write_job(tmp_path, *sets), tmp_path / "run", Terminal()
     words = ["-c", SCRIPT, job, run] if script else ["-m", "partrain", "run", job, "--out", run]
     process = terminal.run(words, tmp_path, where, control=False)
     terminal.read_until(lambda: len(events(run, "round")) > 60)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.runs import partrain, train, write_job
+from support.runs import SIMULATED, partrain, train, write_job
 
 from partrain.hooks import select
 
@@ -18,7 +18,7 @@ PACKAGES = {"tensorboard", "mlflow", "wandb", "prometheus_client"}
 
 @pytest.mark.parametrize("command", ["run", "resume"])
 def test_an_unknown_hook(tmp_path: Path, command: str) -> None:
-    file = train(tmp_path / "old", "stop.rounds=1") if command == "resume" else write_job(tmp_path)
+    file = train(tmp_path / "old", SIMULATED, "stop.rounds=1") if command == "resume" else write_job(tmp_path)
     said = partrain(command, file, "--log", "tensorbord")
     assert said.code == 2
     assert said.err.splitlines()[-1] == (
@@ -79,7 +79,7 @@ def test_a_workflow_serves_no_metrics(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [[], ["--log", "tensorboard", "--log", "mlflow", "--log", "wandb", "--metrics-port", "0"]])
 def test_the_coordinator_imports_nothing_of_a_hook(tmp_path: Path, words: list[str]) -> None:
     """The training is refused at its last check before the run starts: the folder is taken."""
-    run = train(tmp_path, "stop.rounds=1")
+    run = train(tmp_path, SIMULATED, "stop.rounds=1")
     code = "import json, sys; from partrain.cli.main import main\ntry: main()\nfinally: print(json.dumps([*sys.modules]))"
     argv = [sys.executable, "-c", code, "run", tmp_path / "job.toml", "--out", run, *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import JOB, train
+from support.runs import JOB, SIMULATED, train
 from support.sample_tables import passengers, sales
 from support.shared_runs import once
 
@@ -170,7 +170,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         passengers(folder / "passengers.csv")
         sales(folder / "sales.csv")
         arrays(folder)
-        train(folder, *JOBS[name], "stop.judge_every=1000", text=JOB)
+        train(folder, *JOBS[name], "stop.judge_every=1000", SIMULATED, text=JOB)
 
     return lambda name: once(tmp_path_factory, f"network-{name}", partial(made, name)) / "run"
 

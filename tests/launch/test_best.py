@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import events, newest, partrain, resume, round_file, summary, train
+from support.runs import SIMULATED, events, newest, partrain, resume, round_file, summary, train
 from support.shared_runs import once
 
 from partrain import checkpoint
@@ -20,7 +20,7 @@ from partrain.runs.listing import size_of
 
 
 def make(folder: Path) -> None:
-    train(folder, "stop.rounds=6", "checkpoint.keep=1", "seed=11", "optimizer.lr=0.3")
+    train(folder, SIMULATED, "stop.rounds=6", "checkpoint.keep=1", "seed=11", "optimizer.lr=0.3")
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_without_a_best_one_the_newest_is_taken(run: Path, tmp_path: Path) -> No
     said = partrain("evaluate", run / "checkpoint.h5", "--newest")
     assert (said.code, said.errors) == (66, ["no-input"])
     assert "checkpoint.h5: --newest takes a run folder" in said.err
-    never = train(tmp_path / "never", "dataset.validation=0", "stop.judge_every=5", "stop.rounds=1")
+    never = train(tmp_path / "never", SIMULATED, "dataset.validation=0", "stop.judge_every=5", "stop.rounds=1")
     assert not (never / "best.h5").exists()
     said = partrain("evaluate", never, "--json")
     assert (said.code, said.err, json.loads(said.out)["round"]) == (0, "", 1)

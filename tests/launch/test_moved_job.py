@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import partrain, resume, round_file, train
+from support.runs import SIMULATED, partrain, resume, round_file, train
 
 from partrain import checkpoint
 from partrain.checkpoint.manifest import manifest_of
@@ -25,7 +25,7 @@ def table(path: Path, first: int = 0) -> Path:
 def run(tmp_path: Path) -> Path:
     """A run of two rounds whose data have moved to `elsewhere`, where a job names them."""
     table(tmp_path / "table.csv")
-    run = train(tmp_path, CSV, "stop.rounds=2", "optimizer.lr=0.1")
+    run = train(tmp_path, SIMULATED, CSV, "stop.rounds=2", "optimizer.lr=0.1")
     place = tmp_path / "elsewhere"
     (place / "data").mkdir(parents=True)
     (tmp_path / "table.csv").rename(place / "data" / "items.csv")
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_it_goes_on_to_the_bit(run: Path, tmp_path: Path) -> None:
     table(tmp_path / "other" / "table.csv")
-    whole = train(tmp_path / "other", CSV, "stop.rounds=4", "optimizer.lr=0.1")
+    whole = train(tmp_path / "other", SIMULATED, CSV, "stop.rounds=4", "optimizer.lr=0.1")
     assert "partrain resume --job FILE" in resume(run, "--until", "rounds=4", code=66).err
     resume(run, "--job", tmp_path / "elsewhere" / "job.toml", "--until", "rounds=4")
     found, wanted = (checkpoint.read(round_file(each, 4)) for each in (run, whole))

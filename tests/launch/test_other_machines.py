@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.machines import MANY, Site, free_port, networks
+from support.machines import MANY, Site, free_port, networks, train_on_two
 from support.runs import events, eventually, partrain, round_file, summary, write_job
 from support.shared_runs import once
 from torch.distributed import TCPStore
@@ -25,13 +25,7 @@ from partrain.launch.rendezvous import meet, note_run_folder, part
 @pytest.fixture(scope="module")
 def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of four rounds on two machines of two workers."""
-
-    def train_on_two(folder: Path) -> None:
-        job = write_job(folder / "job", text=MANY)
-        said = Site(folder).run(("run", job, "--out", folder / "run", "--quiet"))
-        assert [one.code for one in said] == [0, 0], said
-
-    return once(tmp_path_factory, "from-two-machines", train_on_two) / "run"
+    return once(tmp_path_factory, "two-machines", train_on_two) / "run"
 
 
 @pytest.fixture

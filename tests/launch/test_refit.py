@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import partrain, sabotage, summary, train, write_job
+from support.runs import SIMULATED, partrain, sabotage, summary, train, write_job
 
 import partrain as package
 from partrain import checkpoint
@@ -21,7 +21,7 @@ def numbers(run: Path) -> dict[str, bytes]:
 
 
 def test_it_is_the_job_without_held_out_items_for_the_best_rounds(tmp_path: Path) -> None:
-    train(tmp_path, "stop.rounds=6", "stop.patience=5", "seed=11", "optimizer.lr=0.3")
+    train(tmp_path, SIMULATED, "stop.rounds=6", "stop.patience=5", "seed=11", "optimizer.lr=0.3")
     run = tmp_path / "run"
     best = summary(run)["best"]["round"]
     assert 1 < best < 6
@@ -38,7 +38,9 @@ def test_it_is_the_job_without_held_out_items_for_the_best_rounds(tmp_path: Path
     start = RunFolder(tmp_path / "again").start
     assert start
     assert start.held_out == 0
-    by_hand = train(tmp_path / "hand", f"stop={{rounds={best}}}", "seed=11", "optimizer.lr=0.3", "dataset.validation=0")
+    by_hand = train(
+        tmp_path / "hand", SIMULATED, f"stop={{rounds={best}}}", "seed=11", "optimizer.lr=0.3", "dataset.validation=0"
+    )
     assert numbers(tmp_path / "again") == numbers(by_hand)
     assert numbers(tmp_path / "again") != numbers(run)
 
@@ -62,7 +64,7 @@ def test_folds_hooks_of_judgements_and_targets_are_left_out(tmp_path: Path) -> N
 
 
 def test_a_run_that_held_nothing_out_is_refused(tmp_path: Path) -> None:
-    train(tmp_path, "stop={rounds=2}", "dataset.validation=0")
+    train(tmp_path, SIMULATED, "stop={rounds=2}", "dataset.validation=0")
     said = partrain("refit", tmp_path / "run", "--out", tmp_path / "again", "--trust-code")
     assert said.code == 78, said
     assert said.err.count("\n") == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.machines import MANY, Site, free_port, networks
+from support.machines import MANY, Site, free_port, networks, train_on_two
 from support.runs import (
     Command,
     descendants,
@@ -56,14 +56,6 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of that run on two machines; the messages of the second are in `messages` beside it."""
-
-    def train_on_two(folder: Path) -> None:
-        site = Site(folder)
-        job, run = write_job(folder / "job", text=MANY), folder / "run"
-        said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", folder / "unused"), restarts=0)
-        assert [one.code for one in said] == [0, 0], said
-        (folder / "messages").write_text(said[1].err)
-
     return once(tmp_path_factory, "two-machines", train_on_two) / "run"
 
 
@@ -80,6 +72,18 @@ def test_two_machines_give_the_bits_of_one(two_machines: Path, one_machine: Path
         assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
     assert [worker["item_iterations"] for worker in summary(run)["workers"]] == [96] * 4
     assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
+
+
+@pytest.mark.slow
+def test_two_machines_under_torchrun_give_the_bits_of_one(site: Site, job: Path, one_machine: Path) -> None:
+    """torchrun itself starts both commands; the gate gives them the environment that it would give."""
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"), restarts=0)
+    assert [one.code for one in said] == [0, 0], said
+    assert "machine 1 of 2 trains workers 2 to 3" in said[1].err
+    assert not (site.folder / "unused").exists()
+    for number in range(1, 5):
+        assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
 
 
 @pytest.mark.slow

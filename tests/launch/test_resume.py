@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from support.runs import (
     JOB,
+    SIMULATED,
     Command,
     events,
     eventually,
@@ -34,6 +35,8 @@ from partrain import checkpoint
 from partrain import train as train_here
 from partrain.checkpoint import Content
 from partrain.checkpoint.manifest import manifest_of
+from partrain.config.overrides import override
+from partrain.config.toml_source import TomlSource
 from partrain.errors import BadCheckpoint
 from partrain.launch import resume as resuming
 from partrain.launch.checkpoint_writer import Writer
@@ -116,18 +119,88 @@ JOBS = {
 }
 
 
+TOGETHER = {
+    "two processes": [
+        *RESTLESS, "model.activation='gelu'", "optimizer.weight_decay=0.01", "partition.uncovered='allow'",
+        "workers.0.partition_size=60", "optimizer.schedule='linear'", "optimizer.warmup=0.4", "sync.lr_scale='linear'",
+        "sync.optimizer_state='local'", "sync.buffers='local'",
+    ],
+    "three processes": [
+        *RESTLESS, "workers.0.count=3", "partition.overlap=0.4", 'optimizer={name="adam", lr=0.01, batch_size=8}',
+        "sync={rule='average', iterations=3, optimizer_state='reset', buffers='recalibrate', ema=0.9}",
+    ],
+    "two threads": [
+        *RESTLESS, "workers.0.threads=2", "engine.precision='bfloat16'", "optimizer.dampening=0.2", "optimizer.clip_norm=0.5",
+        "optimizer.accumulate=3", "sync={rule='average', iterations=3, optimizer_state='reset', buffers='average', swa=0.3}",
+        "checkpoint.every=2", "stop.rounds=4",
+    ],
+    "one simulated, not judged": [
+        SIMULATED, "workers.0.count=1", 'optimizer={name="radam", lr=0.01, batch_size=8, clip_value=0.1}',
+        "partition.order='given'", "dataset.validation=0",
+    ],
+    "gossip": [
+        SIMULATED, *RESTLESS, "workers.0.count=3", "sync={rule='gossip', iterations=3, ema=0.6, lr_scale='sqrt', warmup_rounds=3}",
+        'optimizer={name="rmsprop", lr=0.01, batch_size=8, centered=true, momentum=0.5, schedule="cosine"}',
+    ],
+    "easgd": [
+        SIMULATED, *RESTLESS, "sync={rule='easgd', iterations=3, ema=0.6, buffers='average'}", "stop.judge_every=3",
+        'optimizer={name="adagrad", lr=0.1, batch_size=8, initial_accumulator_value=0.1, lr_decay=0.01}',
+    ],
+    "async": [
+        SIMULATED, *RESTLESS, "sync={rule='async', iterations=2, visits=2, ema=0.9, optimizer_state='local'}",
+        'optimizer={name="adamw", lr=0.01, batch_size=8}',
+    ],
+    "diloco": [
+        SIMULATED, *RESTLESS, "sync={rule='diloco', iterations=3, fragments=3, order='before', swa=0.0}",
+        "optimizer.nesterov=true", "optimizer.schedule='one-cycle'", "optimizer.clip_norm=0.3",
+    ],
+    "bsp": [
+        SIMULATED, *RESTLESS, "workers.0.count=3", "sync.rule='bsp'",
+        'optimizer={name="lbfgs", lr=0.5, history_size=4, accumulate=4}',
+    ],
+    "two passes": [
+        SIMULATED, *RESTLESS, 'optimizer={name="adam", lr=0.01, batch_size=7}',
+        "sync={rule='average', passes=2, optimizer_state='local', buffers='recalibrate', swa=0.9, weights='equal'}",
+    ],
+    "redrawn passes": [
+        SIMULATED, *RESTLESS, "sync={rule='average', passes=1, optimizer_state='reset'}", "partition.redraw='round'",
+        'optimizer={name="adagrad", lr=0.1, batch_size=8, initial_accumulator_value=0.1}', "stop.patience=2", "stop.rounds=9",
+    ],
+    "full batches": [
+        SIMULATED, *RESTLESS, 'optimizer={name="rprop", lr=0.01}', "sync.optimizer_state='local'",
+        "dataset={kind='synthetic', function='sine', items=230, validation=30}",
+    ],
+    "nadam": [SIMULATED, *RESTLESS, 'optimizer={name="nadam", lr=0.01, batch_size=8}', "partition.redraw='round'"],
+    "adamax": [
+        SIMULATED, *RESTLESS, 'optimizer={name="adamax", lr=0.01, batch_size=8}',
+        "sync={rule='average', iterations=3, optimizer_state='local', buffers='local'}",
+    ],
+    "amsgrad": [
+        SIMULATED, *RESTLESS, "sync.swa=0.3",
+        'optimizer={name="adam", lr=0.01, batch_size=8, amsgrad=true, weight_decay=0.01, decay="matrices"}',
+    ],
+    "muon": [
+        SIMULATED, *RESTLESS, "sync.ema=0.9", 'optimizer={name="muon", lr=0.02, adamw_lr=0.003, batch_size=8}',
+    ],
+}  # fmt: skip
+"""What JOBS tests one by one, together: optimizers, their state, buffers, schedules, averages, rules and partitions are independent."""
+MORE_OPTIMIZERS = "nadam", "adamax", "amsgrad", "muon"
+"""The gate leaves them out."""
+
+
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("turn", "sets"),
     [
-        pytest.param(turn, sets, id=name, marks=() if turn % 2 or "optimizer={" not in str(sets) else pytest.mark.slow)
-        for turn, (name, sets) in enumerate(JOBS.items())
-    ],
+        pytest.param(turn, sets, id=f"together: {name}", marks=pytest.mark.slow if name in MORE_OPTIMIZERS else ())
+        for turn, (name, sets) in enumerate(TOGETHER.items())
+    ]
+    + [pytest.param(turn, sets, id=name, marks=pytest.mark.soak) for turn, (name, sets) in enumerate(JOBS.items())],
 )
 def test_from_a_round(tmp_path: Path, turn: int, sets: list[str], first: int) -> None:
     """Jobs resume from their first or from their second round in turn; `make soak` resumes them from the other one.
 
-    The gate leaves out half of the optimizers.
+    It also resumes jobs that differ from a plain one in few things, which tells those apart.
     """
     code = int("stop.loss" in str(sets))  # a target that is not reached
     run = train(tmp_path, "stop.rounds=3", *sets, code=code)
@@ -135,6 +208,16 @@ def test_from_a_round(tmp_path: Path, turn: int, sets: list[str], first: int) ->
     number = committed[(first + turn) % len(committed)]
     resume(round_file(run, number), "--out", tmp_path / f"{number}", code=code)
     assert newest(tmp_path / f"{number}") == newest(run), f"resumed from round {number}"
+
+
+def test_all_values_are_resumed_together() -> None:
+    """Each value of a key in JOBS is in one of the jobs that the gate or `make test-slow` resumes."""
+
+    def values(jobs: dict[str, list[str]]) -> set[tuple[str, Any]]:
+        texts = [override(TomlSource.parse(JOB, "job"), ["stop.rounds=3", *sets]).text for sets in jobs.values()]
+        return {leaf for text in texts for leaf in leaves(TomlSource.parse(text, "job").data)}
+
+    assert not values(JOBS) - values(TOGETHER)
 
 
 def test_unlike_workers(tmp_path: Path) -> None:
@@ -212,7 +295,7 @@ def test_in_its_own_folder(tmp_path: Path) -> None:
 
 
 def test_resumed_twice_and_again(tmp_path: Path) -> None:
-    run = train(tmp_path, "stop.rounds=5")
+    run = train(tmp_path, SIMULATED, "stop.rounds=5")
     resume(round_file(run, 1), "--out", tmp_path / "a")
     resume(round_file(tmp_path / "a", 3), "--out", tmp_path / "b")
     resume(round_file(tmp_path / "b", 4), "--out", tmp_path / "c")
@@ -235,7 +318,7 @@ OVERWRITTEN = {"progress.judged_round", "progress.loss", "progress.accuracy"}
 def test_nothing_is_stored_in_vain(tmp_path: Path, sync: list[str]) -> None:
     """A checkpoint that has lost one item is refused, or the run ends in other bytes; so equal bytes mean something."""
     job = [*RESTLESS, *sync, "optimizer.schedule='linear'"]
-    run = train(tmp_path, *job)
+    run = train(tmp_path, SIMULATED, *job)
     whole = checkpoint.read(round_file(run, 3))
     kept = [path.split("/buffers/")[1] for path in whole.arrays if "/buffers/" in path]
     needless = {f"model/{name}" for name in kept if "ema" not in str(sync) or "batches" in name}
@@ -268,7 +351,7 @@ def forgetful(whole: Content) -> Iterator[tuple[str, Content]]:
 
 
 def test_a_manifest_is_complete(tmp_path: Path) -> None:
-    whole = checkpoint.read(round_file(train(tmp_path, "stop.rounds=1"), 1))
+    whole = checkpoint.read(round_file(train(tmp_path, SIMULATED, "stop.rounds=1"), 1))
     assert manifest_of(whole).progress.round == 1
     for name, _ in leaves(whole.manifest):
         if not name.startswith("versions.") and not name.endswith(".0"):
@@ -313,7 +396,7 @@ def altered(tree: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
 
 
 def test_nothing_to_do(tmp_path: Path) -> None:
-    run = train(tmp_path)
+    run = train(tmp_path, SIMULATED)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     said = resume(run)
     assert "nothing to do" in said.out
@@ -345,7 +428,7 @@ def test_nothing_to_do_after_any_ending(tmp_path: Path, ending: str) -> None:
 ])  # fmt: skip
 def test_beyond_the_end_of_a_schedule_the_warning_says_what_still_moves(sync: str, reason: str, tmp_path: Path) -> None:
     """Where nothing is named, nothing moves: the network stays as it is to the bit."""
-    run = train(tmp_path, "optimizer.schedule='linear'", "stop.rounds=3", f"sync={sync}")
+    run = train(tmp_path, SIMULATED, "optimizer.schedule='linear'", "stop.rounds=3", f"sync={sync}")
     said = resume(run, "--until", "rounds=5")
     (told,) = [line for line in said.err.splitlines() if "the learning rate is 0" in line]
     before, after = (
@@ -359,10 +442,10 @@ def test_beyond_the_end_of_a_schedule_the_warning_says_what_still_moves(sync: st
 
 def test_beyond_the_end(tmp_path: Path) -> None:
     """Moving the end keeps the horizon of a schedule: without one, the run is the longer one; with one, it goes on at its last rate."""
-    long, short = train(tmp_path / "long", "stop.rounds=6"), train(tmp_path / "short")
+    long, short = train(tmp_path / "long", SIMULATED, "stop.rounds=6"), train(tmp_path / "short", SIMULATED)
     resume(short, "--until", "rounds=6")
     assert same_numbers(newest(short), newest(long))
-    run = train(tmp_path / "decaying", "optimizer.schedule='linear'", "stop.rounds=2")
+    run = train(tmp_path / "decaying", SIMULATED, "optimizer.schedule='linear'", "stop.rounds=2")
     said = resume(run, "--until", "rounds=3")
     assert "warning: the learning rate is 0 since item-iteration 96" in said.err
     stored = checkpoint.read(run / "checkpoint.h5")
@@ -378,7 +461,7 @@ def test_beyond_the_end(tmp_path: Path) -> None:
     (("stop={rounds=50, judge_every=1, accuracy=0.2}",), True),
 ])  # fmt: skip
 def test_going_further_is_advised_where_it_changes_anything(tmp_path: Path, sets: tuple[str, ...], further: bool) -> None:
-    job = write_job(tmp_path, "optimizer.schedule='linear'", *sets)
+    job = write_job(tmp_path, SIMULATED, "optimizer.schedule='linear'", *sets)
     ended = partrain("run", job, "--out", tmp_path / "run")
     assert ended.code == 0, ended
     assert ("partrain resume" in ended.out) == further
@@ -387,7 +470,7 @@ def test_going_further_is_advised_where_it_changes_anything(tmp_path: Path, sets
 
 
 def test_until_is_checked_like_the_job(tmp_path: Path) -> None:
-    run = train(tmp_path, "stop.rounds=1")
+    run = train(tmp_path, SIMULATED, "stop.rounds=1")
     for change, code in (("rouns=3", 78), ("rounds=0", 78), ("rounds='many'", 78), ("rounds", 78)):
         assert partrain("resume", run, "--until", change).code == code, change
 
@@ -466,7 +549,7 @@ def test_from_a_copy_and_stopped_before_it_added_anything(tmp_path: Path, monkey
 
 def test_not_in_the_folder_of_another_run(tmp_path: Path) -> None:
     """What another run has told and committed is not given up for it."""
-    one, other = train(tmp_path / "one", "stop.rounds=2"), train(tmp_path / "other", "seed=4")
+    one, other = train(tmp_path / "one", SIMULATED, "stop.rounds=2"), train(tmp_path / "other", SIMULATED, "seed=4")
     told = events(other)
     shutil.copy(one / "checkpoint.h5", other / "copy.h5")
     said = partrain("resume", other / "copy.h5", "--until", "rounds=3", "-q")
@@ -478,7 +561,7 @@ def test_not_in_the_folder_of_another_run(tmp_path: Path) -> None:
 
 def test_killed_before_its_first_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From an older checkpoint in its own folder: the newest one is no longer that of rounds whose events are gone."""
-    run = train(tmp_path)
+    run = train(tmp_path, SIMULATED)
     whole = summary(run)
     monkeypatch.setattr(resuming, "train", lambda *_: exec("raise KeyboardInterrupt"))
     partrain("resume", round_file(run, 2))
@@ -491,7 +574,7 @@ def test_killed_before_its_first_commit(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_not_another_job(tmp_path: Path) -> None:
     """What would train something else is refused before the folder is touched."""
-    run = train(tmp_path, "stop.rounds=2")
+    run = train(tmp_path, SIMULATED, "stop.rounds=2")
     whole = checkpoint.read(round_file(run, 1))
     for old, new in (("count = 2", "count = 3"), ("items = 230", "items = 240"), ("noise = 0.7", "noise = 0.6")):
         other = replace(whole, job=whole.job.replace(old, new))
@@ -502,7 +585,7 @@ def test_not_another_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("torch", "2.1.0"), ("processor", "x86_64 GenuineIntel family 6 AVX2")])
 def test_another_version_or_processor_is_told(name: str, value: str, tmp_path: Path) -> None:
-    run = train(tmp_path, "stop.rounds=2")
+    run = train(tmp_path, SIMULATED, "stop.rounds=2")
     whole = checkpoint.read(round_file(run, 1))
     other = replace(whole, manifest=altered(whole.manifest, f"versions.{name}", value))
     (tmp_path / "other.h5").write_bytes(checkpoint.encode(other))
@@ -565,7 +648,7 @@ def test_no_file_is_begun_before_its_rounds_are_told(tmp_path: Path, monkeypatch
 def test_nothing_is_cut_off_before_it_is_sure_that_the_run_goes_on(tmp_path: Path, last: str, code: int) -> None:
     rows = [f"{number % 7},{number % 5},{number % 3}" for number in range(230)]
     (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows, ""]))
-    run = train(tmp_path, "dataset={kind='csv', path='table.csv', target='kind', validation=30}")
+    run = train(tmp_path, SIMULATED, "dataset={kind='csv', path='table.csv', target='kind', validation=30}")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows[:-1], last, ""]))
     said = partrain("resume", round_file(run, 2))
@@ -576,15 +659,15 @@ def test_nothing_is_cut_off_before_it_is_sure_that_the_run_goes_on(tmp_path: Pat
 def test_a_run_that_goes_on_beyond_its_end_is_as_patient_as_one_that_never_ended(tmp_path: Path) -> None:
     """Its last round was judged because it was the last."""
     sets = "stop.patience=2", "stop.judge_every=3", "optimizer.lr=1e-9", "checkpoint.keep=9"
-    whole = train(tmp_path / "whole", *sets, "stop.rounds=60")
+    whole = train(tmp_path / "whole", SIMULATED, *sets, "stop.rounds=60")
     assert summary(whole)["reason"] == "patience"
-    run = train(tmp_path / "parts", *sets, "stop.rounds=4")
+    run = train(tmp_path / "parts", SIMULATED, *sets, "stop.rounds=4")
     resume(run, "--until", "rounds=60")
     assert summary(run)["rounds"] == summary(whole)["rounds"]
 
 
 def test_the_advice_to_go_further_is_followed_further(tmp_path: Path) -> None:
-    run = train(tmp_path, "stop.accuracy=0.2", "stop.rounds=9")
+    run = train(tmp_path, SIMULATED, "stop.accuracy=0.2", "stop.rounds=9")
     said = resume(run).out
     assert "nothing to do" in said
     (until,) = re.findall(r"--until (accuracy=\S+)", said)
@@ -594,7 +677,7 @@ def test_the_advice_to_go_further_is_followed_further(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["accuracy=0.2", "patience=1"])
 def test_a_moved_limit_goes_beyond_what_ended_the_run(tmp_path: Path, end: str) -> None:
     """And, once the longer run has committed, an interrupted one goes on there without being told again."""
-    run = train(tmp_path, f"stop={{rounds=9, judge_every=1, {end}}}", "checkpoint.keep=99", "optimizer.lr=1e-3")
+    run = train(tmp_path, SIMULATED, f"stop={{rounds=9, judge_every=1, {end}}}", "checkpoint.keep=99", "optimizer.lr=1e-3")
     first = summary(run)["rounds"]
     assert (first < 9, summary(run)["reason"]) == (True, "target" if "accuracy" in end else "patience")
     resume(run, "--until", "rounds=12")
@@ -618,7 +701,7 @@ def test_code_of_the_users_own_that_has_changed_is_named(tmp_path: Path) -> None
 
 
 def test_a_limit_moved_closer_is_no_end_of_the_schedule(tmp_path: Path) -> None:
-    run = train(tmp_path, "optimizer.schedule='linear'", "stop={rounds=9, accuracy=0.2, judge_every=3}")
+    run = train(tmp_path, SIMULATED, "optimizer.schedule='linear'", "stop={rounds=9, accuracy=0.2, judge_every=3}")
     said = resume(run, "--until", "rounds=2", "--until", "accuracy=0.9999").out
     assert "nothing to do" in said
     assert "the learning rate is 0" not in said

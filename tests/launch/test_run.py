@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import JOB, Command, events, newest, partrain, resume, round_file, sabotage, summary, train, write_job
+from support.runs import (
+    JOB,
+    SIMULATED,
+    Command,
+    events,
+    newest,
+    partrain,
+    resume,
+    round_file,
+    sabotage,
+    summary,
+    train,
+    write_job,
+)
 
 from partrain import checkpoint
 from partrain.checkpoint import decode
@@ -56,7 +69,7 @@ def test_the_same_job_gives_the_same_bytes(tmp_path: Path, kind: str) -> None:
 
 
 def test_another_seed_gives_other_numbers(tmp_path: Path) -> None:
-    one, other = (checkpoint.read(train(tmp_path / f"{seed}", f"seed={seed}") / "checkpoint.h5") for seed in (0, 1))
+    one, other = (checkpoint.read(train(tmp_path / f"{seed}", SIMULATED, f"seed={seed}") / "checkpoint.h5") for seed in (0, 1))
     assert all((one.arrays[path] != other.arrays[path]).any() for path in one.arrays if path.startswith("model/"))
 
 
@@ -185,7 +198,7 @@ def test_endings(tmp_path: Path, stop: str, code: int, status: str, reason: str)
 
 def test_the_last_round_is_judged(tmp_path: Path) -> None:
     """Whatever the cadence: the figures of the summary are those of the network in the checkpoint."""
-    run = train(tmp_path, "stop.judge_every=100", *RESTLESS)
+    run = train(tmp_path, SIMULATED, "stop.judge_every=100", *RESTLESS)
     told = json.loads(partrain("evaluate", run, "--json").out)
     for split, scores in (("validation", summary(run) | summary(run)["metrics"]), ("test", summary(run)["test"])):
         assert told[split]["accuracy"] == scores["accuracy"]
@@ -208,7 +221,7 @@ def rounds(run: Path) -> list[int]:
 
 
 def test_retention(tmp_path: Path) -> None:
-    run = train(tmp_path, "stop.rounds=12", "checkpoint.keep=3", "optimizer.lr=0.5")
+    run = train(tmp_path, SIMULATED, "stop.rounds=12", "checkpoint.keep=3", "optimizer.lr=0.5")
     best = checkpoint.read(run / "checkpoint.h5").manifest["progress"]["best_round"]
     assert rounds(run) == sorted({10, 11, 12, best})
 
@@ -216,7 +229,13 @@ def test_retention(tmp_path: Path) -> None:
 def test_the_best_stays(tmp_path: Path) -> None:
     """However long ago it was, and whatever is written in between."""
     run = train(
-        tmp_path, "stop.rounds=30", "checkpoint={keep=1}", "optimizer.lr=3.0", "optimizer.momentum=0.0", "model.hidden=[]"
+        tmp_path,
+        SIMULATED,
+        "stop.rounds=30",
+        "checkpoint={keep=1}",
+        "optimizer.lr=3.0",
+        "optimizer.momentum=0.0",
+        "model.hidden=[]",
     )
     best = max(events(run, "judgement"), key=lambda event: (event["metrics"]["accuracy"], -event["round"]))["round"]
     assert best < 30

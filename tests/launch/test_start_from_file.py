@@ -17,7 +17,20 @@ import pytest
 import torch
 from support.cores import two_cores
 from support.machines import MANY, Site, free_port
-from support.runs import JOB, descendants, events, eventually, newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import (
+    JOB,
+    SIMULATED,
+    descendants,
+    events,
+    eventually,
+    newest,
+    partrain,
+    resume,
+    round_file,
+    summary,
+    train,
+    write_job,
+)
 
 from partrain.checkpoint import decode
 from partrain.checkpoint.manifest import manifest_of
@@ -33,7 +46,7 @@ NET = 'name="mlp", hidden=[16], batch_norm=true'
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, and its network as a state dict and as safetensors."""
     folder = tmp_path_factory.mktemp("origin")
-    run = train(folder, f"model={{{NET}}}", "seed=11")
+    run = train(folder, SIMULATED, f"model={{{NET}}}", "seed=11")
     for name, form in (("a.pt", "state-dict"), ("a.safetensors", "safetensors")):
         assert partrain("export", run, "--format", form, "--output", folder / name).code == 0
     return folder

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.histories import STARTED, judgement, made_run, round_of, start, write_events
 from support.runs import summary, train
+from support.shared_runs import once
 
 from partrain.report import page as pages
 from partrain.report.figures import figure
@@ -56,7 +57,7 @@ def read(*runs: RunHistory, **more: Any) -> Reader:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("trained"))
+    return once(tmp_path_factory, "reported", train) / "run"
 
 
 def test_its_numbers_are_those_of_the_summary(trained: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support.runs import JOB, Command, Said
+from support.runs import JOB, Command, Said, write_job
 from torch.distributed import TCPStore
 
 MANY = JOB.replace("items = 230", "items = 430")
@@ -91,6 +91,14 @@ class Site:
                 for number in range(len(self.prefixes))
             ]
             return [one.wait(120) for one in all_of_them]
+
+
+def train_on_two(folder: Path) -> None:
+    """Train MANY on two machines of two workers: `run`, and the messages of the second machine in `messages`."""
+    job, run = write_job(folder / "job", text=MANY), folder / "run"
+    said = Site(folder).run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", folder / "unused"))
+    assert [one.code for one in said] == [0, 0], said
+    (folder / "messages").write_text(said[1].err)
 
 
 @contextmanager

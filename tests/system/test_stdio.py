@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.cores import two_cores
-from support.runs import round_file, summary, train, write_job
+from support.runs import Command, round_file, summary, train, write_job
 from support.shared_runs import once
 
 from partrain import checkpoint
@@ -176,9 +176,10 @@ def test_a_terminal_obeys_no_text_of_a_checkpoint(tmp_path: Path, place: Path, w
     manifest = content.manifest | {"folder": f"/{ESCAPES}", "versions": {"partrain": ESCAPES}}
     path = tmp_path / "evil.h5"
     path.write_bytes(checkpoint.encode(replace(content, manifest=manifest)))
-    told = subprocess.run([sys.executable, "-m", "partrain", *words, str(path)], capture_output=True, check=False)
-    text = (told.stdout + told.stderr).decode()
-    assert told.returncode == 0, text
+    with Command((*words, path), tmp_path) as command:
+        said = command.wait()
+    text = said.out + said.err
+    assert said.code == 0, text
     assert not set(text) & set("\x1b\x07\x9b\u202e")
     if words == ["inspect"]:
         assert "\\x1b[31mEVIL" in text

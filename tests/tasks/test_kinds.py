@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.runs import JOB, partrain, summary, train, write_job
+from support.runs import JOB, SIMULATED, partrain, summary, train, write_job
 from torch import Tensor, nn
 
 from partrain import checkpoint
@@ -178,7 +178,9 @@ def test_the_gradient_is_autograds(kind: str) -> None:
 
 
 def test_an_autoencoder_learns_from_items_made_for_something_else(tmp_path: Path) -> None:
-    run = train(tmp_path, "task.kind='autoencoder'", "model.hidden=[]", "stop.rounds=40", "optimizer.lr=0.1", text=_narrow(JOB))
+    run = train(
+        tmp_path, SIMULATED, "task.kind='autoencoder'", "model.hidden=[]", "stop.rounds=40", "optimizer.lr=0.1", text=_narrow(JOB)
+    )
     assert summary(run)["loss"] < 0.05
     assert summary(run)["metrics"] == {}
 
@@ -193,7 +195,7 @@ def _narrow(text: str) -> str:
 
 @pytest.mark.usefixtures("stranger")
 def test_a_user_loss(folder: Path) -> None:
-    job = write_job(folder, "task={name='own.py:Hinge', margin=2.0}", "stop.rounds=30")
+    job = write_job(folder, "task={name='own.py:Hinge', margin=2.0}", SIMULATED, "stop.rounds=30")
     assert partrain("run", job, "--out", folder / "run", "-q").code == 0
     content = summary(folder / "run")
     assert 0 < content["loss"] < 0.5
@@ -208,7 +210,7 @@ def test_a_user_loss(folder: Path) -> None:
 
 
 def test_a_user_task_counts_correct_answers(folder: Path) -> None:
-    job = write_job(folder, "task={name='own.py:Counting'}", "stop={rounds=200, accuracy=0.8, judge_every=5}")
+    job = write_job(folder, "task={name='own.py:Counting'}", SIMULATED, "stop={rounds=200, accuracy=0.8, judge_every=5}")
     assert partrain("run", job, "--out", folder / "run", "-q").code == 0
     assert summary(folder / "run")["metrics"]["accuracy"] >= 0.8
 

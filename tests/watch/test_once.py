@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import partrain, train, write_job
+from support.runs import SIMULATED, partrain, train, write_job
+from support.shared_runs import once
 from support.watched import append, end, events_of, fault, judgement, summary_of, write
 
 from partrain.launch.run_folder import locked
@@ -29,8 +30,8 @@ def text_of(lines: list[list[tuple[str, str]]]) -> list[str]:
     return ["".join(text for text, _ in line) for line in lines]
 
 
-def test_one_run_is_the_live_table(tmp_path: Path) -> None:
-    run = train(tmp_path)
+def test_one_run_is_the_live_table(tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = once(tmp_path_factory, "reported", train) / "run"
     said = partrain("watch", run, "--once")
     assert said.code == 0, said.err
     assert "clouds | average | round 4/4  finished (rounds)" in said.out
@@ -38,7 +39,7 @@ def test_one_run_is_the_live_table(tmp_path: Path) -> None:
 
 
 def test_several_runs_have_a_line_each(tmp_path: Path) -> None:
-    train(tmp_path / "a")
+    train(tmp_path / "a", SIMULATED)
     write(tmp_path / "b", events_of())
     said = partrain("watch", tmp_path, "--once")
     assert [line.split()[:3] for line in said.out.splitlines()] == [

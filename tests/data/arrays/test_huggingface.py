@@ -17,7 +17,7 @@ from datasets import Image as ImageFeature
 from PIL import Image
 from pydantic import ValidationError
 from support.array_files import load_error
-from support.runs import partrain, train, write_job
+from support.runs import SIMULATED, partrain, train, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.arrays.huggingface import HuggingFace
@@ -259,7 +259,7 @@ def test_a_set_trains_and_its_classes_are_known_afterwards(tmp_path: Path) -> No
     data = made({"kind": ClassLabel(names=["low", "high"])}, **cells)
     DatasetDict(train=data, test=data).save_to_disk(str(tmp_path / "pets"))
     table = 'dataset={kind="huggingface", path="pets", inputs="spot", target="kind", validation=12}'
-    run = train(tmp_path, table, "stop.rounds=2")
+    run = train(tmp_path, SIMULATED, table, "stop.rounds=2")
     judged = partrain("evaluate", run, "--json")
     assert judged.code == 0, judged
     assert json.loads(judged.out)["test"]["items"] == 60

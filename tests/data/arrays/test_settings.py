@@ -13,7 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from support.array_files import KINDS, is_mapped, load_error, section_of, write_dataset
-from support.runs import JOB, newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import JOB, SIMULATED, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.checkpoint import read
 from partrain.data import Dataset, load, read_spec
@@ -412,7 +412,7 @@ def test_classes_from_training_to_prediction(tmp_path: Path) -> None:
     names = np.where(numbers[:, 1, 1] > 5, "high", "low")
     np.savez(tmp_path / "a.npz", inputs=numbers, targets=names)
     table = 'dataset={kind="npz", path="a.npz", validation=20, test_share=0.1, stratify=true, standardise=true}'
-    run = train(tmp_path, table)
+    run = train(tmp_path, SIMULATED, table)
     whole = newest(run)
     resume(round_file(run, 2), "--out", tmp_path / "again")
     assert newest(tmp_path / "again") == whole
@@ -442,7 +442,7 @@ def test_classes_from_training_to_prediction(tmp_path: Path) -> None:
 def test_numbers_come_back_in_their_own_units(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=X, targets=VALUES)
     keys = "validation=9, test_items=15, standardise=true, standardise_target=true"
-    run = train(tmp_path, f'dataset={{kind="npz", path="a.npz", {keys}}}', "optimizer.batch_size=4")
+    run = train(tmp_path, SIMULATED, f'dataset={{kind="npz", path="a.npz", {keys}}}', "optimizer.batch_size=4")
     seen = np.setdiff1d(np.arange(N), drawn(N, 15))[hold_out(45, 9, "shuffled", 3)[0]]
     mean, std = VALUES[seen].astype(float).mean(axis=0), VALUES[seen].astype(float).std(axis=0)
     x_mean, x_std = X[seen].astype(float).mean(axis=0), X[seen].astype(float).std(axis=0)
@@ -466,7 +466,9 @@ def test_numbers_come_back_in_their_own_units(tmp_path: Path) -> None:
 def test_channels_are_standardised_in_new_items(tmp_path: Path) -> None:
     images = np.random.default_rng(3).normal(2, 5, (N, 3, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "a.npz", inputs=images, targets=Y)
-    run = train(tmp_path, 'dataset={kind="npz", path="a.npz", standardise=true}', "optimizer.batch_size=4", "stop={rounds=1}")
+    run = train(
+        tmp_path, SIMULATED, 'dataset={kind="npz", path="a.npz", standardise=true}', "optimizer.batch_size=4", "stop={rounds=1}"
+    )
     judged = json.loads(partrain("evaluate", run, "--split", "training", "--json").out)["training"]
     alone = json.loads(partrain("evaluate", run, "--input", tmp_path / "a.npz", "--json").out)[str(tmp_path / "a.npz")]
     assert alone["confusion"] == judged["confusion"]

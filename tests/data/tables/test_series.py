@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.runs import partrain, summary, write_job
+from support.runs import SIMULATED, partrain, summary, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.arrays.mapped import Mapped
@@ -154,7 +154,7 @@ def test_too_short(tmp_path: Path) -> None:
 def test_a_run_judges_what_evaluation_judges(folder: Path) -> None:
     """Worker and evaluation leave out the same gap between training and held-out items."""
     table = '{kind="series", path="s.csv", target="y", window=5, steps=3, validation=9, test_items=6}'
-    job = write_job(folder, f"dataset={table}", 'model={name="linear"}')
+    job = write_job(folder, f"dataset={table}", 'model={name="linear"}', SIMULATED)
     said = partrain("run", job, "--out", folder / "run", "--quiet")
     assert said.code == 0, said
     again = json.loads(partrain("evaluate", folder / "run", "--json").out)
@@ -314,7 +314,7 @@ def seasonal(path: Path, months: int = 168) -> list[float]:
 def test_a_forecast_of_differences_in_the_units_of_the_file(tmp_path: Path) -> None:
     """Evaluation, of the data set and of its file, and the forecast behind the file's end are in these units, with time stamps."""
     values = seasonal(tmp_path / "s.csv")
-    keys = ("stop.rounds=60", 'optimizer={name="adam", lr=0.003, batch_size=8}', 'model={name="mlp", hidden=[16]}')
+    keys = (SIMULATED, "stop.rounds=60", 'optimizer={name="adam", lr=0.003, batch_size=8}', 'model={name="mlp", hidden=[16]}')
     job = write_job(tmp_path, f"dataset={SEASONS % ', difference=[1, 12]'}", *keys)
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
     told = json.loads(partrain("evaluate", tmp_path / "run", "--json").out)["test"]

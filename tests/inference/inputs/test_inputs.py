@@ -31,6 +31,8 @@ batch_size = 8
 [sync]
 rule = "average"
 iterations = 2
+[transport]
+kind = "simulated"
 [[workers]]
 count = 2
 [stop]

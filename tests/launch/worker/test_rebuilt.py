@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import Said, partrain, summary, write_job
+from support.runs import SIMULATED, Said, partrain, summary, write_job
 
 from partrain import checkpoint
 
@@ -167,14 +167,14 @@ REFUSED = {
 }
 
 
-def write(folder: Path, body: str) -> Path:
+def write(folder: Path, body: str, *sets: str) -> Path:
     (folder / "nets.py").write_text(f"{NETWORKS}\n\nclass Own(Net):\n    {body.strip()}\n")
     (folder / "scale").write_text("1.5")
-    return write_job(folder, 'model={name="nets.py:Own"}')
+    return write_job(folder, 'model={name="nets.py:Own"}', "stop.rounds=2", *sets)
 
 
-def run(folder: Path, body: str) -> Said:
-    return partrain("run", write(folder, body), "--out", folder / "run", "--quiet")
+def run(folder: Path, body: str, *sets: str) -> Said:
+    return partrain("run", write(folder, body, *sets), "--out", folder / "run", "--quiet")
 
 
 def evaluated(folder: Path) -> Said:
@@ -187,7 +187,7 @@ def loss(said: Said) -> float:
 
 @pytest.mark.parametrize("what", [what for what in KEPT if what != IN_OTHER_PROCESSES])
 def test_kept(tmp_path: Path, what: str) -> None:
-    said = run(tmp_path, KEPT[what])
+    said = run(tmp_path, KEPT[what], SIMULATED)
     assert said.code == 0, said
     assert loss(evaluated(tmp_path)) == pytest.approx(summary(tmp_path / "run")["loss"], rel=1e-6)
     arrays = checkpoint.read(tmp_path / "run/checkpoint.h5").arrays
