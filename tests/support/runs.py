@@ -58,7 +58,7 @@ keep = 1000
 """
 
 SIMULATED = 'transport.kind="simulated"'
-"""For runs that are only a means: their workers are threads of one process, which costs less than processes, for the same bits."""
+"""For runs that are only a means: their workers take turns in one process, which costs less than processes and gives the same bits."""
 
 SABOTEUR = '''"""A network whose `deed` is done once, by one worker at one of its training iterations (0: when it is built)."""
 
