@@ -155,7 +155,7 @@ TOGETHER = {
         "optimizer.nesterov=true", "optimizer.schedule='one-cycle'", "optimizer.clip_norm=0.3",
     ],
     "bsp": [
-        SIMULATED, *RESTLESS, "workers.0.count=3", "sync.rule='bsp'",
+        SIMULATED, "workers.0.count=3", "sync.rule='bsp'",
         'optimizer={name="lbfgs", lr=0.5, history_size=4, accumulate=4}',
     ],
     "two passes": [
