@@ -38,4 +38,3 @@ def pytest_configure(config: pytest.Config) -> None:
 def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be another user than the one who trained the tests' runs: no key signs a run, none knows a signature."""
     monkeypatch.setenv("XDG_CONFIG_HOME", os.devnull)
-

@@ -29,16 +29,25 @@ def test_that_hangs():
 def test_a_test_that_hangs_is_named_at_the_end(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_it.py").write_text(HANGS)
     words = ["--timeout", "0.5", "-n", str(processes), "-q", "-p", "no:cacheprovider", "-p", "support.time_limit", "-rfE"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PARTRAIN_TEST_SETTINGS": str(tmp_path)}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parent),
+        "PARTRAIN_TEST_SETTINGS": str(tmp_path),
+        "COLUMNS": "200",
+    }
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "test_it.py", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", "test_it.py", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "so far" in done.stdout + done.stderr
     assert "time.sleep(60)" in done.stdout + done.stderr, "its stack"
-    last = done.stdout.strip().splitlines()[-2:]
+    last = done.stdout.splitlines()[-2:]
     assert any("test_it.py::test_that_hangs was ended by its time limit of 0.5 s" in line for line in last), done.stdout
 
 

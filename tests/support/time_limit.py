@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pytest_timeout import Settings, dump_stacks
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool:
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     timer = threading.Timer(settings.timeout, expire, (item, settings.timeout))
     timer.daemon = True
     timer.start()
-    item.cancel_timeout = timer.cancel  # type: ignore[attr-defined]
+    item.cancel_timeout = timer.cancel  # type: ignore[attr-defined]  # pytest-timeout calls it
     return True
 
 
 def expire(item: pytest.Item, seconds: float) -> None:
-    """Print the stacks of all threads, name the test, end the process."""
+    """Tell the output of a test, the stacks of all threads and its name, and end the process."""
     try:
-        said = f"{item.nodeid} was ended by its time limit of {seconds:g} s"
-        with notes().open("a", encoding="utf-8") as file:
-            file.write(said + "\n")
-        terminal = item.config.get_terminal_writer()
+        said = [f"{item.nodeid} was ended by its time limit of {seconds:g} s"]
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for thread, frame in sys._current_frames().items():
+            if thread != threading.get_ident():
+                said += ["", f"Stack of {names.get(thread, 'a thread without a name')}:", *traceback.format_stack(frame)]
         if capture := item.config.pluginmanager.getplugin("capturemanager"):
             capture.suspend_global_capture(item)
-            terminal.write("".join(capture.read_global_capture()))
-        dump_stacks(terminal)
-        terminal.line(said)
-        terminal.flush()
+            said += ["Output:", *capture.read_global_capture()]
+        note(item.nodeid).write_text("\n".join(said), encoding="utf-8")
+        print("\n".join([*said, said[0]]), flush=True)  # to nowhere under pytest-xdist, whose first process reads the note
     finally:
         os._exit(1)
 
@@ -39,11 +41,10 @@ def expire(item: pytest.Item, seconds: float) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
     """Say in the summary of pytest-xdist why a process of it is gone."""
-    if notes().exists():
-        said = [line for line in notes().read_text(encoding="utf-8").splitlines() if line.startswith(f"{crashitem} was ended")]
-        report.longrepr = said[0] if said else report.longrepr
+    if note(crashitem).exists():
+        report.longrepr = note(crashitem).read_text(encoding="utf-8")
 
 
-def notes() -> Path:
-    """Give the file in which the processes of pytest-xdist name their last tests."""
-    return Path(os.environ["PARTRAIN_TEST_SETTINGS"], "time-limits")
+def note(nodeid: str) -> Path:
+    """Give the file in which a process tells of its last test."""
+    return Path(os.environ["PARTRAIN_TEST_SETTINGS"], f"{nodeid.replace('/', '-')[-200:]}.time-limit")
