@@ -161,6 +161,7 @@ def test_the_first_job_is_valid_on_any_machine() -> None:
     assert parse(first, ROOT, "README.md", local=True).job.name == "mnist"
 
 
+@pytest.mark.representative
 def test_every_key_is_on_a_page_and_in_an_example() -> None:
     """A key that no page explains in its place, or that no job or page sets, goes."""
     pages = "\n".join(map(text_of, ["README.md", *WRITTEN]))
@@ -201,6 +202,7 @@ def words_of(line: str) -> list[str]:
     return list(takewhile(lambda word: word not in (">", "|", "&&", "&", ";"), words))[1:]
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     ("page", "line"), [(page, line) for page in ["README.md", "CONTRIBUTING.md", *DOCS] for line in commands_in(page)]
 )
@@ -274,6 +276,7 @@ def run_steps(lines: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -
         assert said.code == 0, (line, said.err)
 
 
+@pytest.mark.representative
 def test_the_first_job_of_the_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_steps(steps("A first job"), tmp_path, monkeypatch)
     assert json.loads((tmp_path / "runs/first/summary.json").read_text())["rounds"] == 4

@@ -9,6 +9,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import partrain
 from partrain.tasks import KINDS
 
@@ -118,6 +120,7 @@ def test_every_folder_has_a_layer() -> None:
     assert {unit(module) for module in MODULES} == set().union(*LAYERS)
 
 
+@pytest.mark.representative
 def test_imports_point_down() -> None:
     level = {name: number for number, layer in enumerate(LAYERS) for name in layer}
     up = [
@@ -133,6 +136,7 @@ def test_no_circle() -> None:
     TopologicalSorter({module: needed(file) for module, file in MODULES.items()}).prepare()  # raises CycleError, which names them
 
 
+@pytest.mark.representative
 def test_class_names_are_unique() -> None:
     names = Counter(
         node.name for file in FILES for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)
@@ -147,6 +151,7 @@ def test_a_rule_sees_numbers_and_nothing_else() -> None:
             assert {unit(other) for other in needed(file)} <= {"rules"} | vocabulary, module
 
 
+@pytest.mark.representative
 def test_a_kind_of_task_is_asked_not_compared() -> None:
     """Only the registry compares the name of a kind. Other modules ask its object."""
 
@@ -171,6 +176,7 @@ def test_a_library_has_one_home() -> None:
         assert users <= homes, library
 
 
+@pytest.mark.representative
 def test_torch_is_imported_where_it_computes() -> None:
     """One after the other in one process: the first module that brings torch along is named."""
     program = "import importlib, sys\nfor name in sys.argv[1:]:\n importlib.import_module(name)\n if 'torch' in sys.modules: sys.exit(name)"

@@ -6,10 +6,13 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[1] / "partrain"
 PRONOUNS = {"one", "found", "each", "known", "given", "told", "said", "there", "here", "way", "mark", "leap", "commons", "tried"}
 
 
+@pytest.mark.representative
 def test_no_variable_is_named_by_a_pronoun() -> None:
     names = Counter[str]()
     for path in PACKAGE.rglob("*.py"):

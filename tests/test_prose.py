@@ -112,6 +112,7 @@ def found() -> dict[str, list[str]]:
     return result
 
 
+@pytest.mark.representative
 def test_the_prose_is_plain() -> None:
     for name, hits in found().items():
         allowed = ALLOWED.get(name, 0)

@@ -40,6 +40,7 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", SCRIPT + text], cwd=folder, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.representative
 def test_a_job_is_trained(tmp_path: Path) -> None:
     before = dict(os.environ)
     trained = partrain.train(Job(**tomllib.loads(JOB)), out=tmp_path / "run")

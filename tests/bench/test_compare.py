@@ -59,6 +59,7 @@ def test_a_damaged_event_is_one_clear_line(tmp_path: Path) -> None:
     assert "an event `round` has a wrong value; restore the file" in said.err
 
 
+@pytest.mark.representative
 def test_jobs_are_trained_with_every_seed(tmp_path: Path) -> None:
     one = write_job(tmp_path / "one", SIMULATED)
     other = write_job(tmp_path / "other", SIMULATED, 'sync={rule="async", iterations=3, visits=2}', "stop.loss=1e-9")

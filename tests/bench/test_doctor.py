@@ -52,6 +52,7 @@ def test_a_missing_compiler_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert "autograd" in fact.advice
 
 
+@pytest.mark.representative
 def test_every_device_trains_and_repeats_itself() -> None:
     said = partrain("doctor", "--test")
     assert said.code == 0, said.out

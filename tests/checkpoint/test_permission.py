@@ -124,6 +124,7 @@ def listened(words: Sequence[str], received: Path, victim: Path) -> Said:
     return said
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("place", ["absolute", "relative", "url"])
 def test_a_file_that_a_received_checkpoint_names_is_not_opened(run: Path, tmp_path: Path, command: str, place: str) -> None:

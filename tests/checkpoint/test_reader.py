@@ -84,6 +84,7 @@ def test_cut_off_or_grown(tmp_path: Path, data: bytes) -> None:
     refused(path, data[:SIZE], "cut off")
 
 
+@pytest.mark.representative
 def test_every_flipped_bit_is_refused(data: bytes) -> None:
     for bit in range(len(data) * 8):
         spoilt = bytearray(data)

@@ -43,6 +43,7 @@ def table(rows: int = 600) -> str:
     return "\n".join([*lines, ""])
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("name", templates.names())
 def test_every_template_trains(name: str, tmp_path: Path) -> None:
     said = partrain("init", "--template", name)
@@ -76,6 +77,7 @@ def test_a_job_for_a_table_of_numbers_and_words(tmp_path: Path) -> None:
     assert summary(tmp_path / "run")["test"]["loss"] < 0.1  # the mean of the targets alone has 1
 
 
+@pytest.mark.representative
 def test_a_table_with_words_holes_dates_and_an_index_trains_on_two_workers(tmp_path: Path) -> None:
     draw = random.Random(5)
     lines = [",street,sold,garden,size,price"]
@@ -140,6 +142,7 @@ def test_the_file_to_write_may_be_an_option() -> None:
     assert "two files to write: one.toml and other.toml" in said.err
 
 
+@pytest.mark.representative
 def test_jobs_for_images_and_text(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for name, shade in (("dark", 40), ("light", 200)):
@@ -541,6 +544,7 @@ def test_rows_in_another_order_are_not(tmp_path: Path) -> None:
     assert "`day` is the time of a row (--time)" in said.err
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(("form", "season"), [("%Y %b", 12), ("%b-%y", 12)])
 def test_a_series_of_months_by_name(form: str, season: int) -> None:
     months = [datetime.date(1990 + at // 12, 1 + at % 12, 1) for at in range(120)]
@@ -576,6 +580,7 @@ def test_years_with_fractions_have_a_season() -> None:
     assert written(kind=0, season=0) == {"kind": "series", "season": 12}
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(("words", "targets", "task"), [
     (["--target", "y1", "--target", "y2"], ["y1", "y2"], {"metrics": ["r2", "mae"]}),
     (["--target", "y1, y2"], ["y1", "y2"], {"metrics": ["r2", "mae"]}),
@@ -666,6 +671,7 @@ def test_two_files_of_arrays() -> None:
     assert (said.code, "name the file of the targets: --target FILE.npy" in said.err) == (66, True)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("source", ["table", "folder"])
 def test_texts_are_recognised(source: str) -> None:
     draw, lines = random.Random(6), ["id,topic,body"]

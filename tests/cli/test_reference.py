@@ -115,6 +115,7 @@ def test_the_schemas_that_ship_are_those_that_are_printed() -> None:
         assert (ROOT / f"partrain/templates/{name}.schema.json").read_text() == told("schema", *words)
 
 
+@pytest.mark.representative
 def test_the_schema_is_printed() -> None:
     assert json.loads(told("schema")) == json.loads(json.dumps(json_schema()))
     workflow = jsonschema.Draft202012Validator(json.loads(told("schema", "--workflow")))

@@ -20,6 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return once(tmp_path_factory, "reported", train) / "run"
 
 
+@pytest.mark.representative
 def test_a_report_says_its_verdict_and_its_file(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     said = partrain("report", run, "-o", out)

@@ -63,6 +63,7 @@ def never_began(folder: Path) -> None:
     (folder / "events.jsonl").write_text('{"event":"fault","t":1.0,"what":"lost","rank":null}\n')
 
 
+@pytest.mark.representative
 def test_the_list_has_the_newest_first(place: Path) -> None:
     assert names() == names("list") == names(place) == ["c", "b", "a"]
     summary = json.loads((place / "c" / "summary.json").read_text())

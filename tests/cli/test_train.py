@@ -225,6 +225,7 @@ def test_evaluate_what_does_not_fit(place: Path, tmp_path: Path) -> None:
         assert (said.code, said.errors) == (65, ["bad-checkpoint"]), said
 
 
+@pytest.mark.representative
 def test_the_user_sees_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_job(tmp_path)
@@ -266,6 +267,7 @@ def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # As a process
 
 
+@pytest.mark.representative
 @two_cores
 def test_json_is_all_there_is(place: Path, tmp_path: Path) -> None:
     """Nothing else reaches stdout, not even by way of the workers."""

@@ -62,12 +62,14 @@ def simulated(name: str, size: int) -> list[Course]:
     return courses
 
 
+@pytest.mark.representative
 @one_form_of_each_rule
 def test_threads_and_processes_give_the_same_bits(name: str) -> None:
     layout = trial(name, 2).layout
     assert in_processes(2, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, 2)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     ("name", "size"),
     [
@@ -98,6 +100,7 @@ def train_spoilt(group: ArenaGroup, row: Tensor, name: str) -> tuple[list[list[f
     ]
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("name", [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in EXCLUDING])
 def test_exclusions_and_bounds_give_the_same_bits_on_all_transports(pool: ProcessPool, name: str) -> None:
     layout, program = trial(name, 2).layout, partial(train_spoilt, name=name)

@@ -24,6 +24,7 @@ def birds(tmp_path: Path) -> list[str]:
     return on(tmp_path, '{kind="csv", path="birds.csv", target="kind", validation=12, test_items=18, stratify=true}')
 
 
+@pytest.mark.representative
 def test_a_table_trains_resumes_to_the_bit_and_is_evaluated(tmp_path: Path, birds: list[str]) -> None:
     run = train(tmp_path, *birds)
     whole = newest(run)

@@ -73,6 +73,7 @@ def test_words_are_numbered_by_how_often_the_training_texts_have_them() -> None:
     assert load(section(path="few.csv", length=2, vocabulary=2), Path()).item_shape == (2,)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     ("model", "dataset"),
     [

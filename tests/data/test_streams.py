@@ -99,6 +99,7 @@ def test_resumed_from_each_round_to_the_bit(tmp_path: Path, name: str, sync: str
     assert summary(run)["loss"] < 3
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_same_bits_on_processes_and_in_simulation(tmp_path: Path, workers: int) -> None:
     found = []

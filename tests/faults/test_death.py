@@ -72,6 +72,7 @@ def each_moment() -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("deed", "call", "worker"), rows)
 
 
+@pytest.mark.representative
 @each_moment()
 def test_a_worker_is_killed(tmp_path: Path, deed: str, call: int, worker: int) -> None:
     """All start again from the newest copy of the state."""
@@ -114,6 +115,7 @@ def test_a_crash_names_its_signal(tmp_path: Path) -> None:
     assert "worker 1 (cpu) was killed by SIGSEGV" in after.check_replayed(after.train())["what"]
 
 
+@pytest.mark.representative
 def test_a_worker_stands_still(tmp_path: Path) -> None:
     """SIGKILL works on a stopped process; then the round runs again."""
     after = Aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
@@ -241,6 +243,7 @@ def test_the_writer_before_it_has_work(tmp_path: Path, commit: str) -> None:
     assert (told["rank"], told["discarded"]) == (None, [])
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
 @pytest.mark.parametrize("step", ["encode", "write", "link_best", "link_latest", "prune"])
 def test_the_writer_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, commit: str) -> None:

@@ -58,6 +58,7 @@ class Terminal:
         eventually(read, "rounds on the terminal")
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("where", ["all on the terminal", "stderr is a file", "stdout is a file"])
 def test_closing_the_terminal_ends_the_run_after_a_checkpoint(tmp_path: Path, where: str) -> None:
     job, run, terminal = (

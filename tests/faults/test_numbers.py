@@ -15,6 +15,7 @@ from partrain import checkpoint
 SPOIL = "self[2].bias.data[1] = float('{}')"
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("kind", ["shared", "simulated"])
 def test_parameters(tmp_path: Path, number: str, kind: str) -> None:

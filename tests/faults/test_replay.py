@@ -55,6 +55,7 @@ def inline(value: Any) -> str:
     return json.dumps(value)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(("name", "kind"), forms())
 def test_each_rule(tmp_path: Path, name: str, kind: str) -> None:
     job = job_of(tmp_path, KILL, rule_of(name), f"transport.kind='{kind}'", "optimizer.momentum=0.9", call=8)

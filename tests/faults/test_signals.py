@@ -34,6 +34,7 @@ def check_stopped(said: Said, run: Path, code: int, name: str, planned: int = 10
     assert events(run)[-1]["status"] == "stopped"
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     ("number", "group", "code"),
     [

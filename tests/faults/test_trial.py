@@ -251,6 +251,7 @@ def test_who_builds(folder: Path) -> None:
     assert built(folder) == ["partrain dry run", "partrain dry run", "partrain worker 0", "partrain worker 1"]
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("sets", [[], ["transport.kind='simulated'"], ["partition.redraw='round'", "sync.rule='bsp'"]])
 def test_the_run_is_that_of_a_network_of_ours(folder: Path, sets: list[str]) -> None:
     """To the bit, though ours is not tried."""

@@ -30,6 +30,7 @@ SOME = "raises", "raises a bad exception", "exits", "answers too much"
 """Those of the gate; `make test-slow` has all."""
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(("what", "kind"), [
     *(pytest.param(what, "shared", marks=() if what in SOME else pytest.mark.slow) for what in RAISES),
     ("raises", "simulated"),

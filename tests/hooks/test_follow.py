@@ -21,6 +21,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.representative
 def test_a_hook_of_another_package_gets_every_event(tmp_path: Path, theirs: Path) -> None:
     said = partrain("run", write_job(tmp_path), "--out", tmp_path / "run", "-q", "--log", "recorder")
     assert (said.code, said.err) == (0, "")

@@ -225,6 +225,7 @@ def test_a_restart_before_the_first_checkpoint_begins_once_more_in_the_same_fold
     assert summary(run)["status"] == "finished"
 
 
+@pytest.mark.representative
 def test_a_terminated_machine_ends_the_run_after_the_round(site: Site) -> None:
     job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
     port, run = site.store_port(), site.folder / "run"

@@ -25,6 +25,7 @@ def network(run: Path) -> list[np.ndarray]:
     return [array for path, array in sorted(checkpoint.read(run / "checkpoint.h5").arrays.items()) if path.startswith("model/")]
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("rule", ["average", "bsp", "topk"])
 def test_processes_and_replicas_have_the_same_numbers(tmp_path: Path, rule: str) -> None:
     runs = [train(tmp_path / str(number), workers, f'sync.rule="{rule}"') for number, workers in enumerate((PROCESSES, ONE, TWO))]

@@ -185,14 +185,14 @@ TOGETHER = {
 }  # fmt: skip
 """What JOBS tests one by one, together: optimizers, their state, buffers, schedules, averages, rules and partitions are independent."""
 MORE_OPTIMIZERS = "nadam", "adamax", "amsgrad", "muon"
-"""The gate leaves them out."""
+"""The fast suite leaves them out."""
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("turn", "sets"),
     [
-        pytest.param(turn, sets, id=f"together: {name}", marks=pytest.mark.slow if name in MORE_OPTIMIZERS else ())
+        pytest.param(turn, sets, id=f"together: {name}", marks=() if name in MORE_OPTIMIZERS else pytest.mark.representative)
         for turn, (name, sets) in enumerate(TOGETHER.items())
     ]
     + [pytest.param(turn, sets, id=name, marks=pytest.mark.soak) for turn, (name, sets) in enumerate(JOBS.items())],
@@ -248,6 +248,7 @@ class Net(nn.Sequential):
 """
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("buffers", ["average", "local", "recalibrate"])
 def test_own_code(tmp_path: Path, buffers: str) -> None:
     """Python's, numpy's and torch's generators are derived, what a network counts is stored, whatever the shares of the workers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support.pairwise import named, pairwise
 from support.runs import newest, partrain, resume, round_file
 
@@ -32,6 +33,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.representative
 @pairwise(workers=named(1, 2, 4), optimizer=OPTIMIZERS, network=NETWORKS, interrupted=named(*range(1, ROUNDS)))
 def test_resume(tmp_path: Path, workers: int, optimizer: str, network: tuple[str, tuple[int, ...]], interrupted: int) -> None:
     model, shape = network

@@ -36,6 +36,7 @@ RESTLESS = ("model.batch_norm=true", "model.dropout=0.2")
 # The same numbers
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     "sets",
     [
@@ -59,6 +60,7 @@ def test_simulated_workers_are_processes_to_the_bit(tmp_path: Path, sets: list[s
     assert processes.manifest["progress"] == simulated.manifest["progress"]
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("kind", ["shared", "simulated"])
 def test_the_same_job_gives_the_same_bytes(tmp_path: Path, kind: str) -> None:
     job, files = write_job(tmp_path, *RESTLESS, f'transport.kind="{kind}"'), []

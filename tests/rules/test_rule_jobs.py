@@ -14,6 +14,7 @@ QUICK = ("average",)
 """Rules of the gate; tests/contract trains each."""
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     "job", [pytest.param(job, id=job.stem, marks=() if job.stem in QUICK else pytest.mark.slow) for job in JOBS]
 )

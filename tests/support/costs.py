@@ -1,13 +1,13 @@
 """The suites by measured cost: tests/costs.json holds the CPU seconds of each test and of the processes that it starts.
 
-A test that took `DEAR_S` or more is slow, except for the first case of a test that is marked as representative. A test without a
-record is fast until it has one.
+A test that took `DEAR_S` or more is slow, unless it is marked as representative. Of a function with this mark, the first case is
+meant. A test without a record is fast until it has one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    seen = set()
+    seen: set[str] = set()
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        first = item.get_closest_marker("representative") and test not in seen
-        if recorded().get(item.nodeid, 0) >= DEAR_S and not first:
+        if recorded().get(item.nodeid, 0) >= DEAR_S and not is_representative(item, seen):
             item.add_marker(pytest.mark.slow)
-        seen.add(test)
+        seen.add(item.nodeid.partition("[")[0])
+
+
+def is_representative(item: pytest.Item, seen: Container[str]) -> bool:
+    """Return whether a case is marked, or its function, of which no case was seen."""
+    marks = item.callspec.marks if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    of_function = item.get_closest_marker("representative") and item.nodeid.partition("[")[0] not in seen
+    return any(mark.name == "representative" for mark in marks) or bool(of_function)
 
 
 @cache

@@ -131,6 +131,7 @@ CLOSED = {
 """A training in the gate has all three closed: the files that it opens then take the numbers of all of them."""
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(("words", "code", "closed"), CLOSED.values(), ids=CLOSED)
 def test_closed_altogether(place: Path, tmp_path: Path, words: str, code: int, closed: str) -> None:
     shell = f"exec {sys.executable} -m partrain {words.replace('again', str(tmp_path / 'again'))} {closed}"

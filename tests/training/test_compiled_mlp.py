@@ -44,6 +44,7 @@ def compiled(module: nn.Module, optimizer: AnyOptimizer | None = None) -> tuple[
     return CompiledMlp.of(module, replica.gradient_views, replica.optimizer), replica
 
 
+@pytest.mark.representative
 @settings(max_examples=80)
 @given(st.data(), st.sampled_from([torch.float32, torch.float64]), st.booleans(), st.booleans())
 def test_loss_and_gradient_are_those_of_autograd(data: st.DataObject, dtype: torch.dtype, labels: bool, image: bool) -> None:

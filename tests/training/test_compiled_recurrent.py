@@ -62,6 +62,7 @@ def numbers(layers: nn.RNNBase, items: Tensor, lengths: Tensor | None) -> list[T
     return [*got, *torch.autograd.grad(loss, [items, *layers.parameters()])]
 
 
+@pytest.mark.representative
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(sorted(KINDS)), st.sampled_from([torch.float32, torch.float64]))
 def test_states_and_gradients_are_those_of_torch(data: st.DataObject, kind: str, dtype: torch.dtype) -> None:

@@ -235,6 +235,7 @@ def test_validate_tries_the_values_of_a_sweep(place: Path) -> None:
     assert "unknown key `lrr` in [optimizer]" in said.out
 
 
+@pytest.mark.representative
 def test_a_job_with_a_sweep(place: Path) -> None:
     (place / "job.toml").write_text(JOB + '\n[sweep]\n"optimizer.lr" = [0.05, 1e-9]\nby = "loss"\n')
     assert partrain("validate", "job.toml").code == 0

@@ -93,6 +93,7 @@ def alone(*sets: str) -> bytes:
     return newest(Path("alone"))
 
 
+@pytest.mark.representative
 def test_steps_run_once_and_again_only_after_a_change(place: Path) -> None:
     assert run(STUDY) == dict.fromkeys(("first", "weights", "second", "judge"), "done")
     assert Path("runs/study/weights/net.safetensors").stat().st_size > 100
