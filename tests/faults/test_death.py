@@ -323,7 +323,9 @@ def test_what_was_committed_last_is_told(tmp_path: Path) -> None:
     met = "while not DONE.with_name('second').exists(): time.sleep(0.001)\n"
     job = sabotage(tmp_path, met + KILL, "checkpoint.commit='coalesce'", "faults.on_loss='stop'", call=5)
     net, counts = tmp_path / "saboteur.py", "        self.calls += self.training\n"
-    second = "multiprocessing.current_process().name == 'partrain worker 0' and self.calls == 4 and DONE.with_name('second').touch()"
+    second = (
+        "multiprocessing.current_process().name == 'partrain worker 0' and self.calls == 4 and DONE.with_name('second').touch()"
+    )
     net.write_text(net.read_text().replace(counts, f"{counts}        {second}\n"))
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1], "it was not as meant"
@@ -413,8 +415,12 @@ def test_a_forkserver_that_learns_late_that_it_has_no_parent(job: Path, tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_forkserver_ends_with_the_command(job: Path, tmp_path: Path, number: signal.Signals) -> None:
-    """At once, not when torch is imported: here it never will be."""
-    with Command(("run", job, "--out", "run", "--json"), tmp_path) as command:
+    """At once, not when torch is imported: here it never will be.
+
+    A new interpreter, for SIGINT: a fork would soon have imported all, and begin the run.
+    """
+    words, launcher = ("run", job, "--out", "run", "--json"), (sys.executable, *["-s"] * (number == signal.SIGINT))
+    with Command(words, tmp_path, launcher=launcher) as command:
         server = eventually(lambda: forkservers(command), "the forkserver")[0]
         if number == signal.SIGKILL:
             eventually(lambda: ignored(server) >> signal.SIGINT - 1 & 1, "it to be shielded")
