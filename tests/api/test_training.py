@@ -37,7 +37,7 @@ def show(trained):
 
 
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", SCRIPT + text], cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", SCRIPT + text], cwd=folder, capture_output=True, text=True, timeout=110)
 
 
 @pytest.mark.representative
@@ -89,7 +89,7 @@ def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) ->
         assert eventually(lambda: events(tmp_path / "run", "commit"), "a checkpoint")
         workers = descendants(script.pid)
         script.send_signal(signal.SIGINT)
-        said, _ = script.communicate(timeout=30)
+        said, _ = script.communicate(timeout=100)
     assert said == "stopped; to continue: partrain resume run\n"
     assert (tmp_path / "run/checkpoint.h5").exists()
     assert workers
@@ -105,14 +105,14 @@ from torch import nn
 def net():
     if "worker" in multiprocessing.current_process().name:
         pathlib.Path(__file__).with_name("building").touch()
-        time.sleep(60)
+        time.sleep(1000)
     return nn.Linear(2, 3)
 """)
     text = "JOB['model'] = {'name': 'net.py:net'}\ntry:\n    partrain.train(partrain.Job(**JOB), out='run')\nexcept KeyboardInterrupt as stop:\n    print(stop)"
     with subprocess.Popen([sys.executable, "-c", SCRIPT + text], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:
         eventually((tmp_path / "building").exists, "a worker")
         script.send_signal(signal.SIGINT)
-        said, _ = script.communicate(timeout=30)
+        said, _ = script.communicate(timeout=100)
     assert said == "stopped before the first round\n"
 
 
@@ -135,7 +135,7 @@ if __name__ == "__main__":
     assert (first.exitcode, second.exitcode) == (0, 0)
     print(trained.summary["status"])
 """)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stdout.split()) == (0, ["finished"]), done.stderr
 
 
@@ -164,7 +164,7 @@ class Points:
 
 partrain.train(partrain.Job(**{tomllib.loads(JOB) | table!r}), out="run")
 """)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert done.returncode == 1
     assert "UserCodeFailed" in done.stderr.splitlines()[-1]
     assert "put the call under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
@@ -199,7 +199,7 @@ def test_a_script_gets_back_a_network_of_its_own_class(tmp_path: Path) -> None:
         "    assert isinstance(trained.module, Net), type(trained.module)\n"
         "    assert not [name for name in sys.modules if name.startswith('partrain_user')]\n"
     )
-    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
 
 

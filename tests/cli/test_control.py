@@ -67,7 +67,7 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path, words: tuple[str, ...]) ->
 
 
 def test_a_run_that_is_stopped_before_it_begins_leaves_no_folder(tmp_path: Path) -> None:
-    job = sabotage(tmp_path, "time.sleep(60)", call=0)
+    job = sabotage(tmp_path, "time.sleep(1000)", call=0)
     with Command(("run", job, "--out", "run", "-q"), tmp_path) as command:
         eventually((tmp_path / "done").exists, "the network to be built")
         said = partrain("stop", tmp_path / "run", "--now")

@@ -136,7 +136,7 @@ def test_a_single_process_that_mixes_for_all_mixes_for_the_replicas_of_another()
     single = SharedTransport(arena, 2, range(3))
     single._cores_short, single._looked = True, math.inf
     Thread(target=meet, args=(single, 2), daemon=True).start()
-    replicas.join(20)
+    replicas.join(100)
     assert not replicas.is_alive()
     assert mixed == [(2, True)]
     assert list(arena.arrivals) == [2, 2, 2]

@@ -301,10 +301,11 @@ def test_a_stream_that_fails_ends_the_run(tmp_path: Path, deed: str, code: int, 
 @pytest.mark.slow
 def test_a_stream_that_hangs_is_a_stall(tmp_path: Path) -> None:
     deed = "if place == 30: import time; time.sleep(1000)"
-    job = write_job(tmp_path, *on(tmp_path, deed=deed), "transport.stall_seconds=6")
+    busy = "transport.stall_seconds=20"  # the stream's process has to start within them
+    job = write_job(tmp_path, *on(tmp_path, deed=deed), busy)
     said = partrain("run", job, "--out", tmp_path / "run", "--quiet")
     assert (said.code, said.errors) == (75, ["stalled"]), said
-    assert "[dataset] name: `own.py:Sums` gave no item for 6 s" in said.err
+    assert "[dataset] name: `own.py:Sums` gave no item for 20 s" in said.err
     assert "can be resumed" in said.err or "is intact" in said.err
 
 

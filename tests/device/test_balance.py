@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from support.runs import Command, events, write_job
+
+from partrain.training.round_caps import Balance
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("emulated")]
 JOB = """
@@ -40,15 +43,20 @@ judge_every = 24
 
 
 @pytest.mark.parametrize("ratio", [4, 20])
-def test_a_slower_device_gets_fewer_iterations(tmp_path: Path, ratio: int) -> None:
+def test_iterations_follow_the_seconds_of_the_devices(tmp_path: Path, ratio: int) -> None:
+    """As recorded: what else the machine is at falls on both devices."""
     words = ("run", write_job(tmp_path, text=JOB), "--out", "run", "-q")
     with Command(words, tmp_path, {"EMULATED_SLOWNESS": f"2,{2 * ratio}"}) as command:
         assert command.wait().code == 0
     told = events(tmp_path / "run", "round")
-    fast, slow = (one["iterations"] for one in told if one["round"] == 24)
-    assert slow <= 14 if ratio == 20 else slow < fast
-    assert abs(fast + slow - 40) <= 20 / slow + 1, "whole iterations of the slowest worker, which the others follow"
-    assert events(tmp_path / "run", "balance")[-1]["iterations"] == [fast, slow]
+    measured = [[(one["iterations"], one["compute"]) for one in told if one["round"] == number] for number in range(1, 25)]
+    balance, decided = Balance([20, 20]), [[]]
+    for number, seconds in enumerate(measured[:-1], start=2):
+        decided.append(balance.decide(number, decided[-1], seconds))
+    iterations = [[count for count, _ in each] for each in measured]
+    assert iterations == [now or [20, 20] for now in decided]
+    changed = [now for before, now in pairwise(iterations) if now != before]
+    assert [event["iterations"] for event in events(tmp_path / "run", "balance")] == changed
 
 
 def test_a_group_has_batches_of_its_own(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_wrong_parameter_is_named() -> None:
 
 def test_without_scikit_learn_one_line_says_so(tmp_path: Path) -> None:
     program = "import sys; sys.modules['sklearn'] = None\nimport partrain\ntry: partrain.PartrainClassifier\nexcept partrain.Failure as failure: print(failure)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=110)
     assert done.stdout == "PartrainClassifier and PartrainRegressor need scikit-learn: pip install 'partrain[sklearn]'\n"
 
 

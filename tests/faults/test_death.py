@@ -9,7 +9,6 @@ import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -21,7 +20,6 @@ from support.aftermath import Aftermath
 from support.cores import two_cores
 from support.runs import (
     Command,
-    commandline,
     descendants,
     events,
     eventually,
@@ -35,6 +33,7 @@ from support.runs import (
     write_job,
     writer,
 )
+from support.stalls import count_stopped_only
 
 from partrain import checkpoint
 from partrain.errors import InputOutputFailed
@@ -116,8 +115,9 @@ def test_a_crash_names_its_signal(tmp_path: Path) -> None:
 
 
 @pytest.mark.representative
-def test_a_worker_stands_still(tmp_path: Path) -> None:
+def test_a_worker_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL works on a stopped process; then the round runs again."""
+    count_stopped_only(monkeypatch)
     after = Aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
     told = after.check_replayed(after.train())
     assert told["rank"] == 1
@@ -125,8 +125,9 @@ def test_a_worker_stands_still(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("faults", ["faults.on_loss='stop'", "faults.on_loss='replay'"])
-def test_a_round_stalls_again(tmp_path: Path, faults: str) -> None:
+def test_a_round_stalls_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: str) -> None:
     """The run ends with 75. The message names the worker and the key that gives it more time."""
+    count_stopped_only(monkeypatch)
     again = "DONE.unlink(); os.kill(os.getpid(), signal.SIGSTOP)"
     after = Aftermath(sabotage(tmp_path, again, faults, "transport.stall_seconds=1.0", call=1))
     said = partrain("run", after.job, "--out", after.run, "-q")
@@ -165,13 +166,14 @@ def test_a_worker_never_gets_to_its_first_round(
     """As a constructor that waits for ever does, or a device that does not answer. The second time it ends the run."""
     worker = int(transport == "shared")  # simulated ones live in one process, which has the first one's name
     deed = "DONE.unlink(); " * again + "os.kill(os.getpid(), signal.SIGSTOP)"
-    sets = ["transport.stall_seconds=4", f'transport.kind="{transport}"']
+    count_stopped_only(monkeypatch)
+    sets = ["transport.stall_seconds=1", f'transport.kind="{transport}"']
     after = Aftermath(sabotage(tmp_path, deed, *sets, worker=worker, call=0))
     with monkeypatch.context() as patch:
         patch.setattr(coordinator, "STARTUP_LIMIT_S", 0.0)
         said = partrain("run", after.job, "--out", after.run, "-q")
     who = "worker 1" if worker else "workers 0, 1"
-    silence = f"{who} gave no sign of life for 4 s before the first round"
+    silence = f"{who} gave no sign of life for 1 s before the first round"
     assert f"{silence}: all workers start again" in said.err
     if again:
         (tmp_path / "done").touch()
@@ -184,27 +186,23 @@ def test_a_worker_never_gets_to_its_first_round(
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
 def test_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
     """75, naming the writer: also where workers do not wait for it, and where all are done."""
-    before = descendants(os.getpid())
-    found: list[int] = []
+    stopped: list[int] = []
 
-    def stop() -> None:
-        def children() -> list[int]:
-            ours = commandline(os.getpid())
-            return [pid for pid in descendants(os.getpid()) - before if parent(pid) == os.getpid() and commandline(pid) == ours]
+    class Stopped(Writer):
+        def __init__(self, context: CheckpointContext) -> None:
+            super().__init__(context)
+            stopped.append(self._child.pid)
+            os.kill(stopped[0], signal.SIGSTOP)
 
-        found.extend(eventually(children, "the writer"))
-        os.kill(found[0], signal.SIGSTOP)
-        monkeypatch.setattr(checkpointer, "STARTUP_LIMIT_S", 0.0)
-
+    monkeypatch.setattr(checkpointer, "Writer", Stopped)
+    monkeypatch.setattr(checkpointer, "STARTUP_LIMIT_S", 0.0)
+    count_stopped_only(monkeypatch)
     job = write_job(tmp_path, f"checkpoint.commit='{commit}'", "stop.rounds=60", "transport.stall_seconds=2")
-    thread = threading.Thread(target=stop)
-    thread.start()
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
-    thread.join()
     assert (said.code, said.errors) == (75, ["stalled"]), said
     assert "the checkpoint writer has done nothing for 2 s: the disk does not answer; raise [transport] stall_seconds" in said.err
     assert "Traceback" not in said.err
-    assert not Path(f"/proc/{found[0]}").exists()
+    assert not Path(f"/proc/{stopped[0]}").exists()
 
 
 def test_children_of_a_worker(tmp_path: Path) -> None:
@@ -321,8 +319,17 @@ def test_what_a_dead_writer_was_to_be_sent_is_let_go(tmp_path: Path) -> None:
 
 @two_cores
 def test_what_was_committed_last_is_told(tmp_path: Path) -> None:
-    """The best so far waits for the writer when a worker dies: it still reaches the disk."""
-    job = sabotage(tmp_path, KILL, "checkpoint.commit='coalesce'", "faults.on_loss='stop'", call=5)
+    """The best so far waits for the writer when a worker dies: it still reaches the disk.
+
+    The worker dies only once the other one is in round 2 as well, and so has offered what was copied after round 1.
+    """
+    met = "while not DONE.with_name('second').exists(): time.sleep(0.001)\n"
+    job = sabotage(tmp_path, met + KILL, "checkpoint.commit='coalesce'", "faults.on_loss='stop'", call=5)
+    net, counts = tmp_path / "saboteur.py", "        self.calls += self.training\n"
+    second = (
+        "multiprocessing.current_process().name == 'partrain worker 0' and self.calls == 4 and DONE.with_name('second').touch()"
+    )
+    net.write_text(net.read_text().replace(counts, f"{counts}        {second}\n"))
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1], "it was not as meant"
     told = "worker 1 (cpu) was killed by SIGKILL (possibly out of memory); the checkpoint of round 1 is intact"
@@ -374,7 +381,7 @@ def test_the_coordinator(job: Path, tmp_path: Path) -> None:
         assert len(command.members()) >= 5
         command.process.kill()
         command.process.wait()
-        eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+        eventually(lambda: not command.members(), "its processes to be gone")
     folder.rmdir()
     resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
@@ -388,7 +395,7 @@ def test_the_coordinator_at_the_start(job: Path, tmp_path: Path) -> None:
             time.sleep(0.8 * number)
             command.process.kill()
             command.process.wait()
-            eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+            eventually(lambda: not command.members(), "its processes to be gone")
 
 
 def test_a_forkserver_that_learns_late_that_it_has_no_parent(job: Path, tmp_path: Path) -> None:
@@ -406,13 +413,17 @@ def test_a_forkserver_that_learns_late_that_it_has_no_parent(job: Path, tmp_path
                 assert "libtorch" not in Path(f"/proc/{server}/maps").read_text()
             return not command.members()
 
-        eventually(gone, "its processes to be gone", seconds=10)
+        eventually(gone, "its processes to be gone")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_forkserver_ends_with_the_command(job: Path, tmp_path: Path, number: signal.Signals) -> None:
-    """At once, not when torch is imported: here it never will be."""
-    with Command(("run", job, "--out", "run", "--json"), tmp_path) as command:
+    """At once, not when torch is imported: here it never will be.
+
+    A new interpreter, for SIGINT: a fork would soon have imported all, and begin the run.
+    """
+    words, launcher = ("run", job, "--out", "run", "--json"), (sys.executable, *["-s"] * (number == signal.SIGINT))
+    with Command(words, tmp_path, launcher=launcher) as command:
         server = eventually(lambda: forkservers(command), "the forkserver")[0]
         if number == signal.SIGKILL:
             eventually(lambda: ignored(server) >> signal.SIGINT - 1 & 1, "it to be shielded")
@@ -457,10 +468,10 @@ def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_slow_disk(job: Path, tmp_path: Path) -> None:
     """Workers that wait for a file are not stuck."""
-    with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=1"), tmp_path) as command:
+    with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=5"), tmp_path) as command:
         committed(tmp_path / "run")
         os.kill(writer(command), signal.SIGSTOP)
-        time.sleep(1.6)
+        time.sleep(8)
         os.kill(writer(command), signal.SIGCONT)
         said = command.wait()
     assert said.code == 0, said
@@ -536,7 +547,7 @@ def test_two_signals_end_a_command_whose_writer_is_frozen(job: Path, tmp_path: P
         command.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         command.process.send_signal(signal.SIGTERM)
-        said = command.wait(30)
+        said = command.wait()
     assert (said.code, said.errors) == (143, []), said
     assert checkpoint.read(tmp_path / "run/checkpoint.h5").round >= 3
 
@@ -566,10 +577,10 @@ def test_everything_again_and_again(job: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_pause(job: Path, tmp_path: Path) -> None:
     """Ctrl-Z and fg: the time between counts for nobody."""
-    with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=1"), tmp_path) as command:
+    with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=5"), tmp_path) as command:
         committed(tmp_path / "run")
         command.interrupt(signal.SIGSTOP)
-        time.sleep(1.6)
+        time.sleep(8)
         command.interrupt(signal.SIGCONT)
         said = command.wait()
     assert said.code == 0, said
@@ -613,6 +624,6 @@ def test_a_frozen_forkserver(job: Path, tmp_path: Path) -> None:
         (server,) = eventually(lambda: forkservers(command), "the forkserver")
         eventually(lambda: events(tmp_path / "run", "commit"), "a commit")
         os.kill(server, signal.SIGSTOP)
-        said = command.wait(90)
+        said = command.wait()
     assert said.code == 0, said
     assert newest(tmp_path / "run") == newest(job.with_name("run"))

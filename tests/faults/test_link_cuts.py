@@ -21,7 +21,7 @@ ROUNDS = 1200
 @pytest.mark.timeout(900)
 def test_cuts_of_the_link_change_no_bit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Each cut lasts longer than `stall_seconds`, so that both machines give up, and meet again once the link is back."""
-    job = write_job(tmp_path / "job", f"stop.rounds={ROUNDS}", "transport.stall_seconds=1", text=MANY)
+    job = write_job(tmp_path / "job", f"stop.rounds={ROUNDS}", "transport.stall_seconds=4", text=MANY)
     alone, disturbed, draw, seconds = tmp_path / "alone", tmp_path / "disturbed", random.Random(1), list[float]()
 
     def judged() -> int:
@@ -32,16 +32,16 @@ def test_cuts_of_the_link_change_no_bit(tmp_path: Path, capfd: pytest.CaptureFix
         words, port = ("run", job, "--out", disturbed, "--quiet"), free_port()
         with site.start(0, port, *words, restarts=100) as first, site.start(1, port, *words, restarts=100) as second:
             for cut in range(1, CUTS + 1):
-                eventually(lambda cut=cut: len(events(disturbed, "start")) == cut, f"attempt {cut}", 60)
+                eventually(lambda cut=cut: len(events(disturbed, "start")) == cut, f"attempt {cut}")
                 held = judged()
-                eventually(lambda held=held: judged() > held + 20, "rounds", 60)
+                eventually(lambda held=held: judged() > held + 20, "rounds")
                 time.sleep(draw.random())
                 site.link(1, "down")
-                time.sleep(2 + draw.random())
+                time.sleep(6 + draw.random())
                 held = judged()
                 site.link(1, "up")
                 mended = time.monotonic()
-                eventually(lambda held=held: judged() > held, "further rounds", 60)
+                eventually(lambda held=held: judged() > held, "further rounds")
                 seconds.append(time.monotonic() - mended)
             assert [one.wait(300).code for one in (first, second)] == [0, 0]
     assert len(events(disturbed, "start")) == CUTS + 1

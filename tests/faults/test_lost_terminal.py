@@ -69,7 +69,7 @@ def test_closing_the_terminal_ends_the_run_after_a_checkpoint(tmp_path: Path, wh
     process = terminal.run(["-m", "partrain", "run", job, "--out", run], tmp_path, where, control=True)
     terminal.read_until(lambda: len(events(run, "round")) > 60)
     os.close(terminal.ours)
-    assert process.wait(60) == 143, (tmp_path / "file").read_text()
+    assert process.wait(110) == 143, (tmp_path / "file").read_text()
     assert (summary(run)["status"], summary(run)["reason"]) == ("stopped", "SIGHUP")
     assert checkpoint.read(run / "checkpoint.h5").round == summary(run)["rounds"]
 
@@ -83,5 +83,5 @@ def test_a_terminal_that_leaves_without_a_signal_does_not_end_the_run(tmp_path: 
     process = terminal.run(words, tmp_path, where, control=False)
     terminal.read_until(lambda: len(events(run, "round")) > 60)
     os.close(terminal.ours)
-    assert process.wait(60) == 0, (tmp_path / "file").read_text()
+    assert process.wait(110) == 0, (tmp_path / "file").read_text()
     assert (summary(run)["status"], summary(run)["rounds"]) == ("finished", 400)

@@ -10,6 +10,7 @@ import pytest
 from support.aftermath import Aftermath
 from support.rule_forms import FORMS, VARIANTS
 from support.runs import events, newest, partrain, sabotage
+from support.stalls import count_stopped_only
 
 from partrain import checkpoint
 from partrain.launch import snapshot_slots
@@ -151,15 +152,17 @@ def test_a_worker_is_lost_while_it_starts_again(tmp_path: Path, worker: int, cou
     assert {one["after"] for one in events(after.run, "replay")} == {told["after"]}
 
 
-def test_a_worker_freezes_after_another_is_done(tmp_path: Path) -> None:
+def test_a_worker_freezes_after_another_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else would wake the coordinator: the other one has left."""
+    count_stopped_only(monkeypatch)
     deed = "import partrain.launch.worker.process as r; r.Done = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)"
     after = Aftermath(job_of(tmp_path, deed, "transport.stall_seconds=1.0", call=8))
     told = after.check_replayed(after.train())
     assert (told["rank"], told["after"], told["discarded"]) == (1, 6, [0, 0])
 
 
-def test_a_worker_stalls_in_the_test(tmp_path: Path) -> None:
+def test_a_worker_stalls_in_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_stopped_only(monkeypatch)
     deed = "os.kill(os.getpid(), signal.SIGSTOP)"
     when = "not self.training and len(x) == 20"
     after = Aftermath(job_of(tmp_path, deed, "transport.stall_seconds=1", call=1, when=when))
@@ -210,6 +213,7 @@ def test_user_code_that_draws_from_elsewhere(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("deed", [KILL, pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", marks=pytest.mark.slow)])
 def test_the_run_goes_on_without_the_lost_worker(tmp_path: Path, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a resume with one worker less does, to the bit; and a resume goes on so."""
+    count_stopped_only(monkeypatch)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     job = job_of(tmp_path, deed, "faults.on_loss='drop'", "workers.0.count=3", "transport.stall_seconds=2", call=8)
     run, other = tmp_path / "run", tmp_path / "other"

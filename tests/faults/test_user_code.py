@@ -252,14 +252,14 @@ def test_processes_that_user_code_leaves_behind_end_with_the_command(tmp_path: P
     """So a reader of its output, as `| cat`, comes to an end."""
     job = sabotage(tmp_path, ORPHANS[name], call=5)
     words = (sys.executable, "-m", "partrain", "run", job, "--out", tmp_path / "run", "-q")
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=110)
     assert (done.returncode, "Traceback" in done.stderr, "waitpid" in done.stderr) == (0, False, False), done.stderr
     assert (tmp_path / "done").exists()
 
 
 def test_a_fork_of_a_worker_ends_with_it(tmp_path: Path) -> None:
     """User code forks in the middle of an iteration, and the fork goes on for itself."""
-    deed = "os.fork() or time.sleep(100)"
+    deed = "os.fork() or time.sleep(1000)"
     with Command(("run", sabotage(tmp_path, deed, call=5), "--out", "run", "-q"), tmp_path) as command:
         said = command.wait()  # nothing of it is left then
     assert (said.code, said.errors) == (0, []), said

@@ -11,11 +11,13 @@ from support.hooks import install, recorded
 from support.runs import Command, events, eventually, newest, partrain, resume, sabotage, summary, train, write_job
 
 from partrain import train as train_here
+from partrain.launch import hook_process
 
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the installed package."""
+    """The folder of the installed package. No run tells that it waits for its hooks, which may take long on a busy machine."""
+    monkeypatch.setattr(hook_process, "ANNOUNCED_S", 1000.0)
     folder = install(tmp_path / "site")
     monkeypatch.syspath_prepend(folder)
     return folder

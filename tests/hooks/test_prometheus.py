@@ -26,7 +26,7 @@ def samples(url: str) -> dict[tuple[str, ...], float]:
     """The samples by name and values of labels, in the order of the labels' names."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    with urllib.request.urlopen(url, timeout=30) as reply:
+    with urllib.request.urlopen(url, timeout=100) as reply:
         assert reply.headers["Content-Type"].startswith("text/plain")
         text = reply.read().decode()
     return {

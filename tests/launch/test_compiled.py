@@ -21,7 +21,7 @@ def test_the_start_event_tells_whether_the_network_is_compiled(compiled: bool, t
 
 def test_without_a_compiler_a_run_warns_once_and_trains(tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    said = Command(("run", job, "--out", "run"), tmp_path, {"CC": "no-such-cc"}).wait(60)
+    said = Command(("run", job, "--out", "run"), tmp_path, {"CC": "no-such-cc"}).wait()
     assert said.code == 0, said
     assert said.err.count("there is no C compiler `no-such-cc`; install gcc") == 1
     assert [worker["compiled"] for worker in events(tmp_path / "run", "start")[0]["workers"]] == [False] * 2

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def test_what_the_first_machine_cannot_begin_ends_the_others_at_once(
         monkeypatch.setenv(name, str(value))
     for words in [("run", tmp_path / "no.toml"), ("resume", one_machine)]:
         with ThreadPoolExecutor() as threads:
-            met = threads.submit(meet, Machine(1, 2, "127.0.0.1", store.port, tmp_path, timeout_s=60))
+            met = threads.submit(meet, Machine(1, 2, "127.0.0.1", store.port, tmp_path, timeout_s=100))
             said = partrain(*words, "--quiet")
         other = Rendezvous(met.result())
         if said.code == 0:
@@ -172,7 +173,7 @@ def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> No
     port, run = free_port(), site.folder / "run"
     words = "run", job, "--out", run, "--quiet"
     with site.start(0, port, *words, restarts=0) as first, site.start(1, port, *words, restarts=0) as other:
-        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint")
         os.kill(other.process.pid, signal.SIGKILL)  # and nobody outlives its torchrun
         said = first.wait(120)
     assert "error[workers-lost]: another machine does not answer" in said.err
@@ -185,7 +186,7 @@ def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: 
     words = "run", job, "--out", run, "--quiet", "--set", "stop.rounds=60"
     expected = train(site.folder / "whole", "workers.0.count=4", "stop.rounds=60", text=MANY)
     with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
-        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint")
         os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
         said = [first.wait(180), other.wait(180)]
     assert [one.code for one in said] == [0, 0], said
@@ -230,7 +231,7 @@ def test_a_terminated_machine_ends_the_run_after_the_round(site: Site) -> None:
     job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
     port, run = site.store_port(), site.folder / "run"
     with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
-        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint")
         other.interrupt(signal.SIGTERM)
         eventually(lambda: (run / "summary.json").exists(), "the end")  # torchrun itself waits longer for its like
         assert summary(run)["status"] == "stopped"
@@ -272,7 +273,7 @@ def test_a_round_that_torchrun_would_not_let_end(site: Site, job: Path) -> None:
 
 
 def test_the_time_that_torchrun_leaves(tmp_path: Path) -> None:
-    words = "import time; time.sleep(60)", "--nnodes", "2", "--shutdown-timeout"
+    words = "import time; time.sleep(1000)", "--nnodes", "2", "--shutdown-timeout"
     for more, seconds in ((["600"], 600.0), ([], 30.0)):
         process = subprocess.Popen([sys.executable, "-c", *words, *more])
         try:
@@ -401,7 +402,7 @@ def test_a_lost_part_of_the_center_ends_the_attempt_and_torchrun_starts_anew(sit
     job, run = write_job(site.folder / "job", rule, "stop.rounds=60", text=MANY), site.folder / "run"
     port, words = free_port(), ("run", job, "--out", run, "--quiet")
     with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
-        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint")
         assert [len(centers(one)) for one in (first, other)] == [2, 1]
         os.kill(centers(other)[0], signal.SIGKILL)
         said = [first.wait(180), other.wait(180)]
@@ -417,7 +418,7 @@ def test_a_lost_worker_ends_an_asynchronous_run_on_both_machines(site: Site) -> 
     job = write_job(site.folder / "job", ASYNCHRONOUS["async with momentum"][0], "stop.rounds=1000000", text=MANY)
     port, run = site.store_port(), site.folder / "run"
     with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
-        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint")
         os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
         said = [first.wait(), other.wait()]
     assert [one.errors for one in said] == [["workers-lost"], ["workers-lost"]]
@@ -454,11 +455,14 @@ def test_machines_may_add_up_their_sums(site: Site, one_machine: Path, job: Path
 
 
 def test_a_long_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 0.05)
     notes: list[str] = []
-    machine = Machine(1, 2, "10.0.0.1", 29500)
+    machine, others = Machine(1, 2, "10.0.0.1", 29500), set(threading.enumerate())
+    monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 1000.0)
     with announced(machine, notes.append):
-        pass
+        assert set(threading.enumerate()) - others
+    eventually(lambda: not set(threading.enumerate()) - others, "the end of who would tell of a wait that is over")
+    assert not notes
+    monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 0.05)
     with announced(machine, notes.append):
         eventually(lambda: bool(notes), "the note")
     (note,) = notes

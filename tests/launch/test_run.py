@@ -475,12 +475,40 @@ def test_each_round_waits_for_its_file_also_for_who_fails_next(tmp_path: Path) -
     assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1, 2]
 
 
+SLOW_COPIES = """
+
+NOW = [time.perf_counter()]
+
+
+def slow_copies():
+    from types import SimpleNamespace
+
+    import partrain.launch.worker.process as process
+
+    save, begin = process.save, process.WorkerProcess.training_started
+
+    def copy(*all):
+        NOW[0] += 0.2
+        save(*all)
+
+    def begin_once_copies_are_wanted(worker):
+        begin(worker)
+        while not worker.arena.get("wanted"):
+            time.sleep(0.001)
+
+    process.time = SimpleNamespace(perf_counter=lambda: NOW[0])
+    process.save, process.WorkerProcess.training_started = copy, begin_once_copies_are_wanted
+"""
+"""A clock on which a copy takes 0.2 s, and an iteration 0.04 s, however busy the machine is."""
+
+
 def test_copies_for_checkpoints_take_little_of_the_time(tmp_path: Path) -> None:
     """A copy takes as long as two of these rounds, so a hundred times as long must pass before the next one."""
-    deed = "import partrain.launch.worker.process as p; p.save = lambda *all, copy=p.save: (time.sleep(0.2), copy(*all))"
+    deed = "slow_copies()"
     job = sabotage(tmp_path, deed, "dataset.validation=0", "stop.rounds=20", "checkpoint={}", worker=0, call=0)
     network = tmp_path / "saboteur.py"
-    network.write_text(network.read_text().replace("return super()", "time.sleep(0.04 * self.training)\n        return super()"))
+    iterate = "time.sleep(0.04 * self.training)\n        NOW[0] += 0.04 * self.training\n        return super()"
+    network.write_text(network.read_text().replace("return super()", iterate) + SLOW_COPIES)
     assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
     written = [event["round"] for event in events(tmp_path / "run", "commit")]
     assert len(written) == 2

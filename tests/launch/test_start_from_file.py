@@ -293,7 +293,7 @@ def test_machines_that_torchrun_restarts_do_not_need_the_file_again(tmp_path: Pa
     words = "run", job, "--out", run, "--quiet"
     site = Site(tmp_path)
     with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
-        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint")
         (tmp_path / "a.pt").unlink()
         os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
         said = [first.wait(180), other.wait(180)]

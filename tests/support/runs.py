@@ -220,7 +220,7 @@ class Command:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
-    def wait(self, seconds: float = 60) -> Said:
+    def wait(self, seconds: float = 110) -> Said:
         """Its end; nothing of it may be left soon afterwards."""
         code = self.process.wait(seconds)
         eventually(lambda: not self.members(), "its processes to be gone")
@@ -275,10 +275,11 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def eventually(holds: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """What `holds` gives once it is true."""
-    for _ in range(int(seconds / 0.01)):
-        if found := holds():
-            return found
+def eventually(holds: Callable[[], Any], what: str, seconds: float = 100) -> Any:
+    """What `holds` gives once it is true. The time is for a machine that is busy with something else."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds:g} s for {what}")
         time.sleep(0.01)
-    raise AssertionError(f"waited {seconds:g} s for {what}")
+    return found

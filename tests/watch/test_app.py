@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,12 +39,11 @@ def played(root: Path, scene: Scene, size: tuple[int, int] = (80, 24)) -> None:
     asyncio.run(play())
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], Any], seconds: float = 30) -> None:
-    for _ in range(int(seconds / 0.02)):
-        if holds():
-            return
+async def until(pilot: Pilot[None], holds: Callable[[], Any], seconds: float = 100) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
         await pilot.pause(0.02)
-    raise AssertionError("waited in vain")
 
 
 def panel(app: WatchApp, name: str) -> list[str]:
@@ -238,8 +238,9 @@ def test_stop_and_commit_of_a_real_run(tmp_path: Path) -> None:
         async def scene(app: WatchApp, pilot: Pilot[None]) -> None:
             before = len(events(run, "commit"))
             await pilot.press("c")
-            await until(pilot, lambda: len(events(run, "commit")) > before)
+            await until(pilot, lambda: told(app))  # for some seconds
             assert "commits a checkpoint" in told(app)[0]
+            await until(pilot, lambda: len(events(run, "commit")) > before)
             await pilot.press("S")
             await until(pilot, lambda: "Stop a after its round?" in screen_of(app))
             await pilot.press("n")

@@ -237,9 +237,9 @@ def test_every_process_walks_a_set_in_one_order(tmp_path: Path) -> None:
     orders = set()
     for number in range(3):
         words = [sys.executable, "-m", "partrain", "run", "job.toml", "--out", f"run-{number}", "--quiet"]
-        subprocess.run(words, cwd=tmp_path, check=True, timeout=60)
+        subprocess.run(words, cwd=tmp_path, check=True, timeout=110)
         words = [sys.executable, "-m", "partrain", "evaluate", f"run-{number}", "--json", "--trust-code"]
-        done = subprocess.run(words, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True)
+        done = subprocess.run(words, cwd=tmp_path, check=True, timeout=110, capture_output=True, text=True)
         orders.add((json.loads(done.stdout)["validation"]["loss"], (tmp_path / f"run-{number}/checkpoint.h5").read_bytes()))
     assert len(orders) == 1
 
