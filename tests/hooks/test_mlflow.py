@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +18,37 @@ pytestmark = pytest.mark.slow
 READ = """
 import json, sys
 from mlflow import MlflowClient
-client = MlflowClient(sys.argv[1])
-(experiment,) = [each for each in client.search_experiments() if each.name == "clouds"]
-(run,) = client.search_runs([experiment.experiment_id])
-history = {name: [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, name)] for name in run.data.metrics}
-times = [run.info.start_time, run.info.end_time]
-print(json.dumps([history, run.data.params, run.data.tags, run.info.status, run.info.run_name, times]))
+for line in sys.stdin:
+    client = MlflowClient(line.strip())
+    (experiment,) = [each for each in client.search_experiments() if each.name == "clouds"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    history = {name: [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, name)] for name in run.data.metrics}
+    times = [run.info.start_time, run.info.end_time]
+    print(json.dumps([history, run.data.params, run.data.tags, run.info.status, run.info.run_name, times]), flush=True)
 """
 """In a process of its own: MLflow starts threads, and warns."""
 
 
-def logged(store: Path) -> Any:
-    import os
-
+@pytest.fixture
+def logged() -> Iterator[Callable[[Path], Any]]:
+    """A function that gives the one run in a store; its process imports MLflow once."""
     environment = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    argv = [sys.executable, "-c", READ, store.as_uri()]
-    return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True, env=environment).stdout)
+    argv = [sys.executable, "-c", READ]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as reader:
+        assert reader.stdin
+        assert reader.stdout
+        stores, told = reader.stdin, reader.stdout
+
+        def read(store: Path) -> Any:
+            print(store.as_uri(), file=stores, flush=True)
+            return json.loads(told.readline())
+
+        yield read
+        stores.close()
+    assert reader.returncode == 0
 
 
-def test_a_run_and_its_resumption(tmp_path: Path) -> None:
+def test_a_run_and_its_resumption(tmp_path: Path, logged: Callable[[Path], Any]) -> None:
     run = tmp_path / "run"
     assert partrain("run", write_job(tmp_path), "--out", run, "-q", "--log", "mlflow").code == 0
     history, params, tags, status, name, (began, ended) = logged(run / "mlruns")
@@ -53,7 +67,9 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     assert (params["stop.rounds"], tags["stop.rounds"], tags["rounds"]) == ("4", "6", "6")  # parameters never change
 
 
-def test_a_store_of_the_environment_and_a_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_of_the_environment_and_a_run_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[Path], Any]
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "ours").as_uri())
     job = sabotage(tmp_path, "raise ValueError", call=7)
     assert partrain("run", job, "--out", tmp_path / "run", "-q", "--log", "mlflow").code == 71

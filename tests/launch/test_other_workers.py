@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +29,20 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize(
-    "name", [name if name in ("average", "gossip") else pytest.param(name, marks=pytest.mark.slow) for name in FORMS]
-)
+COUNTS = 1, 3
+
+
+def cases() -> Iterator[Any]:
+    """Give two forms fewer and more workers, and the others one of these in turn; `make soak` gives them the other."""
+    for number, name in enumerate(FORMS):
+        for count in COUNTS:
+            marks: Any = () if name in ("average", "gossip") else pytest.mark.slow
+            if marks and count != COUNTS[number % 2]:
+                marks = pytest.mark.soak
+            yield pytest.param(name, count, id=f"{name}-{count}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "count"), list(cases()))
 def test_more_and_fewer_workers(tmp_path: Path, name: str, count: int) -> None:
     """The run goes on from the same network, the same way each time, and can be interrupted again."""
     run = train(tmp_path, *FORMS[name])

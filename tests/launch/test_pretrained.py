@@ -131,6 +131,8 @@ def test_torchvisions_weights_come_from_torchs_cache(caches: Path, key: str) -> 
     run, note = started(caches / "job", f'model={{name="{VISION}", {key}}}')
     check_taken(run, arrays, "fc.")
     assert "of other classes, starts from random numbers: fc.weight, fc.bias" in note
+    if key != "pretrained=true":  # what a resumed run reads is the same
+        return
     path.unlink()
     resume(round_file(run, 1), "--out", caches / "again")
     assert newest(caches / "again") == newest(run)

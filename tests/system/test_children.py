@@ -73,7 +73,7 @@ class Trap:
         self._run([sys.executable, "-m", "partrain", *map(str, words)], 0)
 
     def _run(self, words: list[str], code: int) -> None:
-        environment = os.environ | {"SEEN": str(self.seen)}
+        environment = os.environ | {"SEEN": str(self.seen), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(words, cwd=self.here, capture_output=True, text=True, check=False, env=environment)
         assert not self.executed.exists(), (self.executed.read_text(), done.stderr)
         assert done.returncode == code, done
@@ -93,25 +93,51 @@ def test_python_m_partrain(trap: Trap, tmp_path: Path) -> None:
     trap.run_module("run", trap.jobs / "job.toml", "--out", tmp_path / "run", "-q")
 
 
+NO_CODE, CODE = "names no code", "user code"
+PARTS = {NO_CODE: {"plan", "export", "bench", "workflow", "doctor"}, CODE: {"validate", "run", "evaluate", "predict"}}
+"""Commands by jobs. With user code a command starts the processes that it starts without, and more. A workflow runs a job without
+code and judges it; `make soak` runs each command with both."""
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a dozen commands, each of which imports torch
-@pytest.mark.parametrize("sets", [(), (USER_DATA, 'model={name="own.py:Net"}')], ids=["names no code", "user code"])
-def test_every_other_command_that_starts_processes(trap: Trap, tmp_path: Path, sets: tuple[str, ...]) -> None:
+@pytest.mark.timeout(600)  # half a dozen commands, each of which imports torch
+@pytest.mark.parametrize(
+    ("code", "chosen"),
+    [
+        pytest.param(
+            code, PARTS[code] if part else PARTS[NO_CODE] | PARTS[CODE], id=code if part else f"{code}, all", marks=marks
+        )
+        for part, marks in [(True, ()), (False, pytest.mark.soak)]
+        for code in PARTS
+    ],
+)
+def test_every_other_command_that_starts_processes(trap: Trap, tmp_path: Path, code: str, chosen: set[str]) -> None:
+    sets = (USER_DATA, 'model={name="own.py:Net"}') if code == CODE else ()
     job, run = write_job(trap.jobs, FAST, *sets), tmp_path / "run"
     (trap.jobs / "own.py").write_text(SETS + NET)
+    (trap.jobs / "workflow.toml").write_text(WORKFLOW)
     trust = ["--trust-code"] * bool(sets)
-    trap.run("validate", "--build", job)
-    trap.run("plan", "--probe", job)
-    trap.run("run", job, "--out", run, "-q", "--metrics-port", "0")
-    trap.run("evaluate", run, *trust)
-    trap.run("export", run, "--format", "torch-export", "-o", tmp_path / "net.pt2", *trust)
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n0.5,1.0\n")
-    trap.run("predict", run, "--input", rows, *trust)
-    trap.run("bench", job, "--workers", "1,2")
-    (trap.jobs / "workflow.toml").write_text(WORKFLOW)
-    if not sets:
+    if "validate" in chosen:
+        trap.run("validate", "--build", job)
+    if "plan" in chosen:
+        trap.run("plan", "--probe", job, "--seconds", "0.5")
+    if "run" in chosen:
+        trap.run("run", job, "--out", run, "-q", "--metrics-port", "0")
+    if "workflow" in chosen and not sets:
         trap.run("run", trap.jobs / "workflow.toml", "--out", tmp_path / "flow", "-q")
+    if not run.exists():
+        (run,) = (path.parent for path in tmp_path.glob("flow/**/summary.json") if (path.parent / "checkpoint.h5").exists())
+    if "evaluate" in chosen:
+        trap.run("evaluate", run, *trust)
+    if "export" in chosen:
+        trap.run("export", run, "--format", "torch-export", "-o", tmp_path / "net.pt2", *trust)
+    if "predict" in chosen:
+        trap.run("predict", run, "--input", rows, *trust)
+    if "bench" in chosen:
+        trap.run("bench", job, "--workers", "1,2")
+    if "doctor" in chosen and not sets:
         trap.run("doctor", "--test")
 
 
