@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -32,6 +33,16 @@ pytest_plugins = ["support.costs", "support.time_limit"]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Children(), "children")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Iterator[object]:
+    """Hide the name of the test, which pytest puts into the environment: in another one, `partrain.train` starts a forkserver anew."""
+    name = os.environ.pop("PYTEST_CURRENT_TEST")
+    try:
+        return (yield)
+    finally:
+        os.environ["PYTEST_CURRENT_TEST"] = name
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,19 @@ def test_a_job_is_trained(tmp_path: Path) -> None:
     assert trained.history["item_iterations"] == [48, 96, 144, 192]
     assert summary(tmp_path / "run")["loss"] == trained.history["judged_loss"][-1]
     assert Path(trained.checkpoint) == tmp_path / "run/best.h5"
+
+
+def test_a_forkserver_serves_the_trainings_of_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers inherit its environment."""
+
+    def train(name: str) -> int | None:
+        partrain.train(Job(**tomllib.loads(JOB)), out=tmp_path / name)
+        return forkserver._forkserver._forkserver_pid
+
+    first = train("first")
+    assert train("second") == first
+    monkeypatch.setenv("PARTRAIN_TEST", "another environment")
+    assert train("third") not in (first, None)
 
 
 @pytest.mark.slow
