@@ -56,7 +56,6 @@ def test_auto_is_init() -> None:
     assert shorter.summary["rounds"] == 2
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize(("shape", "network"), [((4,), "mlp"), ((6, 3), "gru"), ((1, 12, 12), "cnn")])
 def test_arrays(shape: tuple[int, ...], network: str) -> None:
     draw = np.random.default_rng(0)

@@ -580,7 +580,6 @@ def test_years_with_fractions_have_a_season() -> None:
     assert written(kind=0, season=0) == {"kind": "series", "season": 12}
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize(("words", "targets", "task"), [
     (["--target", "y1", "--target", "y2"], ["y1", "y2"], {"metrics": ["r2", "mae"]}),
     (["--target", "y1, y2"], ["y1", "y2"], {"metrics": ["r2", "mae"]}),

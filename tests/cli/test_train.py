@@ -267,7 +267,6 @@ def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # As a process
 
 
-@pytest.mark.representative
 @two_cores
 def test_json_is_all_there_is(place: Path, tmp_path: Path) -> None:
     """Nothing else reaches stdout, not even by way of the workers."""

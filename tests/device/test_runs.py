@@ -79,6 +79,7 @@ def test_replicas_of_a_device_have_the_bits_of_processes(tmp_path: Path, device:
     assert same_arrays(processes, replicas)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("text", [ALONE, BESIDE], ids=NAMES)
 @pytest.mark.parametrize(
     "sets", [[], ['optimizer={name="adam", lr=0.01, batch_size=16}', 'sync.buffers="local"']], ids=["sgd", "adam"]
@@ -92,6 +93,7 @@ def test_the_same_job_gives_the_same_bits_and_so_does_a_resumed_one(
     assert newest(tmp_path / "resumed") == newest(run)
 
 
+@pytest.mark.representative
 def test_the_network_is_judged_exported_and_asked_on_the_cpu(tmp_path: Path, device: torch.device) -> None:
     run = train(tmp_path, text=on(BESIDE, device))
     said = partrain("evaluate", run, "--split", "validation", "--json")
@@ -99,6 +101,7 @@ def test_the_network_is_judged_exported_and_asked_on_the_cpu(tmp_path: Path, dev
     assert json.loads(said.out)["validation"]["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-3)
 
 
+@pytest.mark.representative
 def test_gradients_are_averaged_across_kinds_of_device(tmp_path: Path, device: torch.device) -> None:
     text = on(JOB.format(workers=TWO.format(1000) + ONE.format(2000, 5)), device)
     assert summary(train(tmp_path, 'sync.rule="bsp"', text=text))["metrics"]["accuracy"] > 0.8

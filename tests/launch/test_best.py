@@ -70,7 +70,6 @@ def test_commands_take_the_best_of_a_run_folder(run: Path, tmp_path: Path) -> No
     assert partrain("diff", tmp_path / "soup.h5", run / "best.h5").code == 0
 
 
-@pytest.mark.representative
 def test_the_end_of_a_run_names_its_best_round(tmp_path: Path) -> None:
     train(tmp_path, "stop.rounds=6")
     said = partrain("run", tmp_path / "job.toml", "--out", tmp_path / "again", "-q")

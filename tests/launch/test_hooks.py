@@ -36,7 +36,6 @@ def seen(folder: Path) -> list[list[str]]:
     return [line.split() for line in (folder / "seen").read_text().splitlines()]
 
 
-@pytest.mark.representative
 def test_the_function_gets_every_judgement_once_and_its_numbers_are_told(tmp_path: Path) -> None:
     hook = write_hook(tmp_path, 'return {"gap": judgement.loss - 0.5, "norm": judgement.module[0].weight.norm()}')
     run = train(tmp_path, hook, "stop.rounds=4", "stop.judge_every=2")

@@ -184,15 +184,15 @@ TOGETHER = {
     ],
 }  # fmt: skip
 """What JOBS tests one by one, together: optimizers, their state, buffers, schedules, averages, rules and partitions are independent."""
-MORE_OPTIMIZERS = "nadam", "adamax", "amsgrad", "muon"
-"""The fast suite leaves them out."""
+FEW = "three processes", "two threads", "gossip", "async", "bsp"
+"""Representatives: each place where state is stored."""
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("turn", "sets"),
     [
-        pytest.param(turn, sets, id=f"together: {name}", marks=() if name in MORE_OPTIMIZERS else pytest.mark.representative)
+        pytest.param(turn, sets, id=f"together: {name}", marks=pytest.mark.representative if name in FEW else ())
         for turn, (name, sets) in enumerate(TOGETHER.items())
     ]
     + [pytest.param(turn, sets, id=name, marks=pytest.mark.soak) for turn, (name, sets) in enumerate(JOBS.items())],

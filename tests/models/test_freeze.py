@@ -72,7 +72,6 @@ def test_without_freeze_the_key_is_refused() -> None:
         SECTIONS.validate_python({"name": "mlp", "freeze_statistics": False})
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize("policy", ["average", "recalibrate", "local"])
 def test_still_under_every_policy_and_exact_on_resume(tmp_path: Path, policy: str) -> None:
     """The second norm moves, the first does not; on both transports, and after an interruption."""

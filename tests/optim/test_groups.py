@@ -170,7 +170,6 @@ def test_a_pattern_without_effect_is_refused(keys: dict[str, Any], said: str) ->
 GROUPS = 'optimizer={name="adam", lr=0.02, batch_size=8, schedule="cosine", warmup=0.2, layer_decay=0.5, groups=[{match=["3.*"], lr=0.1, weight_decay=0.1}]}'
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize("rule", ["average", "bsp", "slowmo"])
 def test_runs_are_equal_on_all_transports_and_after_an_interruption(tmp_path: Path, rule: str) -> None:
     keys = GROUPS, f'sync={{rule="{rule}", iterations=3}}', 'model={name="mlp", hidden=[16], batch_norm=true}'

@@ -87,8 +87,8 @@ def process_tree(pid: int) -> dict[int, float]:
         pid = waiting.pop()
         with suppress(OSError):  # it has ended
             found[pid] = sum(map(int, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[11:15])) / TICKS
-            for thread in os.scandir(f"/proc/{pid}/task"):
-                waiting += map(int, _read(f"{thread.path}/children").split())
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                waiting += map(int, _read(f"{thread}/children").split())
     return found
 
 

@@ -146,7 +146,6 @@ def write_data(folder: Path) -> None:
     np.savetxt(folder / "series.csv", rows, delimiter=",", header="a,b", comments="", fmt="%.6f")
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize(("case", "mode"), COVER)
 def test_judged_equals_evaluated_equals_computed_from_predictions(tmp_path: Path, case: str, mode: str) -> None:
     write_data(tmp_path)

@@ -168,7 +168,6 @@ def test_a_changed_output_is_made_again(change: Callable[[Path], object], file: 
     assert results(place) == results(done)
 
 
-@pytest.mark.representative
 @pytest.mark.parametrize(("file", "runs"), [
     ("raw.txt", ["prepare", "count"]), ("upper.py", ["prepare", "count"]), ("parts/a.csv", ["parts"]), ("parts.py", ["parts"]),
 ])  # fmt: skip
