@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import costs
@@ -25,30 +26,68 @@ def test_that_hangs():
 """
 
 
+CONFTEST = """
+from support import children, costs
+
+costs.BUDGET_S, children.PATIENCE_S = 0.05, 0.2
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(children.Children(), "children")
+"""
+LEAKS = """
+import subprocess
+import time
+
+
+def test_that_leaks():
+    test_that_leaks.child = subprocess.Popen(["sleep", "1000"])
+
+
+def test_that_leaves_a_file():
+    open("/dev/shm/left", "w").close()
+
+
+def test_that_computes():
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+"""
+
+
+def session(folder: Path, text: str, processes: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a file of tests by a pytest of its own, with the plugins of these suites."""
+    (folder / "test_it.py").write_text(text)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment |= {"PYTHONPATH": str(Path(__file__).parent), "PARTRAIN_TEST_SETTINGS": str(folder), "COLUMNS": "200"}
+    argv = [sys.executable, "-m", "pytest", "test_it.py", "-n", str(processes), "-q", "-p", "no:cacheprovider", "-rfE", *words]
+    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_test_that_hangs_is_named_at_the_end(tmp_path: Path, processes: int) -> None:
-    (tmp_path / "test_it.py").write_text(HANGS)
-    words = ["--timeout", "0.5", "-n", str(processes), "-q", "-p", "no:cacheprovider", "-p", "support.time_limit", "-rfE"]
-    environment = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parent),
-        "PARTRAIN_TEST_SETTINGS": str(tmp_path),
-        "COLUMNS": "200",
-    }
-    for name in [name for name in environment if name.startswith("PYTEST_")]:
-        del environment[name]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "test_it.py", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = session(tmp_path, HANGS, processes, "--timeout", "0.5", "-p", "support.time_limit")
     assert done.returncode == 1
-    assert "so far" in done.stdout + done.stderr
-    assert "time.sleep(60)" in done.stdout + done.stderr, "its stack"
+    assert "so far" in done.stdout
+    assert "time.sleep(60)" in done.stdout, "its stack"
     last = done.stdout.splitlines()[-2:]
     assert any("test_it.py::test_that_hangs was ended by its time limit of 0.5 s" in line for line in last), done.stdout
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_suite_over_its_budget_fails_and_a_leak_is_of_one_test(tmp_path: Path, processes: int, request: Any) -> None:
+    """Where this user may not mount a /dev/shm, nothing is found in it."""
+    private = request.config.pluginmanager.get_plugin("children").private
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    done = session(tmp_path, LEAKS, processes, "-p", "support.costs", "--hold-budget")
+    if not private:
+        Path("/dev/shm/left").unlink()
+    assert done.returncode == 1
+    assert f"3 passed, {'2 errors' if private else '1 error'}" in done.stdout, done.stdout
+    assert "processes outlived the test: {" in done.stdout
+    assert ("files were left in shared memory: ['/dev/shm/left']" in done.stdout) == private
+    new = done.stdout.split("The dearest that are new:\n")[1]
+    assert new.splitlines()[0].endswith("test_it.py::test_that_computes")
 
 
 def test_recorded_costs_count_before_measured_ones() -> None:

@@ -117,7 +117,7 @@ def listened(words: Sequence[str], received: Path, victim: Path) -> Said:
         said = partrain(*(received if word == "CKPT" else word for word in words))
         seen = len(opened)
         victim.read_text()
-        assert opened[seen:] == [str(victim)], "whoever opens it is heard"
+        assert opened[seen:] == [str(victim)], "the hook sees each opening"
         del opened[seen:]
     finally:
         watched.clear()

@@ -183,7 +183,7 @@ TOGETHER = {
         SIMULATED, *RESTLESS, "sync.ema=0.9", 'optimizer={name="muon", lr=0.02, adamw_lr=0.003, batch_size=8}',
     ],
 }  # fmt: skip
-"""What JOBS tests one by one, together: optimizers, their state, buffers, schedules, averages, rules and partitions are independent."""
+"""The values of JOBS, combined: optimizers, their state, buffers, schedules, averages, rules and partitions are independent."""
 FEW = "three processes", "two threads", "gossip", "async", "bsp"
 """Representatives: each place where state is stored."""
 

@@ -30,7 +30,7 @@ class Children:
     """A plugin that looks at the process tree after each test."""
 
     def __init__(self) -> None:
-        self._private = own_shared_memory()
+        self.private = own_shared_memory()
         self._kept: set[int] = set()
         """Processes of fixtures that serve several tests."""
         self._seconds = 0.0
@@ -62,22 +62,21 @@ class Children:
             self._look(item)
 
     def _look(self, item: pytest.Item) -> None:
+        leaked = wait_until_none(lambda: process_tree(os.getpid()).keys() - self._kept - helpers())
+        names = {pid: command(pid) for pid in leaked}
+        for pid in leaked:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._kept |= leaked  # only one test is blamed, also if its process waits to be reaped
         tree = process_tree(os.getpid())
-        if tree.keys() - self._kept - helpers():
-            leaked = wait_until_none(lambda: process_tree(os.getpid()).keys() - self._kept - helpers())
-            names = {pid: command(pid) for pid in leaked}
-            for pid in leaked:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            tree = process_tree(os.getpid())
-        else:
-            names = {}
         spent, self._seconds = sum(tree.values()) - self._seconds, sum(tree.values())
         item.user_properties += [("cpu_seconds", max(spent, 0.0)), ("fixtures", self._fixtures)]
         self._fixtures = []
+        left = wait_until_none(shared_files) if self.private else set()
+        for path in left:
+            path.unlink()
         assert not names, f"processes outlived the test: {names}"
-        if self._private:
-            assert not wait_until_none(shared_files), f"files were left in {SHARED_MEMORY}"
+        assert not left, f"files were left in shared memory: {sorted(map(str, left))}"
 
 
 def process_tree(pid: int) -> dict[int, float]:
@@ -118,9 +117,9 @@ def own_shared_memory() -> bool:
     )
 
 
-def shared_files() -> set[str]:
+def shared_files() -> set[Path]:
     """Give the files in shared memory, but for joblib's folders: its processes keep them until they end."""
-    return {path.name for path in SHARED_MEMORY.iterdir() if not path.name.startswith("joblib_memmapping_folder")}
+    return {path for path in SHARED_MEMORY.iterdir() if not path.name.startswith("joblib_memmapping_folder")}
 
 
 def wait_until_none(found: Callable[[], set[Any]]) -> set[Any]:

@@ -110,11 +110,9 @@ class Measured:
         costs = {name: cost for name, cost in known.items() if (FILE.parents[1] / name.partition("::")[0]).exists()}
         for name, cost in self._costs.items():
             old = known.get(name)
-            if name in self._incomplete:
-                cost = cost if old is None else old
-            elif old is not None and abs(cost - old) <= max(SAME * old, 0.05):
-                cost = old
-            costs[name] = cost
+            same = old is not None and abs(cost - old) <= max(SAME * old, 0.05)
+            if name not in self._incomplete and not same:
+                costs[name] = cost
         write(costs)
 
 

@@ -276,7 +276,7 @@ def parent(pid: int) -> int:
 
 
 def eventually(holds: Callable[[], Any], what: str, seconds: float = 100) -> Any:
-    """What `holds` gives once it is true. The time is for a machine that is busy with something else."""
+    """Return the result of `holds` once it is true. The limit allows for a busy machine."""
     end = time.monotonic() + seconds
     while not (found := holds()):
         if time.monotonic() > end:

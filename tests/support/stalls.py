@@ -1,4 +1,4 @@
-"""What counts as a stall in a test: on a busy machine any process may be late for a second."""
+"""Stalls in tests: on a busy machine any process may be late for a second."""
 
 from __future__ import annotations
 

@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_timeout
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
-    timer = threading.Timer(settings.timeout, expire, (item, settings.timeout))
+    timer = threading.Timer(settings.timeout, expire, (item, settings))
     timer.daemon = True
     timer.start()
     item.cancel_timeout = timer.cancel  # type: ignore[attr-defined]  # pytest-timeout calls it
     return True
 
 
-def expire(item: pytest.Item, seconds: float) -> None:
-    """Tell the output of a test, the stacks of all threads and its name, and end the process."""
+def expire(item: pytest.Item, settings: Any) -> None:
+    """Tell the output of a test, the stacks of all threads and its name, and end the process, unless someone debugs it."""
+    if not settings.disable_debugger_detection and pytest_timeout.is_debugging():
+        return
     try:
-        said = [f"{item.nodeid} was ended by its time limit of {seconds:g} s"]
+        said = [f"{item.nodeid} was ended by its time limit of {settings.timeout:g} s"]
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for thread, frame in sys._current_frames().items():
             if thread != threading.get_ident():
