@@ -64,8 +64,11 @@ def session(folder: Path, text: str, processes: int, *words: str) -> subprocess.
     return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("processes", [0, 1])
-def test_a_test_that_hangs_is_named_at_the_end(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize(("processes", "ci"), [(0, ""), (1, ""), (1, "1")])
+def test_a_test_that_hangs_is_named_at_the_end(tmp_path: Path, processes: int, ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the summary of pytest a failure has one line, but all its lines where the environment says that this is CI."""
+    monkeypatch.delenv("BUILD_NUMBER", raising=False)
+    monkeypatch.setenv("CI", ci)
     done = session(tmp_path, HANGS, processes, "--timeout", "0.5", "-p", "support.time_limit")
     assert done.returncode == 1
     assert "so far" in done.stdout

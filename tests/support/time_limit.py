@@ -35,8 +35,9 @@ def expire(item: pytest.Item, settings: Any) -> None:
         if capture := item.config.pluginmanager.getplugin("capturemanager"):
             capture.suspend_global_capture(item)
             said += ["Output:", *capture.read_global_capture()]
+        said += ["", said[0]]  # first for a summary of one line, last for one of all lines, as pytest prints it where CI is set
         note(item.nodeid).write_text("\n".join(said), encoding="utf-8")
-        print("\n".join([*said, said[0]]), flush=True)  # to nowhere under pytest-xdist, whose first process reads the note
+        print("\n".join(said), flush=True)  # to nowhere under pytest-xdist, whose first process reads the note
     finally:
         os._exit(1)
 
