@@ -95,7 +95,7 @@ fuzz: $(STAMP)
 
 # All texts that a person may read, in one file. The gate compares.
 messages: $(STAMP)
-	$(PY) tests/support/messages.py
+	PYTHONPATH=tests $(PY) -m support.messages
 
 # The schemas that ship, by which editors complete and check jobs. The gate compares.
 schema: $(STAMP)

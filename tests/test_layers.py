@@ -10,8 +10,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from support.sources import FILES, PACKAGE, nodes
 
-import partrain
 from partrain.tasks import KINDS
 
 LAYERS = [
@@ -79,13 +79,10 @@ WITHOUT_TORCH = [
 ]
 """What answers at once, or lives in a process that trains nothing."""
 
-ROOT = Path(partrain.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
-
 
 def name_of(file: Path) -> str:
     """The dotted name of a module; a package's is its folder's."""
-    return ".".join(["partrain", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+    return ".".join(["partrain", *file.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
 
 
 MODULES = {name_of(file): file for file in FILES}
@@ -99,7 +96,7 @@ def unit(module: str) -> str:
 @cache
 def imports(file: Path) -> frozenset[str]:
     """Full names of what a file imports, wherever it does so, for types only too."""
-    return frozenset(name for node in ast.walk(ast.parse(file.read_text())) for name in imported(node))
+    return frozenset(name for node in nodes(file) for name in imported(node))
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -138,9 +135,7 @@ def test_no_circle() -> None:
 
 @pytest.mark.representative
 def test_class_names_are_unique() -> None:
-    names = Counter(
-        node.name for file in FILES for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)
-    )
+    names = Counter(node.name for file in FILES for node in nodes(file) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
 
@@ -162,7 +157,7 @@ def test_a_kind_of_task_is_asked_not_compared() -> None:
     compared = [
         f"{module}:{node.lineno}"
         for module, file in MODULES.items()
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes(file)
         if isinstance(node, ast.Compare | ast.MatchValue) and names(node) & KINDS.keys()
     ]
     assert compared == []

@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.sources import FILES, PACKAGE, nodes
 
-import partrain
-
-PACKAGE = Path(partrain.__file__).parent
 ROOT = PACKAGE.parent
 
 PHRASES = re.compile(
@@ -56,16 +54,16 @@ def hits(text: str, file: Path, line: int, starts: bool) -> Iterator[tuple[Place
 def of_python(file: Path) -> Iterator[tuple[Place, str]]:
     """Hits in the docstrings, other strings and comments of a module."""
     source = file.read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    statements = {id(node.value) for node in nodes(file) if isinstance(node, ast.Expr)}
+    inside = {id(part) for node in nodes(file) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes(file):
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
             yield from hits("".join(map(str, parts)), file, node.lineno, starts=False)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield from hits(node.value, file, node.lineno, starts=id(node) in statements)
-    yield from of_comments(list(tokenize.generate_tokens(io.StringIO(source).readline)), file)
+    if "#" in source:
+        yield from of_comments(list(tokenize.generate_tokens(io.StringIO(source).readline)), file)
 
 
 def of_comments(tokens: list[tokenize.TokenInfo], file: Path) -> Iterator[tuple[Place, str]]:
@@ -99,7 +97,7 @@ def of_job(file: Path) -> Iterator[tuple[Place, str]]:
 def found() -> dict[str, list[str]]:
     """All hits as `file:line: phrase`, by top-level name."""
     sources = [
-        *((file, file.relative_to(PACKAGE).parts[0], of_python) for file in sorted(PACKAGE.rglob("*.py"))),
+        *((file, file.relative_to(PACKAGE).parts[0], of_python) for file in FILES),
         *((ROOT / name, name, of_page) for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
         *((file, "docs", of_page) for file in sorted((ROOT / "docs").rglob("*.md"))),
         *((file, "docs", of_python) for file in sorted((ROOT / "docs").rglob("*.py"))),

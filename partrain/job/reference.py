@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -75,13 +76,18 @@ def texts(section: type[Section]) -> dict[str, str]:
     by_key: dict[str, str] = {}
     for base in (base for base in reversed(section.__mro__) if issubclass(base, Section) and base is not Section):
         by_key |= vars(base).get("key_texts", {})
-        body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field_and_text in pairwise(body.body):
+        for field_and_text in pairwise(_classes(base.__module__)[base.__name__].body):
             match field_and_text:
                 case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
                     by_key[key] = inspect.cleandoc(text)
     return by_key
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a module by name: each module is parsed once, however many tables it has."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -> Iterator[KeyDescription]:

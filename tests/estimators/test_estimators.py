@@ -1,4 +1,4 @@
-"""The estimators under scikit-learn's own checks, searches and pipelines."""
+"""The estimators under scikit-learn's own checks, searches and pipelines. It is imported by those who use it: that takes seconds."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_wine
-from sklearn.model_selection import GridSearchCV, train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import check_estimator
 
 import partrain
-from partrain import PartrainClassifier, PartrainRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # scikit-learn's checks provoke warnings of its own
 
 
+def wine() -> tuple[Any, Any]:
+    from sklearn.datasets import load_wine
+
+    X, y = load_wine(return_X_y=True)
+    return X, y
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "estimator", [PartrainClassifier(rounds=60), PartrainRegressor(rounds=60)], ids=lambda one: type(one).__name__
-)
-def test_scikit_learns_checks_pass(estimator: Any) -> None:
+@pytest.mark.parametrize("name", ["PartrainClassifier", "PartrainRegressor"])
+def test_scikit_learns_checks_pass(name: str) -> None:
     """All of them but one: items of weight 2 are drawn twice as often, in another order than items that are there twice."""
+    from sklearn.utils.estimator_checks import check_estimator
+
+    estimator = getattr(partrain, name)(rounds=60)
     expected = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn in another order"}
     found = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
     assert [one["check_name"] for one in found if one["status"] == "xfail"] == list(expected)
@@ -43,10 +44,14 @@ def test_scikit_learns_checks_pass(estimator: Any) -> None:
 
 @pytest.mark.slow
 def test_a_classifier_in_a_pipeline_and_a_grid_with_two_workers() -> None:
-    X, y = load_wine(return_X_y=True)
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler
+
+    X, y = wine()
     names = np.array(["a", "b", "c"])[y]
     search = GridSearchCV(
-        make_pipeline(MinMaxScaler(), PartrainClassifier(workers=2, rounds=40, random_state=0)),
+        make_pipeline(MinMaxScaler(), partrain.PartrainClassifier(workers=2, rounds=40, random_state=0)),
         {"partrainclassifier__hidden": [(4,), (32,)]},
         cv=3,
     ).fit(X, names)
@@ -62,7 +67,7 @@ def test_weights_of_items_are_those_of_the_fitted_function(workers: int) -> None
     X = np.random.default_rng(0).normal(size=(600, 1))
     steep = np.arange(600) % 2 == 1
     y = X[:, 0] * np.where(steep, 3.0, -3.0)
-    linear = PartrainRegressor(hidden=(), patience=None, rounds=100, lr=0.01, workers=workers, random_state=0)
+    linear = partrain.PartrainRegressor(hidden=(), patience=None, rounds=100, lr=0.01, workers=workers, random_state=0)
     fitted = linear.fit(X, y, sample_weight=np.where(steep, 9.0, 1.0))
     assert np.diff(fitted.predict([[0.0], [1.0]])) == pytest.approx(2.4, abs=0.3)
     fitted.fit(X, y, sample_weight=steep.astype(float))
@@ -74,15 +79,22 @@ def test_weights_of_items_are_those_of_the_fitted_function(workers: int) -> None
 
 @pytest.mark.slow
 def test_a_fit_is_repeated_copied_and_pickled() -> None:
+    from sklearn.base import clone
+    from sklearn.datasets import load_diabetes
+    from sklearn.model_selection import train_test_split
+
     X, y = load_diabetes(return_X_y=True)
     train_X, test_X, train_y, test_y = train_test_split(X, y, random_state=0)
-    one = PartrainRegressor(workers=2, random_state=3).fit(train_X, train_y)
+    one = partrain.PartrainRegressor(workers=2, random_state=3).fit(train_X, train_y)
     assert one.score(test_X, test_y) > 0.2
     again = clone(one).fit(train_X, train_y)
     assert np.array_equal(one.predict(test_X), again.predict(test_X))
     assert np.array_equal(pickle.loads(pickle.dumps(one)).predict(test_X), one.predict(test_X))
     assert one.n_iter_ <= 100
-    assert PartrainRegressor(rounds=3).fit(train_X, np.stack([train_y, -train_y], 1)).predict(test_X).shape == (len(test_X), 2)
+    assert partrain.PartrainRegressor(rounds=3).fit(train_X, np.stack([train_y, -train_y], 1)).predict(test_X).shape == (
+        len(test_X),
+        2,
+    )
 
 
 @pytest.mark.slow
@@ -100,11 +112,11 @@ print(cross_val_score(partrain.PartrainClassifier(rounds=10, workers=2, random_s
 
 
 def test_a_wrong_parameter_is_named() -> None:
-    X, y = load_wine(return_X_y=True)
+    X, y = wine()
     with pytest.raises(partrain.Failure, match="unknown optimizer"):
-        PartrainClassifier(optimizer="adm").fit(X, y)
+        partrain.PartrainClassifier(optimizer="adm").fit(X, y)
     with pytest.raises(ValueError, match="more than one class"):
-        PartrainClassifier().fit(X, np.zeros(len(X), int))
+        partrain.PartrainClassifier().fit(X, np.zeros(len(X), int))
 
 
 def test_without_scikit_learn_one_line_says_so(tmp_path: Path) -> None:
@@ -122,7 +134,7 @@ def test_without_scikit_learn_one_line_says_so(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_parameters_of_a_wrong_type_are_named(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(partrain.Failure) as caught:
-        PartrainClassifier(**parameters).fit(*load_wine(return_X_y=True))
+        partrain.PartrainClassifier(**parameters).fit(*wine())
     assert message in str(caught.value)
 
 
@@ -135,7 +147,7 @@ def test_numbers_of_numpy_are_parameters() -> None:
         "batch_size": np.int64(8),
         "patience": np.int64(2),
     }
-    fitted = PartrainClassifier(**whole, random_state=np.int64(0)).fit(*load_wine(return_X_y=True))
+    fitted = partrain.PartrainClassifier(**whole, random_state=np.int64(0)).fit(*wine())
     layers: Any = fitted.network_.module
     assert layers[-1].in_features == 4
     assert fitted.n_iter_ == 2

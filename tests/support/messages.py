@@ -7,23 +7,24 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "partrain"
+from support.sources import FILES, PACKAGE, nodes
+
 FILE = Path(__file__).parents[1] / "golden" / "messages.txt"
 
 
 def messages() -> str:
     """One text a line below the path of its module, in the order of the source."""
     lines = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if found := list(dict.fromkeys(_texts(ast.parse(path.read_text(encoding="utf-8"))))):
-            lines += [f"[{path.relative_to(PACKAGE)}]", *found, ""]
+    for file in FILES:
+        if found := list(dict.fromkeys(_texts(file))):
+            lines += [f"[{file.relative_to(PACKAGE)}]", *found, ""]
     return "\n".join(lines)
 
 
-def _texts(tree: ast.Module) -> Iterator[str]:
-    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-    skipped |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+def _texts(file: Path) -> Iterator[str]:
+    skipped = {id(node.value) for node in nodes(file) if isinstance(node, ast.Expr)}  # docstrings
+    skipped |= {id(part) for node in nodes(file) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes(file):
         if id(node) in skipped or not isinstance(node, ast.Constant | ast.JoinedStr):
             continue
         text = _text(node)
