@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -28,11 +29,18 @@ settings.load_profile("gate")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all tests are collected: what they import stays
+
 pytest_plugins = ["support.costs", "support.time_limit"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Children(), "children")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

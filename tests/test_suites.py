@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,35 @@ def test_that_computes():
 """
 
 
+CASES = """
+import pytest
+
+
+@pytest.mark.parametrize("case", ["first", "middling", "cheap"])
+def test_cases(case):
+    pass
+
+
+@pytest.mark.representative
+@pytest.mark.parametrize("case", ["first", "second"])
+def test_of_which_one_is_enough(case):
+    pass
+
+
+@pytest.mark.parametrize("case", ["first", pytest.param("marked", marks=pytest.mark.representative)])
+def test_with_a_marked_case(case):
+    pass
+
+
+def test_dear():
+    pass
+
+
+def test_new():
+    pass
+"""
+
+
 def session(folder: Path, text: str, processes: int, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a file of tests by a pytest of its own, with the plugins of these suites."""
     (folder / "test_it.py").write_text(text)
@@ -91,6 +121,23 @@ def test_a_suite_over_its_budget_fails_and_a_leak_is_of_one_test(tmp_path: Path,
     assert ("files were left in shared memory: ['/dev/shm/left']" in done.stdout) == private
     new = done.stdout.split("The dearest that are new:\n")[1]
     assert new.splitlines()[0].endswith("test_it.py::test_that_computes")
+
+
+def test_dear_tests_are_slow_but_for_representatives(tmp_path: Path) -> None:
+    middling, dear = (costs.DEAR_CASE_S + costs.DEAR_S) / 2, costs.DEAR_S
+    records = {
+        "test_cases[first]": middling, "test_cases[middling]": middling, "test_cases[cheap]": 0.0, "test_dear": dear,
+        "test_of_which_one_is_enough[first]": dear, "test_of_which_one_is_enough[second]": dear,
+        "test_with_a_marked_case[first]": dear, "test_with_a_marked_case[marked]": dear,
+    }  # fmt: skip
+    (tmp_path / "costs.json").write_text(json.dumps({"test_it.py": records}))
+    (tmp_path / "conftest.py").write_text(
+        f"from pathlib import Path\nfrom support import costs\ncosts.FILE = Path({str(tmp_path)!r}, 'costs.json')\n"
+    )
+    done = session(tmp_path, CASES, 0, "-p", "support.costs", "--collect-only", "-m", "not slow")
+    assert [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line] == [
+        "test_cases[first]", "test_cases[cheap]", "test_of_which_one_is_enough[first]", "test_with_a_marked_case[marked]", "test_new"
+    ]  # fmt: skip
 
 
 def test_recorded_costs_count_before_measured_ones() -> None:

@@ -1,7 +1,8 @@
 """The suites by measured cost: tests/costs.json holds the CPU seconds of each test and of the processes that it starts.
 
-A test that took `DEAR_S` or more is slow, unless it is marked as representative. Of a function with this mark, the first case is
-meant. A test without a record is fast until it has one.
+A test that took `DEAR_S` or more is slow, and so is a case after the first of its function that took `DEAR_CASE_S` or more, unless
+it is marked as representative. Of a function with this mark, the first case is meant. A test without a record is fast until it has
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 FILE = Path(__file__).parents[1] / "costs.json"
-DEAR_S = 0.4
+DEAR_S, DEAR_CASE_S = 0.4, 0.15
 BUDGET_S = 420
 """CPU seconds that the fast suite may take, by the file."""
 SAME = 0.3
@@ -32,9 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: set[str] = set()
     for item in items:
-        if recorded().get(item.nodeid, 0) >= DEAR_S and not is_representative(item, seen):
+        function = item.nodeid.partition("[")[0]
+        dear = DEAR_CASE_S if function in seen else DEAR_S
+        if recorded().get(item.nodeid, 0) >= dear and not is_representative(item, seen):
             item.add_marker(pytest.mark.slow)
-        seen.add(item.nodeid.partition("[")[0])
+        seen.add(function)
 
 
 def is_representative(item: pytest.Item, seen: Container[str]) -> bool:
