@@ -10,11 +10,11 @@ AUDIT := .venv-audit
 PEERS := .venv-peers
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-# Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
-PYTEST := $(PY) -m pytest -n 4 --dist worksteal
+# Three at a time on two cores: tests wait for their processes. Each of the three imports all tests.
+PYTEST := $(PY) -m pytest -n 3 --dist worksteal
 TEST := $(PYTEST) -m 'not device and not slow and not slurm and not soak'
 EMULATED := tests/support/emulated
-TEST_DEVICE = PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST)
+TEST_DEVICE = PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST) -n 2
 
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
