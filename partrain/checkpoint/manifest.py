@@ -62,6 +62,8 @@ class Manifest(Section):
     """Item-iterations from which networks count for the average of `[sync] swa`; None without it."""
     class_weights: list[float] | None = None
     """Factors of the items' losses, in the order of the classes."""
+    accepted: list[str] | None = None
+    """Changes of user code in the middle of the run that its user agreed to, in words; None without any."""
 
     def stored(self) -> dict[str, Any]:
         """Return the fields as a checkpoint holds them. Those that a run does not use are left out."""
@@ -70,7 +72,7 @@ class Manifest(Section):
             del fields["network"]["data"]
         if not self.network.parts:
             del fields["network"]["parts"]
-        unused = {name for name in ("start_file", "average_from", "class_weights") if fields[name] is None}
+        unused = {name for name in ("start_file", "average_from", "class_weights", "accepted") if fields[name] is None}
         return {name: value for name, value in fields.items() if name not in unused}
 
 

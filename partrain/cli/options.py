@@ -33,6 +33,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a fa
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run the code and read the data files that the checkpoint's job names.")
 ]
+AcceptChanges = Annotated[
+    bool, typer.Option("--accept-changes", help="Train on though the run's own code computes something else than before.")
+]
 JobOverride = Annotated[
     Path | None,
     typer.Option("--job", metavar="JOB.toml", help="Use this job and its code instead of the checkpoint's."),

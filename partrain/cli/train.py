@@ -13,7 +13,7 @@ import typer
 
 from partrain.checkpoint.runs import run_folder_of
 from partrain.cli.endings import finish, nothing_to_do
-from partrain.cli.options import Debug, Json, Out, Overrides, Params, Quiet, TrustCode, Verbose
+from partrain.cli.options import AcceptChanges, Debug, Json, Out, Overrides, Params, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings
 from partrain.errors import BadCheckpoint, Failure, InputMissing, WorkersLost
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 JOB_OPTIONS = ("metrics_port", "metrics_host", "verbose")
-RUN_OPTIONS = ("latest", "until", "out", "job", "set_", "trust_code", "metrics_port", "metrics_host", "verbose")
+RUN_OPTIONS = ("latest", "until", "out", "job", "set_", "trust_code", "accept_changes", "metrics_port", "metrics_host", "verbose")
 WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster", "cache", "param")
 
 Steps = Annotated[list[str] | None, typer.Option("--rerun", metavar="STEP", help="Workflow: run a step though nothing changed.")]
@@ -224,6 +224,7 @@ def resume(
         typer.Option("--set", metavar="KEY=VALUE", help='Other workers: `workers.0.count=4`, or `workers=[{device="cuda"}]`.'),
     ] = None,
     trust_code: TrustCode = False,
+    accept_changes: AcceptChanges = False,
     log: Log = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
@@ -252,7 +253,17 @@ def resume(
         path = checkpoint or Path("runs")
         if (former := _former_run(machine)) and RunFolder(former).newest_checkpoint:
             path, out = former, None
-        _resume_with(machine, path, until or (), out, job, set_ or (), trust_code=trust_code, options=options)
+        _resume_with(
+            machine,
+            path,
+            until or (),
+            out,
+            job,
+            set_ or (),
+            trust_code=trust_code,
+            options=options,
+            accept_changes=accept_changes,
+        )
 
 
 def _resume_with(
@@ -265,6 +276,7 @@ def _resume_with(
     *,
     trust_code: bool,
     options: RunOptions,
+    accept_changes: bool = False,
 ) -> None:
     path, content = open_checkpoint(checkpoint, print_note, newest=checkpoint.is_dir())
     if not any(name.startswith("workers/") for name in content.arrays):
@@ -296,6 +308,7 @@ def _resume_with(
         moved=job is not None,
         other_workers=bool(workers or machine),
         source=path if folder != run_folder_of(path) else None,
+        accept_changes=accept_changes,
     )
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     finish(outcome, loaded, as_json=options.as_json, until=() if made_progress(context, content) else until)

@@ -16,8 +16,9 @@ from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import dataset_changed, manifest_of
 from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
+from partrain.job.code_changes import changed_files, explain_change
 from partrain.models import Interface, build_drawn
-from partrain.models.answers import agree, probe
+from partrain.models.answers import CHANGED, agree, probe
 from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import finite
 from partrain.tasks import UserTask
@@ -26,7 +27,7 @@ from partrain.tasks.kinds import USER, TaskKind
 from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
-from partrain.training.snapshot import PROBE
+from partrain.training.snapshot_layout import PROBE
 from partrain.training.trivial import Scores, trivial_scores
 
 if TYPE_CHECKING:
@@ -117,10 +118,9 @@ def build_network(loaded: LoadedJob, content: Content) -> nn.Module:
         with blame_user_code(loaded):
             answers = probe(module, interface)
         if not agree(answers, torch.from_numpy(stored)):
-            what = f"[model] name: `{loaded.job.model.name}`: the network built now gives other answers than the one that was trained"
-            causes = "its code, a file or an environment variable that it reads has changed: restore it as it was in training"
+            what = f"[model] name: `{loaded.job.model.name}`: {CHANGED}"
             sets = "a script whose network walks sets of texts is started with PYTHONHASHSEED=0"
-            raise UserCodeFailed(f"{what}: {causes}; {sets}")
+            raise UserCodeFailed(f"{explain_change(what, changed_files(loaded, manifest.versions))}; {sets}")
     return module.eval()
 
 

@@ -111,6 +111,14 @@ class Start:
     """The checkpoint, where `arrays` are of one."""
     other_workers: bool = False
     """The checkpoint is of a run with other workers: each worker's own state of the rule starts again."""
+    accept_changes: bool = False
+    """The user has agreed to train on with changed code."""
+    changed_files: list[str] = field(default_factory=list)
+    """Files of user code that are not those of the checkpoint."""
+    accepted: list[str] = field(default_factory=list)
+    """Changes that the user has agreed to, in words."""
+    has_tried_code: bool = False
+    """User code has been tried with the checkpoint's network."""
     caps: list[list[int]] = field(default_factory=list)
     """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
 

@@ -19,7 +19,8 @@ from typing import Any
 from partrain.comm.machine import shutdown_timeout
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
-from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
+from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
+from partrain.job.code_changes import explain_change
 from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.launch import forkserver
@@ -35,6 +36,7 @@ from partrain.launch.signals import StoppedNow
 from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
+    CodeChanged,
     Done,
     DryRunPassed,
     Failed,
@@ -176,11 +178,11 @@ class Coordinator:
                     raise
                 loss = other
 
-    def try_job(self) -> None:
-        """Do the dry run alone, for built-in networks and tasks, too; nothing is trained. Raises its Failure."""
+    def try_job(self, *, built_in: bool = True) -> None:
+        """Do the dry run alone, for networks and tasks that are `built_in`, too; nothing is trained. Raises its Failure."""
         attempt = self.attempt
-        attempt.try_built_in = True
-        attempt.tried = attempt.tried or "the network"
+        attempt.try_built_in = built_in
+        attempt.tried = attempt.tried or ("the network" if built_in else "")
         try:
             forkserver.start()
             preload()
@@ -192,7 +194,7 @@ class Coordinator:
 
     def _dry_run(self) -> None:
         """Try user code, and the start from a file, in one process, before any worker starts. Raises errors of all machines."""
-        if not self.attempt.tried:
+        if not self.attempt.tried or (self.start.has_tried_code and not self._rendezvous):
             return
         problem, started = STOPPED, False
         try:
@@ -307,6 +309,8 @@ class Coordinator:
                 self.round_records.forget_caps(message.progress["round"])
             case RunRemark():
                 self.context.warn(message.text)
+            case CodeChanged():
+                self._on_changed_code(message.text)
             case StartedFrom():
                 self.context.note(message.text)
             case NumbersAdded():
@@ -320,6 +324,14 @@ class Coordinator:
                 self.checkpointer.hasten()  # the test waits for the checkpoint of the best round
             case Failed():
                 self._on_failed(message)
+
+    def _on_changed_code(self, what: str) -> None:
+        """Go on only if the user has agreed to."""
+        text = explain_change(what, self.start.changed_files)
+        if not self.start.accept_changes:
+            raise UserCodeFailed(f"{text}; `partrain resume --accept-changes` trains on with it as it is now")
+        self.start.accepted.append(what)
+        self.context.warn(what)
 
     def _on_failed(self, message: Failed) -> None:
         if message.code == 70:

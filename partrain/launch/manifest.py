@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -13,6 +14,7 @@ from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, dataset_changed, manifest_of
 from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint, BadJob
+from partrain.job.code_changes import code_digests
 from partrain.launch.targets import class_weights
 from partrain.system.environment import processor, versions
 from partrain.tasks import UserTask
@@ -31,7 +33,7 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
     return Manifest(
         name=loaded.job.name,
         run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
-        versions=versions() | {"processor": processor().kind} | _own_files(loaded),
+        versions=versions() | {"processor": processor().kind} | code_digests(loaded),
         data=dataset.fingerprint,
         folder=str(loaded.folder.resolve()),
         horizon=plan.horizon,
@@ -54,15 +56,6 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
     )
 
 
-def _own_files(loaded: LoadedJob) -> dict[str, str]:
-    """Hash the user-code files beside the job. Their imports and installed packages are not hashed."""
-    files = {name.partition(":")[0] for name in loaded.job.user_code if name.partition(":")[0].endswith(".py")}
-    paths = {name: loaded.folder / name for name in sorted(files)}
-    return {
-        f"{name} (SHA-256)": hashlib.sha256(path.read_bytes()).hexdigest()[:16] for name, path in paths.items() if path.is_file()
-    }
-
-
 def continued(
     plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None, *, other_workers: bool = False
 ) -> tuple[Plan, Manifest]:
@@ -71,7 +64,7 @@ def continued(
     `moved`: the user's job, which names other paths. The folder may differ then, and other data are the job's mistake: BadJob.
     """
     stored = manifest_of(content)
-    as_before = {name: getattr(stored, name) for name in ("horizon", "average_from", "run", "versions", "start_file")}
+    as_before = {name: getattr(stored, name) for name in ("horizon", "average_from", "run", "versions", "start_file", "accepted")}
     kept = manifest.model_copy(update=as_before)
     for key in Manifest.model_fields:
         if getattr(stored, key) != getattr(kept, key):
@@ -86,6 +79,14 @@ def continued(
                 _other_workers(stored, kept) if key == "workers" else _difference(key, vars(stored)[key], vars(kept)[key])
             )
     return replace(plan, horizon=stored.horizon, average_from=stored.average_from), kept
+
+
+def accepting(manifest: Manifest, changes: Sequence[str], number: int, digests: Mapping[str, str]) -> Manifest:
+    """Add changes of code that the user has agreed to after a round, and the digests of the changed files; without changes, nothing."""
+    if not changes:
+        return manifest
+    accepted = [*(manifest.accepted or ()), *(f"after round {number}: {change}" for change in changes)]
+    return manifest.model_copy(update={"accepted": accepted, "versions": {**manifest.versions, **digests}})
 
 
 def _difference(name: str, before: Any, now: Any) -> str:

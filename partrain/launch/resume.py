@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +18,20 @@ from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
+from partrain.job.code_changes import changed_files, code_digests
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
+from partrain.launch.coordinator import Coordinator
+from partrain.launch.manifest import accepting
 from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome
-from partrain.launch.run import prepare, train
+from partrain.launch.run import PreparedRun, prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
+from partrain.launch.shared_start import shared_network
+from partrain.launch.signals import StoppedNow
 from partrain.launch.start_event import counts_before
+from partrain.launch.worker.spec import user_code_under_test
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.record.events import EndEvent, RoundEvent
@@ -159,11 +167,13 @@ def resume(
     moved: bool = False,
     other_workers: bool = False,
     source: Path | None = None,
+    accept_changes: bool = False,
 ) -> Outcome:
     """Continue from a checkpoint. Later events of its folder are cut off, once it is certain that the run can continue.
 
     `moved`: the job is `moved_job`. `other_workers`: its workers may differ. `source`: the file of the checkpoint, if it is of another
-    folder. Raises BadCheckpoint if the checkpoint does not fit the job.
+    folder. `accept_changes`: go on though user code computes something else than before. Raises BadCheckpoint if the checkpoint does not
+    fit the job, and UserCodeFailed if changed code is not accepted.
     """
     manifest, folder = manifest_of(content), context.run_folder
     progress = manifest.progress
@@ -171,6 +181,9 @@ def resume(
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
         prepared = prepare(loaded, context, content, moved=moved, other_workers=other_workers)
+        start = Start(progress, content.arrays, content=content, accept_changes=accept_changes)
+        _try_code(loaded, content, context, prepared, start)
+        prepared = replace(prepared, manifest=accepting(prepared.manifest, start.accepted, progress.round, code_digests(loaded)))
         before, now = manifest_of(content).workers, prepared.manifest.workers
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)
@@ -179,7 +192,7 @@ def resume(
             _move_best(folder, progress.best_round, loaded)
         recorded = recorded_caps(folder / EVENTS, progress.round) if before == now else []
         earlier = truncate_after(folder / EVENTS, progress.round)
-        start = Start(progress, content.arrays, history, earlier.clock.train, content=content, caps=recorded)
+        start.history, start.elapsed, start.caps = history, earlier.clock.train, recorded
         if before != now:
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
             context.note(
@@ -197,6 +210,24 @@ def resume(
         finally:
             if ended and not made_progress(context, content):
                 write_summary(folder / SUMMARY, ended)
+
+
+def _try_code(loaded: LoadedJob, content: Content, context: RunContext, prepared: PreparedRun, start: Start) -> None:
+    """Have a dry run compare what user code computes with the checkpoint, before anything of the run changes."""
+    if not user_code_under_test(loaded.job, judging=True):
+        return
+    start.changed_files = changed_files(loaded, manifest_of(content).versions)
+    network = shared_network(content)
+    try:
+        with suppress(StoppedNow), context.signals:
+            arguments = loaded.job, loaded.folder, prepared.plan, start, context, prepared.dataset.info, prepared.dataset_fd
+            Coordinator(*arguments, None, network).try_job(built_in=False)
+    except BaseException:
+        prepared.close()
+        raise
+    finally:
+        os.close(network.descriptor)
+    start.has_tried_code = True
 
 
 def _best_beside(source: Path, progress: Progress) -> Path | None:

@@ -1,22 +1,25 @@
-"""The file that a network starts from, in a memory file that the workers of this machine map."""
+"""The arrays that a network starts from, of a file or of the run's checkpoint, in a memory file that processes of this machine map."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partrain.checkpoint import start_file
+from partrain.checkpoint.start_file import StartFile
 from partrain.comm.arena import mapped, memory_file
+from partrain.training.snapshot_layout import PROBE
 
 if TYPE_CHECKING:
-    from partrain.checkpoint.start_file import StartFile
+    from partrain.checkpoint import Content
     from partrain.job.load import LoadedJob
 
 
 @dataclass(frozen=True)
 class SharedStart:
-    """A file to start from, in memory."""
+    """The arrays of a file, or of a checkpoint, in memory."""
 
     file: StartFile
     descriptor: int
@@ -25,6 +28,20 @@ class SharedStart:
     def free(self) -> None:
         """Give the memory back, once all workers have copied the arrays."""
         os.ftruncate(self.descriptor, 0)
+
+
+def shared_network(content: Content) -> SharedStart:
+    """Copy the network of a checkpoint, and its answers to drawn items, into a memory file, by their paths in the checkpoint."""
+    from safetensors.numpy import save
+
+    data = save({path: array for path, array in content.arrays.items() if path == PROBE or path.startswith("model/")})
+    descriptor = memory_file("partrain network")
+    try:
+        memoryview(mapped(descriptor, len(data)))[:] = data
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return SharedStart(StartFile("the checkpoint", "safetensors", hashlib.sha256(data).hexdigest(), len(data)), descriptor)
 
 
 def load_start(loaded: LoadedJob) -> SharedStart | None:

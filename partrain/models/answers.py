@@ -18,6 +18,8 @@ PROBED = 2
 """Items of a probe."""
 PROBE = 64
 """Numbers of a probe that are kept, at most."""
+CHANGED = "the network built now gives other answers than the one that was trained"
+"""The finding of a command that builds a network from a checkpoint, where their probes differ."""
 ROUNDING = 1e-3
 """Largest difference of two probes that another processor or device explains, relative to the largest number (at least 1)."""
 

@@ -128,6 +128,8 @@ class StartEvent:
     """The `[stop]` table."""
     start_file: str | None = None
     """SHA-256 of the file that the network started from (`[model] from`), if there was one."""
+    accepted: list[str] = field(default_factory=list)
+    """Changes of user code since the checkpoint, in words, that the user agreed to (`resume --accept-changes`)."""
 
 
 @dataclass(kw_only=True)

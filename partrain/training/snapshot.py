@@ -30,15 +30,13 @@ from partrain.data.user.work import Cursor
 from partrain.errors import BadCheckpoint
 from partrain.protocols import Rule
 from partrain.training.replica import RowLayout, persistent_buffers
-from partrain.training.snapshot_layout import Array, SlotMap
+from partrain.training.snapshot_layout import PROBE, Array, SlotMap
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PROBE = "probe"
-"""Path of a network's answers to drawn items, see `models.answers`."""
 STEP = "step"
 """Name of the optimizer's steps beside its moments, as in torch."""
 _NAMES = {
@@ -153,10 +151,15 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
 
 
 def load_network(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Copy the mixed network of a snapshot into a module."""
+    """Copy the mixed network of a snapshot into a module. BadCheckpoint if names or shapes differ."""
+    tensors = {f"model/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()}
+    if tensors.keys() != {path for path in arrays if path.startswith("model/")} or any(
+        tuple(tensor.shape) != arrays[path].shape for path, tensor in tensors.items()
+    ):
+        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
     with torch.no_grad():
-        for name, tensor in module.state_dict(keep_vars=True).items():
-            tensor.copy_(_at(arrays, f"model/{name}"))
+        for path, tensor in tensors.items():
+            tensor.copy_(_at(arrays, path))
 
 
 def _shared(center: CenterClient | None) -> dict[str, Tensor]:

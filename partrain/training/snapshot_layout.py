@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+PROBE = "probe"
+"""Path of a network's answers to drawn items, see `models.answers`."""
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -13,6 +13,7 @@ from importlib import util
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
@@ -20,20 +21,21 @@ from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
 from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
-from partrain.launch.worker.messages import DryRunPassed, RunRemark, StartedFrom
+from partrain.launch.worker.messages import CodeChanged, DryRunPassed, RunRemark, StartedFrom
 from partrain.launch.worker.rebuilt import SecondProcess
 from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
-from partrain.models.answers import probe
+from partrain.models.answers import CHANGED, ROUNDING, agree, probe
 from partrain.tasks import UserTask
 from partrain.tasks.known_metrics import import_torchmetrics
 from partrain.tasks.task import Task
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
-from partrain.training.snapshot import slot_map
+from partrain.training.snapshot import load_network, slot_map
+from partrain.training.snapshot_layout import PROBE
 from partrain.training.stop import Progress
 from partrain.training.worker import LocalWorker
 
@@ -77,7 +79,8 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         import_torchmetrics()  # it takes seconds
     second = SecondProcess(spec) if spec.job.network_code else None
     yield BUILDING
-    setup = WorkerSetup(rank, ProcessSetup(spec), on_wait)
+    shared = ProcessSetup(spec)
+    setup = WorkerSetup(rank, shared, on_wait)
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
     if not user_code_under_test(spec.job, judging=True) and not spec.try_built_in:
@@ -99,6 +102,10 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     homes = _homes(setup.module)
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
+    if shared.recorded:
+        yield "comparing code and checkpoint"
+        for text in _changes(setup, worker, shared.recorded, spec):
+            channel.send(CodeChanged(text))
 
     if user_code_under_test(job) or spec.try_built_in:
         yield from _train(setup, worker, names, homes, job, spec.plan.shares)
@@ -132,6 +139,30 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None
         hook.call(Progress(loss=loss / count, accuracy=accuracy), best=False, module=setup.module, trial=True)
+
+
+def _changes(setup: WorkerSetup, worker: LocalWorker, recorded: dict[str, NDArray[Any]], spec: ProcessSpec) -> Iterator[str]:
+    """Tell what user code computes otherwise than before the checkpoint: answers of its network, or what was judged last."""
+    load_network(setup.module, recorded)
+    job, progress, held_out = spec.job, spec.progress, setup.held_out()
+    stored = recorded.get(PROBE)
+    if stored is not None and not agree(probe(setup.module, setup.interface), torch.from_numpy(stored)):
+        yield f"[model] name: `{job.model.name}`: {CHANGED}"
+        return
+    codes = ([job.task.name] if isinstance(job.task, UserTask) else []) + (job.task.metrics_code if job.task else [])
+    if not codes or held_out is None or progress.judged_round != progress.round:
+        return
+    count = len(held_out.targets)
+    loss, correct = worker.evaluate(held_out, range(count))
+    now = {"loss": loss / count} | ({"accuracy": correct / count} if worker.task.accuracy else {})
+    now |= worker.metrics.compute() if worker.metrics else {}
+    before = {"loss": progress.loss, "accuracy": progress.accuracy} | progress.metrics
+    for name, value in now.items():
+        flips = 0 if name == "loss" else 2 / count  # another processor may decide otherwise about an item on the border
+        was = before.get(name)
+        if was is not None and not math.isclose(value, was, rel_tol=max(ROUNDING, flips)):
+            named, checkpoint = "`, `".join(codes), "when the checkpoint was written"
+            yield f"[task]: `{named}`: {name} of the held-out items is {value:.6g} now, and was {was:.6g} {checkpoint}"
 
 
 def _train(

@@ -33,6 +33,13 @@ class RunRemark:
 
 
 @dataclass(frozen=True)
+class CodeChanged:
+    """User code computes something else with the checkpoint's network than before the checkpoint was written."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class StartedFrom:
     """The network fits the file that it starts from."""
 
@@ -111,6 +118,7 @@ class Failed:
 Message = (
     Ready
     | RunRemark
+    | CodeChanged
     | StartedFrom
     | DryRunPassed
     | TrainingStarted

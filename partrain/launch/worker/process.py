@@ -51,7 +51,8 @@ from partrain.training.buffers import take_first
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.replica import RowLayout
 from partrain.training.round_caps import Balance, TimeLimit
-from partrain.training.snapshot import PROBE, load_network, restore, save, slot_map
+from partrain.training.snapshot import load_network, restore, save, slot_map
+from partrain.training.snapshot_layout import PROBE
 from partrain.training.stop import Progress
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.trivial import trivial_scores

@@ -91,9 +91,17 @@ class ProcessSetup:
         """Draw a network; then overwrite what was drawn by the file, so that the draws are those of a network without one."""
         job, file = self.spec.job, self.spec.start_file
         module = build_drawn(job.model, self.spec.folder, self.interface, job.seed).train()
-        if file is None:
+        if file is None or self.spec.resuming:
             return module, ""
         return module, start_from(module, tensors(file, self._start[: file.size]), job.model, file.name, self.interface.outputs)
+
+    @cached_property
+    def recorded(self) -> dict[str, NDArray[Any]]:
+        """The network of the checkpoint, and its answers to drawn items, in the dry run of a resumed run; {} elsewhere."""
+        from safetensors.numpy import load
+
+        file = self.spec.start_file if self.spec.resuming else None
+        return load(bytes(self._start[: file.size])) if file else {}
 
     @cached_property
     def _start(self) -> memoryview:

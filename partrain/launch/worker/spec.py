@@ -53,7 +53,8 @@ class ProcessSpec:
     ended: str | None = None
     """Reason for the end of training, if only the test is left."""
     start_file: StartFile | None = None
-    """The file that the network starts from; None if its numbers are drawn, or restored from a checkpoint."""
+    """The file that the network starts from, or in the dry run of a resumed run, the network of its checkpoint; None if its numbers are
+    drawn, or restored from a checkpoint."""
     start_fd: Any = None
     """Memory file of its arrays, likewise."""
     run_folder: Path | None = None

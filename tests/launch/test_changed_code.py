@@ -1,0 +1,163 @@
+"""Code that computes something else than before the checkpoint: who resumes is told before anything changes, and may agree."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from support.runs import SIMULATED, Command, Said, events, newest, partrain, resume, round_file, summary, train
+
+import partrain as partrain_api
+from partrain import checkpoint
+
+NET = """
+import json, os, sys
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import layers
+
+PLACE = 0
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        kinds = PLACE, layers.PLACE, json.loads((HERE / "net.json").read_text()), int(os.environ.get("PLACE", "0"))
+        super().__init__(torch.nn.Linear(2, 8), (torch.nn.ReLU, torch.nn.Tanh)[any(kinds)](), torch.nn.Linear(8, 3))
+"""
+TASK = """
+import torch
+
+import partrain
+
+
+class Scaled(partrain.Task):
+    accuracy = True
+
+    def loss(self, answers, targets):
+        return torch.nn.functional.cross_entropy(answers, targets) * 1.0
+
+    def correct(self, answers, targets):
+        return (answers.argmax(1) == targets).sum()
+
+
+def margin(answers, targets):
+    return answers.max(1).values.mean() * 1.0
+"""
+CAUSES = {"net.py": ("PLACE = 0", "PLACE = 1"), "layers.py": ("0", "1"), "net.json": ("0", "1"), "": ("", "")}
+"""Each changes the network: the file that the job names, a module beside it, a file that it reads, an environment variable."""
+
+
+def write_code(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {"net.py": NET, "layers.py": "PLACE = 0\n", "net.json": "0", "own.py": TASK}.items():
+        (folder / name).write_text(text)
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    before = path.stat().st_mtime
+    path.write_text(text.replace(old, new))
+    os.utime(path, (before + 2, before + 2))  # Python compares seconds and sizes with those of its compiled file
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("changed")
+    write_code(folder)
+    return train(folder, 'model={name="net.py:Net"}', SIMULATED)
+
+
+@pytest.mark.representative
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_changed_network_is_not_trained_on(run: Path, cause: str) -> None:
+    """The run folder keeps each byte, also if a former round is resumed; restored code goes on."""
+    before, folder = contents(run), run.parent
+    if cause:
+        change(folder / cause, *CAUSES[cause])
+    for words in ((run, "--until", "rounds=6"), (round_file(run, 1),)):
+        said = command(folder, "resume", *words, environment={} if cause else {"PLACE": "1"})
+        assert (said.code, said.errors) == (71, ["user-code"]), said
+        assert "[model] name: `net.py:Net`: the network built now gives other answers than the one that was trained" in said.err
+        assert ("net.py has changed" in said.err) == (cause == "net.py")
+        assert "`partrain resume --accept-changes`" in said.err
+        assert contents(run) == before
+    if cause:
+        change(folder / cause, *reversed(CAUSES[cause]))
+
+
+def command(folder: Path, *words: object, environment: dict[str, str] | None = None) -> Said:
+    with Command((*words, "--quiet"), folder / "said", environment or {}) as started:
+        return started.wait()
+
+
+def test_who_agrees_trains_on_and_the_run_remembers(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    run = train(tmp_path, 'model={name="net.py:Net"}', SIMULATED)
+    change(tmp_path / "net.py", *CAUSES["net.py"])
+    said = resume(run, "--until", "rounds=6", "--accept-changes")
+    what = "[model] name: `net.py:Net`: the network built now gives other answers than the one that was trained"
+    assert f"warning: {what}" in said.err
+    assert events(run, "start")[-1]["accepted"] == [what]
+    assert checkpoint.read(run / "checkpoint.h5").manifest["accepted"] == [f"after round 4: {what}"]
+    said = resume(run, "--until", "rounds=7")
+    assert said.err == "", "the code is that of the newest checkpoint"
+    assert events(run, "start")[-1]["accepted"] == []
+    assert len(checkpoint.read(run / "checkpoint.h5").manifest["accepted"]) == 1
+    assert partrain("evaluate", run, "--newest", "--json", "--trust-code").code == 0
+
+
+def test_the_code_of_before_gives_the_bits_of_one_piece(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    run = train(tmp_path, 'model={name="net.py:Net"}', SIMULATED)
+    resume(round_file(run, 2), "--out", tmp_path / "again", "--accept-changes", "--trust-code")
+    assert newest(tmp_path / "again") == newest(run)
+
+
+def test_a_task_and_a_metric_that_judge_otherwise_are_told(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    own = 'task={name="own.py:Scaled", metrics=["own.py:margin"], lower_is_better=["margin"]}'
+    run = train(tmp_path, own, SIMULATED)
+    before, was = contents(run), summary(run)["metrics"] | {"loss": summary(run)["loss"]}
+    change(tmp_path / "own.py", "mean() * 1.0", "mean() * 1.5")
+    said = resume(run, "--until", "rounds=6", code=71)
+    assert "own.py has changed" in said.err
+    assert contents(run) == before
+    change(tmp_path / "own.py", "targets) * 1.0", "targets) * 1.5")
+    resume(run, "--until", "rounds=6", "--accept-changes")
+    what = (
+        r"\[task\]: `own.py:Scaled`, `own.py:margin`: (\w+) of the held-out items is (\S+) now, and was (\S+) when the checkpoint"
+    )
+    told = {match[1]: match for match in re.finditer(what, "\n".join(events(run, "start")[-1]["accepted"]))}
+    assert told.keys() == {"loss", "margin"}
+    assert [match[1] for match in re.finditer(what, said.err)] == ["margin"]
+    for number, match in told.items():
+        assert [float(match[2]), float(match[3])] == pytest.approx([1.5 * was[number], was[number]], rel=1e-5)
+
+
+def test_a_requeued_job_and_python_are_told_too(tmp_path: Path) -> None:
+    """SLURM starts a job again by its own command. In Python the run is not even loaded."""
+    write_code(tmp_path)
+    run = train(tmp_path, 'model={name="net.py:Net"}', SIMULATED)
+    (run / "checkpoint.h5").write_bytes(round_file(run, 2).read_bytes())  # as if it had been killed
+    (run / "summary.json").unlink()
+    change(tmp_path / "net.json", "0", "1")
+    again = command(
+        tmp_path, "run", tmp_path / "job.toml", "--out", run, environment={"SLURM_RESTART_COUNT": "1", "SLURM_JOB_ID": "7"}
+    )
+    assert (again.code, again.errors) == (71, ["user-code"]), again
+    assert "goes on, with the job of its checkpoint" in again.err
+    with pytest.raises(partrain_api.Failure, match="gives other answers") as caught:
+        partrain_api.load(run, trust_code=True)
+    assert caught.value.code == 71
+    assert newest(run) == round_file(run, 2).read_bytes()
