@@ -12,6 +12,7 @@ from partrain.job.schema import Job
 from partrain.launch.context import RunContext
 from partrain.record.events import BalanceEvent, ExclusionEvent, JudgementEvent, RoundEvent
 from partrain.record.round_record import FIELDS, NOT_FINITE, RoundRecord, finite
+from partrain.record.stop_conditions import numbers_of
 from partrain.record.stragglers import Stragglers
 from partrain.tasks import Kind
 from partrain.training.stop import Progress
@@ -47,6 +48,8 @@ class RoundRecords:
         self._arena, self._elapsed, self._judge_every = arena, elapsed, plan.judge_every
         self._metrics, self._best_by = tuple(job.metrics(kind)), job.best_by(kind)
         self._context, self._hooked = context, hooked
+        self._deciding = numbers_of(vars(job.stop))
+        """Judged numbers that `[stop]` names and that were defined so far."""
         self._added: dict[int, dict[str, float]] = {}
         """Numbers that the user's function adds to judgements, by round."""
         self.progress = progress
@@ -161,18 +164,21 @@ class RoundRecords:
         best = self.progress.judge(first.judged_loss, finite(first.accuracy), metrics, self._best_by, regular=regular)
         accuracy = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
         added = self._added.pop(self.progress.round, {})
-        self._context.emit(
-            JudgementEvent(
-                t=t,
-                round=self.progress.round,
-                item_iterations=self._items,
-                seconds=self.seconds,
-                loss=finite(first.judged_loss),
-                metrics=accuracy | self.progress.metrics | added,
-                best=best,
-                regular=regular,
-            )
+        event = JudgementEvent(
+            t=t,
+            round=self.progress.round,
+            item_iterations=self._items,
+            seconds=self.seconds,
+            loss=finite(first.judged_loss),
+            metrics=accuracy | self.progress.metrics | added,
+            best=best,
+            regular=regular,
         )
+        self._context.emit(event)
+        for name in [name for name in self._deciding if event.scores.get(name) is None]:
+            self._deciding.remove(name)
+            where = f"`{name}`, which [stop] names, is no number in the judgement of round {event.round}"
+            self._context.warn(f"{where}: such a judgement is neither the best nor a miss, and meets no target")
 
 
 def _numbers(records: Sequence[RoundRecord]) -> list[tuple[int, float]]:

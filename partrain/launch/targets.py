@@ -10,6 +10,7 @@ import numpy as np
 from partrain.config.problems import Finding, WrongValue
 from partrain.data.partition import split
 from partrain.job.load import LoadedJob, check_against_data
+from partrain.record.stop_conditions import numbers_of
 from partrain.tasks import BuiltinTask
 
 if TYPE_CHECKING:
@@ -18,11 +19,25 @@ if TYPE_CHECKING:
 
 
 def check_targets(loaded: LoadedJob, dataset: Dataset) -> None:
-    """Raise Rejected if the numbers of the targets do not fit a task of labels or counts."""
+    """Raise Rejected if the targets do not fit the task, or if a number that `[stop]` names is undefined for those held out."""
     job = loaded.job
     counts = isinstance(job.task, BuiltinTask) and job.task.loss == "poisson"
     if counts or job.kind_of_task(dataset.task).zero_one:
         check_against_data(loaded, replace(dataset.spec, numbers=dataset.target_numbers))
+
+    _check_r2(job, dataset)
+
+
+def _check_r2(job: Job, dataset: Dataset) -> None:
+    """Refuse to stop by R², which is undefined where the held-out targets do not vary."""
+    stop = job.stop
+    if "r2" not in numbers_of(vars(stop)) or dataset.newest is not None or not job.dataset.held_out:
+        return
+    held_out = dataset.targets[split(dataset, job.dataset, job.partition.order, job.seed)[1]]
+    if len(held_out) and (held_out == held_out[0]).reshape(len(held_out), -1).all(0).any():
+        key = "patience_by" if stop.patience_by == "r2" else "at_least" if "r2" in (stop.at_least or ()) else "at_most"
+        what = f"`r2` is undefined: the targets of all {len(held_out):,} held-out items are equal"
+        raise WrongValue(Finding(("stop", key), what, "hold out other items, or name `rmse`"))
 
 
 def remark(job: Job, dataset: Dataset) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from partrain.number_format import number, scores
+from partrain.number_format import number, plural, scores
 
 TRIVIAL = {
     "constant": "always answering the commonest class",
@@ -29,7 +29,14 @@ TELLING = {
 
 def result_lines(content: Mapping[str, Any], *, spent: bool = False) -> list[str]:
     """Return lines on a result; `content` is that of summary.json. `spent`: the learning rate is 0, so continuing is useless."""
-    return [*_beside_trivial(content), *_course(content, spent=spent)]
+    return [*_undefined(content), *_beside_trivial(content), *_course(content, spent=spent)]
+
+
+def _undefined(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each number that should have decided about the run and was undefined in a judgement."""
+    judgements = content.get("judgements", 0)
+    for name, count in content.get("undefined", {}).items():
+        yield f"`{name}` was no number in {count:,} of {judgements:,} {plural('judgement', judgements)}, which do not count for [stop]"
 
 
 def trivial_words(name: str, numbers: Mapping[str, Any]) -> str:

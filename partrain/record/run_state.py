@@ -9,6 +9,7 @@ is one.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from partrain.record.events import (
@@ -28,7 +29,7 @@ from partrain.record.events import (
 )
 from partrain.record.loss_band import LossBand
 from partrain.record.round_record import finite
-from partrain.record.stop_conditions import Standing, StopCondition, conditions_of
+from partrain.record.stop_conditions import Standing, StopCondition, conditions_of, numbers_of
 from partrain.record.worker_state import Curve, WorkerState
 
 CURVE_CELLS = 100
@@ -116,7 +117,10 @@ class RunState:
         self.lr: float | None = None
         """Learning rate of the newest round."""
         self.misses = 0
-        """Regular judgements since the best one; a judgement made only because the run ended does not count."""
+        """Regular judgements since the best one; one made only because the run ended, or without the deciding number, does not count."""
+        self.judgements = 0
+        self.undefined: Counter[str] = Counter()
+        """Judgements in which a number that `[stop]` names was undefined, by its name."""
         self.commit: CommitEvent | None = None
         self.tallies = {kind: Tally() for kind in ("replay", "exclusion", "spike", "balance", "fault")}
         """Events of these kinds."""
@@ -274,7 +278,11 @@ class RunState:
         if event.loss is not None:
             self.judged_losses.add(event.loss)
             self._watch(self._band, event.t, event.round, None, event.loss)
-        self.best, self.misses = (event, 0) if event.best else (self.best, self.misses + event.regular)
+        undefined = [name for name in numbers_of(self.start.stop) if event.scores.get(name) is None]
+        self.judgements += 1
+        self.undefined.update(undefined)
+        missed = event.regular and self.start.stop.get("patience_by") not in undefined
+        self.best, self.misses = (event, 0) if event.best else (self.best, self.misses + missed)
         self.clock.train = event.seconds
 
     def _watch(self, band: LossBand, t: float, round_number: int, rank: int | None, loss: float) -> None:

@@ -196,6 +196,12 @@ CONDITIONS: tuple[type[StopCondition], ...] = (Rounds, ItemIterations, Seconds, 
 """All conditions, in display order. If several limits hold at once, the first is the reason of the end."""
 
 
+def numbers_of(stop: Mapping[str, Any]) -> list[str]:
+    """Name the judged numbers that decide when a run ends or which judgement is its best, as far as its `[stop]` table names them."""
+    by = stop.get("patience_by")
+    return list(dict.fromkeys([*([by] if by else ()), *(stop.get("at_least") or ()), *(stop.get("at_most") or ())]))
+
+
 def conditions_of(stop: Mapping[str, Any]) -> list[StopCondition]:
     """Return the conditions that a `[stop]` table sets."""
     conditions: list[StopCondition] = [kind(goal) for kind in CONDITIONS if (goal := stop.get(kind.name)) is not None]

@@ -64,6 +64,10 @@ class SummaryOptions(TypedDict, total=False):
     mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: one that repeats the newest season."""
     course: str
     """`improving`: the judged loss still fell at the end. `past its best`: it has risen since the best round. `level`: neither."""
+    undefined: dict[str, int]
+    """Judgements in which a number that `[stop]` names was undefined, by its name. Such a judgement is neither the best nor a miss."""
+    judgements: int
+    """Number of judgements, where one had an undefined number."""
     replays: int
     """Number of times that rounds ran again after the loss of a worker, or a checkpoint was written by another process after the
     loss of its writer."""
@@ -193,6 +197,8 @@ def summary(state: RunState) -> Summary:
         if course := _course(state):
             best["course"] = course
     ended: SummaryOptions = {}
+    if state.undefined:
+        ended |= {"undefined": dict(state.undefined), "judgements": state.judgements}
     if end and end.tested_round:
         ended["tested_round"] = end.tested_round
     if end and end.trivial:

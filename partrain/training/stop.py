@@ -93,7 +93,7 @@ class Progress:
     lead: float | None = None
     """Best result of regular evaluations."""
     misses: int = 0
-    """Regular evaluations since the best of them; `patience` limits these."""
+    """Regular evaluations since the best of them, without those where the number is undefined; `patience` limits these."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
     caps: list[int] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Progress:
 
         if regular and beats(self.lead):
             self.lead, self.misses = value, 0
-        elif regular:
+        elif regular and not math.isnan(value):  # a number that is undefined is no measurement
             self.misses += 1
         tied = value == self.best and self.best_loss is not None and loss < self.best_loss
         if best := beats(self.best) or tied:

@@ -166,6 +166,37 @@ def test_an_own_metric_is_tried_before_training(tmp_path: Path, name: str) -> No
     assert not (tmp_path / "new").exists(), "no round is trained"
 
 
+def test_judgements_without_the_deciding_number_are_no_misses(tmp_path: Path) -> None:
+    """A metric that has no number yet does not end the run: its last lines, and a warning, tell of the judgements without one."""
+    write(tmp_path)
+    (tmp_path / "own.py").write_text(
+        "calls = []\n\ndef late(answers, targets):\n    calls.append(1)\n    return len(calls) / 100 if len(calls) > 4 else float('nan')\n"
+    )
+    job = tmp_path / "late.toml"
+    stop = '[stop]\nrounds = 8\njudge_every = 1\npatience = 3\npatience_by = "late"\n'
+    job.write_text(
+        JOB.format(count=1, transport="simulated", rounds=8).partition("[task]")[0] + '[task]\nmetrics = ["own.py:late"]\n' + stop
+    )
+    done = partrain("run", job, "--out", tmp_path / "late")
+    told = json.loads((tmp_path / "late" / "summary.json").read_text())
+    assert (done.code, told["rounds"], told["best"]["round"]) == (0, 8, 8), done
+    assert (told["undefined"], told["judgements"]) == ({"late": 4}, 8)
+    assert "`late` was no number in 4 of 8 judgements" in done.out
+    assert done.err.count("`late`, which [stop] names, is no number in the judgement of round 1") == 1
+
+
+def test_r2_decides_about_no_run_whose_held_out_targets_are_equal(tmp_path: Path) -> None:
+    np.savez(tmp_path / "items.npz", inputs=np.arange(20.0)[:, None], targets=np.ones((20, 1)))
+    text = (
+        JOB.format(count=1, transport="simulated", rounds=2).partition("[task]")[0].replace("validation = 31", "validation = 5")
+    )
+    (tmp_path / "job.toml").write_text(text + '[task]\nmetrics = ["r2"]\n[stop]\nrounds = 2\npatience_by = "r2"\n')
+    done = partrain("run", tmp_path / "job.toml", "--out", tmp_path / "run")
+    assert (done.code, done.errors) == (78, ["bad-job"]), done
+    assert "`r2` is undefined: the targets of all 5 held-out items are equal" in done.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     task = make(BuiltinTask(), "classification", tmp_path)

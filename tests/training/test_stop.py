@@ -86,7 +86,7 @@ def test_judging_tells_whether_this_is_the_best_so_far() -> None:
 def test_a_loss_that_is_not_a_number_is_never_the_best() -> None:
     standing = progress(math.nan, 2.0, math.nan, 1.0)
     assert (standing.best, standing.best_round, standing.misses) == (1.0, 4, 0)
-    assert progress(math.nan, math.nan).misses == 2
+    assert progress(math.nan, math.nan).misses == 0, "nor a miss"
 
 
 def test_patience_goes_by_regular_judgements_only() -> None:
@@ -117,11 +117,15 @@ def test_the_best_is_by_the_number_that_patience_by_names() -> None:
     assert [by_loss.judge(loss, 0.9, by=Criterion("loss", lower=True)) for loss in (1.0, 0.9)] == [True, True]
 
 
-def test_a_metric_that_is_not_finite_is_left_out_and_is_no_best() -> None:
-    standing = Progress(round=1)
-    assert not standing.judge(1.0, None, {"auroc": math.nan}, Criterion("auroc", lower=False))
-    assert (standing.metrics, standing.misses) == ({}, 1)
+def test_a_metric_that_is_not_finite_is_left_out_and_is_neither_a_best_nor_a_miss() -> None:
+    standing, by = Progress(round=1), Criterion("auroc", lower=False)
+    assert not standing.judge(1.0, None, {"auroc": math.nan}, by)
+    assert (standing.metrics, standing.misses) == ({}, 0)
     assert not Stop(at_least={"auroc": -1.0}).reached(standing)
+    assert standing.judge(1.0, None, {"auroc": 0.5}, by)
+    assert not standing.judge(1.0, None, {"auroc": 0.4}, by)
+    assert not standing.judge(1.0, None, {"auroc": math.nan}, by)
+    assert (standing.best, standing.misses) == (0.5, 1)
 
 
 @pytest.mark.parametrize(("table", "reached"), [({"at_least": {"f1": 0.5}}, True), ({"at_most": {"f1": 0.4}}, False)])
