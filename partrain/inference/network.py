@@ -200,8 +200,7 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
     count = len(items.targets)
     with blame_user_code(network.loaded):
         metrics = metrics or network.metrics()
-        precision = network.loaded.job.engine.precision
-        loss, correct = evaluate(network.module, network.task, items, range(count), precision=precision, metrics=metrics)
+        loss, correct = evaluate(network.module, network.task, items, range(count), metrics=metrics)
         named = {name: finite(value) for name, value in metrics.compute().items()}
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if network.task.accuracy else {}) | named
 

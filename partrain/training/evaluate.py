@@ -12,8 +12,6 @@ from partrain.errors import UserCodeFailed
 from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.task import Task
 from partrain.training.batches import Samples
-from partrain.training.gradient import computing
-from partrain.training.section import Precision
 
 CHUNK_NUMBERS = 1 << 20
 """Numbers of the inputs evaluated at a time."""
@@ -25,10 +23,9 @@ def evaluate(
     samples: Samples,
     span: range,
     heartbeat: Callable[[], None] = lambda: None,
-    precision: Precision = "float32",
     metrics: JudgedMetrics | None = None,
 ) -> tuple[float, float]:
-    """Sum the loss and count the correct answers over a range of items.
+    """Sum the loss and count the correct answers over a range of items. The numbers are those of the parameters' type, as in answers.
 
     `heartbeat` is called before each chunk; `metrics` get the answers. Raises UserCodeFailed if a task counts more correct answers
     than there are items.
@@ -37,7 +34,7 @@ def evaluate(
     hook = module.register_forward_hook(lambda *call: answers.append(call[-1])) if metrics else None
     loss, correct = 0.0, 0.0
     chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(samples.inputs.shape[1:]))))
-    with torch.no_grad(), computing(precision, samples.batch_device):
+    with torch.no_grad():
         for first in range(span.start, span.stop, chunk):
             heartbeat()
             block = slice(first, min(first + chunk, span.stop))

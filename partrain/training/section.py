@@ -17,7 +17,7 @@ class Engine(Section):
     differently."""
     precision: Precision = "float32"
     """Number type of the forward and backward pass. `bfloat16`: matrix products are of this type, on CUDA and on CPUs that have
-    it. Parameters, gradients, optimizer state and all that is mixed stay float32."""
+    it. Parameters, gradients, optimizer state and all that is mixed stay float32, and the network is judged and answers in float32."""
     compiled: bool = True
     """true: plain stacks of linear layers, and recurrent layers, train on the CPU in C code, which partrain compiles once with the
     machine's C compiler. false: by torch alone. Both have the same numbers up to rounding."""

@@ -77,7 +77,7 @@ class LocalWorker:
         """
         engine = engine or Engine()
         self.rank, self.size = rank, len(planned_items)
-        self.replica, self.task, self.precision = replica, task, engine.precision
+        self.replica, self.task = replica, task
         self.module, self.optimizer = replica.module, replica.optimizer
         self.params, self.grads = replica.params, replica.grads
         self.parameters = sum(field.size for field in replica.layout.params.fields)
@@ -241,7 +241,7 @@ class LocalWorker:
     def evaluate(self, samples: Samples, span: range) -> tuple[float, float]:
         """Sum the loss and count the correct answers over a range of items, in evaluation mode."""
         self.module.eval()
-        sums = evaluate(self.module, self.task, samples, span, self.heartbeat, self.precision, self.metrics)
+        sums = evaluate(self.module, self.task, samples, span, self.heartbeat, self.metrics)
         self.module.train()
         return sums
 
