@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from partrain.byte_layout import input_names
 from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
+from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.models.answers import random_items
 from partrain.models.sections import START_KEYS
@@ -185,19 +186,17 @@ def _with_tensors(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Mod
 def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
     _refuse_names(network, "torch-export")
     args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
-    with _blame_packing(network, "torch-export"):
+    with blame_packing(network, "torch-export"):
         program = torch.export.export(network.module, args, kwargs, dynamic_shapes=shapes)
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"partrain.json": _metadata_text(network)})
-    buffer.seek(0)
-    module = torch.export.load(buffer).module()
+    data = torch_export_bytes(program, _metadata_text(network))
+    module = torch.export.load(io.BytesIO(data)).module()
 
     def run(inputs: Any) -> Tensor:
         args, kwargs, _ = _arguments(network, inputs)
         answers: Tensor = module(*args, **kwargs)
         return answers
 
-    return buffer.getvalue(), run
+    return data, run
 
 
 def require_onnx() -> None:
@@ -220,14 +219,14 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     _refuse_names(network, "onnx")
     args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
     names = input_names([part.name for part in network.record.parts]) or ["inputs"]
-    with _blame_packing(network, "onnx"):
+    with blame_packing(network, "onnx"):
         program = torch.onnx.export(
             network.module, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False,
             input_names=names, output_names=["answers"], external_data=False,
         )  # fmt: skip
     assert program is not None
     program.model.metadata_props["partrain"] = _metadata_text(network)
-    data = program.model_proto.SerializeToString()
+    data = onnx_bytes(program.model_proto)
     session = onnx_session(data)
 
     def run(inputs: Any) -> Tensor:
@@ -266,7 +265,7 @@ def _refuse_names(network: TrainedNetwork, file_format: Format) -> None:
 
 
 @contextmanager
-def _blame_packing(network: TrainedNetwork, file_format: Format) -> Iterator[None]:
+def blame_packing(network: TrainedNetwork, file_format: Format) -> Iterator[None]:
     """Explain that recurrent layers over sequences of unequal length are no graph."""
     try:
         yield

@@ -22,6 +22,7 @@ from partrain.inference.export import (
     METADATA_PLACE,
     Format,
     any_number,
+    blame_packing,
     metadata,
     onnx_session,
     require_onnx,
@@ -29,6 +30,7 @@ from partrain.inference.export import (
     verify,
 )
 from partrain.inference.graph import Preprocessed
+from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import blame_user_code
 from partrain.inference.onnx_text import as_text, class_names, words_for_codes
 from partrain.inference.preprocessing import Preprocessing
@@ -125,22 +127,21 @@ def _extent(described: Mapping[str, Any]) -> str:
 
 def _torch_export(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
-    program = torch.export.export(module, (), _arguments(recipe, _first_items(raw)), dynamic_shapes=_dynamic(recipe, raw))
-    buffer = io.BytesIO()
-    text = json.dumps(preprocessed_metadata(recipe, "torch-export"), sort_keys=True)
-    torch.export.save(program, buffer, extra_files={"partrain.json": text})
-    buffer.seek(0)
-    loaded = torch.export.load(buffer).module()
-    return buffer.getvalue(), lambda part: loaded(**_arguments(recipe, part))
+    with blame_packing(recipe.network, "torch-export"):
+        program = torch.export.export(module, (), _arguments(recipe, _first_items(raw)), dynamic_shapes=_dynamic(recipe, raw))
+    data = torch_export_bytes(program, json.dumps(preprocessed_metadata(recipe, "torch-export"), sort_keys=True))
+    loaded = torch.export.load(io.BytesIO(data)).module()
+    return data, lambda part: loaded(**_arguments(recipe, part))
 
 
 def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
     require_onnx()
-    program = torch.onnx.export(
-        module, (), kwargs=_arguments(recipe, _first_items(raw)), dynamo=True, dynamic_shapes=_dynamic(recipe, raw),
-        verbose=False, input_names=list(raw), output_names=recipe.outputs, external_data=False,
-    )  # fmt: skip
+    with blame_packing(recipe.network, "onnx"):
+        program = torch.onnx.export(
+            module, (), kwargs=_arguments(recipe, _first_items(raw)), dynamo=True, dynamic_shapes=_dynamic(recipe, raw),
+            verbose=False, input_names=list(raw), output_names=recipe.outputs, external_data=False,
+        )  # fmt: skip
     assert program is not None
     program.model.metadata_props["partrain"] = json.dumps(preprocessed_metadata(recipe, "onnx"), sort_keys=True)
     model = program.model_proto
@@ -148,7 +149,7 @@ def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[byte
         words_for_codes(model, recipe.words)
     if recipe.network.kind.one_class and recipe.codec.classes:
         class_names(model, recipe.codec.classes)
-    data = model.SerializeToString()
+    data = onnx_bytes(model)
     session = onnx_session(data)
 
     def run(part: RawItems) -> dict[str, Tensor]:
