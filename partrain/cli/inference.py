@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Newest, Output, RequiredOutput, TrustCode
-from partrain.cli.shared import examples, print_note
+from partrain.cli.shared import examples, print_note, print_warning
 from partrain.errors import NotTrusted
 from partrain.inference.open import Use, load_job, open_checkpoint
 from partrain.inference.output import document
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.flat import Layout
     from partrain.inference.generate import GeneratedText
+    from partrain.inference.inputs.sample import Sample
     from partrain.inference.network import TrainedNetwork
     from partrain.inference.predict import Answers
 
@@ -105,7 +106,7 @@ def evaluate(
 
         sample = read(network, source, targets, labeled=True, skip_bad=skip_bad)
         results = {STDIN if str(source) == "-" else str(source): judging.evaluate_sample(network, sample)}
-        left_out = _report_skipped(sample.skipped)
+        left_out = _report(sample)
     _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json=as_json)
 
 
@@ -179,7 +180,7 @@ def predict(
 
         sample = read(network, source, id_column=id_column, with_input=with_input, skip_bad=skip_bad)
         answers = answer(network, sample, probabilities=probabilities, encode=encode, top=top)
-        left_out = _report_skipped(sample.skipped)
+        left_out = _report(sample)
     if output is not None:
         create(output, answers.encode(output.suffix.lower()), force=force)
         _show({"output": str(output), **left_out}, [f"{output}: {answers.summary}"], as_json=as_json)
@@ -306,8 +307,11 @@ def soup(
     _show({"output": str(output), "networks": rows}, lines, as_json=as_json)
 
 
-def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
-    """Report on stderr how many rows were left out, and why the first; returns the same for a JSON document."""
+def _report(sample: Sample) -> dict[str, Any]:
+    """Report on stderr unusual columns, how many rows were left out, and why the first; returns the latter for a JSON document."""
+    for remark in sample.remarks:
+        print_warning(remark)
+    faults = sample.skipped
     if not faults:
         return {}
     print_note(f"{len(faults):,} row{'s' * (len(faults) > 1)} left out; the first: {faults[0]}")

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from partrain.preprocess.cells import MISSING as NO_VALUE
-from partrain.preprocess.words import MISSING, UNSEEN
+from partrain.preprocess.words import MISSING, UNSEEN, places_of
 
 
 def words_for_codes(model: Any, words: Mapping[str, Sequence[str]]) -> None:
@@ -23,8 +23,8 @@ def words_for_codes(model: Any, words: Mapping[str, Sequence[str]]) -> None:
     for at, column_words in enumerate(words.values()):
         graph.initializer.append(helper.make_tensor(f"words.column.{at}", TensorProto.INT64, [1], [at]))
         nodes.append(helper.make_node("Gather", ["words", f"words.column.{at}"], [f"words.{at}"], axis=1))
-        codes = [*range(len(column_words)), *[MISSING] * len(empty)]
-        table = {"keys_strings": [*column_words, *empty], "values_int64s": codes, "default_int64": UNSEEN}
+        places = places_of(column_words) | dict.fromkeys(empty, MISSING)
+        table = {"keys_strings": list(places), "values_int64s": list(places.values()), "default_int64": UNSEEN}
         nodes.append(_lookup(f"words.{at}", f"codes.{at}", table))
     nodes.append(helper.make_node("Concat", [f"codes.{at}" for at in range(len(words))], ["codes"], axis=1))
     _put_first(graph, nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,21 @@ from partrain.preprocess.column import ColumnKind, double
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_WHOLE = re.compile(r"-?[0-9]+(\.0)?")
 UNSEEN, MISSING = -1, -2
 """Raw values of a word that is not in the list, and of a cell without a value."""
+
+
+def places_of(words: Sequence[str]) -> dict[str, int]:
+    """Return the place of each word by its spellings.
+
+    `1` and `1.0` are spellings of one word if all words are whole numbers: an empty cell turns a column of these into floats.
+    """
+    places = {word: place for place, word in enumerate(words)}
+    if all(map(_WHOLE.fullmatch, words)):
+        for place, word in enumerate(words):
+            places.setdefault(word.removesuffix(".0") if word.endswith(".0") else f"{word}.0", place)
+    return places
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class WordColumn(ColumnKind):
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        return {word: place for place, word in enumerate(self.words)}
+        return places_of(self.words)
 
     def parse(self, cell: Any) -> int:
         return self._places.get(str(cell).strip(), UNSEEN)

@@ -38,6 +38,7 @@ from partrain.preprocess.cells import (
 )
 from partrain.preprocess.column import CellFault
 from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
+from partrain.preprocess.words import places_of
 from partrain.tasks import Kind
 from partrain.tasks.kinds import CLASSIFICATION, REGRESSION
 
@@ -384,7 +385,8 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
         raise _no_rows(path, section)
     remarks = []
     for name, words in schema.words.items():
-        if unseen := [cell for cell in contents.present(name) if str(cell).strip() not in words]:
+        places = places_of(words)
+        if unseen := [cell for cell in contents.present(name) if str(cell).strip() not in places]:
             place, cell = table.first(name, unseen.__contains__)
             rows = sum(contents.cells[name][cell] for cell in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"

@@ -58,7 +58,8 @@ def read(
                 )
             except InputMissing as fault:
                 raise InputMissing(fault.message.replace(str(stored), STDIN)) from None
-            return replace(items, skipped=[fault.replace(str(stored), STDIN) for fault in items.skipped])
+            named = [[text.replace(str(stored), STDIN) for text in texts] for texts in (items.skipped, items.remarks)]
+            return replace(items, skipped=named[0], remarks=named[1])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if Codec(network.codec).is_documents:

@@ -47,6 +47,8 @@ class Sample:
     """The time column of a series, and its stamps of the moments that are forecast."""
     skipped: Sequence[str] = ()
     """Fault of each row that was left out."""
+    remarks: Sequence[str] = ()
+    """Columns whose values are unlike those trained on, in words."""
 
 
 def of_table(
@@ -66,7 +68,7 @@ def of_table(
             more["following"] = {codec.stored["time"]: windows.following}
         return of_inputs(network, windows.inputs, table.path, **more), windows.targets
     items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad)
-    more = {"columns": items.columns, "skipped": items.skipped}
+    more = {"columns": items.columns, "skipped": items.skipped, "remarks": items.remarks}
     return of_inputs(network, items.inputs, table.path, list(map(str, items.rows)), **more), items.targets
 
 

@@ -16,7 +16,9 @@ from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import FrameTable, TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
+from partrain.number_format import plural
 from partrain.preprocess.column import CellFault, RowBlock
+from partrain.preprocess.words import MISSING, UNSEEN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
     Pair = tuple[NDArray[Any], NDArray[Any] | None]
     """Inputs as the network takes them, and targets as the file has them."""
+
+
+FAR = 1000
+"""Standard deviations from the mean in training beyond which a number is remarked on."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class TableItems:
     """Cells of the columns that answers carry."""
     skipped: Sequence[str] = ()
     """Fault of each row that was left out, in the file's order."""
+    remarks: Sequence[str] = ()
+    """Columns whose values are unlike those trained on, in words."""
 
 
 def open_table(network: TrainedNetwork, path: Path) -> TableFile:
@@ -67,7 +75,8 @@ def read_table(
         except CellFault as fault:
             option = "" if isinstance(sheet, FrameTable) else "; --skip-bad leaves such rows out"
             raise InputMissing(f"{fault.message}{option}") from None
-        return TableItems(inputs, targets, range(len(inputs)), cells_of(sheet.blocks(carry), carry) if carry else {})
+        columns = cells_of(sheet.blocks(carry), carry) if carry else {}
+        return TableItems(inputs, targets, range(len(inputs)), columns, remarks=_remarks(network, sheet, inputs))
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
             sheet.require(name, role)
@@ -86,13 +95,46 @@ def read_table(
     kept = [position for part, _ in blocks for position in part.positions]
     number = {position: row for row, position in enumerate(sorted([*kept, *(position for position, _ in bad)]))}
     answers = [part for _, (_, part) in blocks if part is not None]
+    inputs = np.concatenate([inputs for _, (inputs, _) in blocks])
     return TableItems(
-        np.concatenate([inputs for _, (inputs, _) in blocks]),
+        inputs,
         np.concatenate(answers) if labeled else None,
         [number[position] for position in kept],
         cells_of((part for part, _ in blocks), carry),
         [fault for _, fault in bad],
+        _remarks(network, sheet, inputs),
     )
+
+
+def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any]) -> list[str]:
+    """Describe the columns without any known word, and those with numbers far from those trained on: another unit, say."""
+    codec = Codec(network.codec)
+    if not codec.is_table or not len(inputs):
+        return []
+    schema, remarks = load.schema_of(codec.stored), []
+    owners, names, numeric = np.array(schema.owners), np.array(schema.features), np.array(schema.numeric)
+    for name, kind in schema.kinds.items():
+        features = inputs[:, (owners == name) & (names != f"{name} missing")]
+        if kind.holds_words:
+            recognised = features > UNSEEN - MISSING if kind.codes else features > 0
+            if not recognised.any() and (cells := _present(sheet, name)):
+                place, cell = sheet.first(name, lambda cell: not sheet.is_missing(cell))
+                words = f"none of {cells:,} words is known to the network; the first: `{str(cell).strip()[:60]}`"
+                remarks.append(f"{place}: column `{name}`: {words}")
+        elif (owners[numeric] == name).any():
+            far = (np.abs(features) > FAR).any(1)
+            if far.any():
+                rows = f"{int(far.sum()):,} {plural('row', int(far.sum()))}"
+                what = (
+                    f"{rows} more than {FAR:,} standard deviations from the mean in training; the first: item {int(far.argmax())}"
+                )
+                remarks.append(f"{sheet.path}: column `{name}`: {what}")
+    return remarks
+
+
+def _present(sheet: TableFile, name: str) -> int:
+    """Count the cells of a column that hold a value."""
+    return sum(not sheet.is_missing(cell) for block in sheet.blocks([name]) for cell in block.columns[name])
 
 
 def _sort_out(
