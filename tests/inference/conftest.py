@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.onnx_registry import keep_onnx_registry
 from support.runs import JOB, SIMULATED, train
 from support.sample_tables import passengers, sales
 from support.shared_runs import once
@@ -173,6 +174,11 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         train(folder, *JOBS[name], "stop.judge_every=1000", SIMULATED, text=JOB)
 
     return lambda name: once(tmp_path_factory, f"network-{name}", partial(made, name)) / "run"
+
+
+@pytest.fixture
+def onnx_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_onnx_registry(monkeypatch)
 
 
 @pytest.fixture(scope="session")

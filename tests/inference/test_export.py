@@ -106,6 +106,7 @@ def test_people_are_told_too(run_of: Runs, tmp_path: Path, name: str) -> None:
     assert WORDS[name] in said.out
 
 
+@pytest.mark.usefixtures("onnx_registry")
 @pytest.mark.parametrize("name", ["clouds", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spots", "rose", "codes"))])
 def test_graphs(run_of: Runs, network_of: Networks, tmp_path: Path, name: str) -> None:
     """Formats with a graph run without partrain, for any number of items."""

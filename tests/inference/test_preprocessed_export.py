@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.runs import partrain
+from support.runs import SIMULATED, partrain
 from support.sample_tables import passengers
 
 from partrain.checkpoint.manifest import manifest_of
@@ -241,11 +241,14 @@ def test_graphs_of_arrays_are_those_of_torch_export(network_of: Networks, name: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
 def test_onnx_takes_several_inputs_by_name(network_of: Networks) -> None:
     import onnxruntime
 
     recipe = Preprocessing.of(network_of("pair"))
-    session = onnxruntime.InferenceSession(export_preprocessed(recipe, "onnx")[0], providers=["CPUExecutionProvider"])
+    data, compared = export_preprocessed(recipe, "onnx")
+    assert compared["items"] == 10
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     assert [(one.name, one.type) for one in session.get_inputs()] == [("image", "tensor(uint8)"), ("numbers", "tensor(double)")]
     assert [one.name for one in session.get_outputs()] == ["probabilities", "label"]
 
@@ -284,6 +287,7 @@ def test_formats_without_computation_are_refused(run_of: Runs, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
 def test_onnx_takes_words_and_names_classes(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
     import onnxruntime
 
@@ -311,6 +315,7 @@ def test_onnx_takes_words_and_names_classes(run_of: Runs, network_of: Networks, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
 def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     """`init --from`, `run` and `export` with words, dates and holes; onnxruntime answers raw rows as `predict` does."""
     import onnxruntime
@@ -320,7 +325,7 @@ def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     assert partrain("init", job, "--from", tmp_path / "passengers.csv", "--target", "survived").code == 0
     assert 'name = "tabular"' in job.read_text()
     assert "categories = [" in job.read_text()
-    said = partrain("run", job, "--set", "stop.rounds=2", "--out", tmp_path / "run")
+    said = partrain("run", job, "--set", "stop.rounds=2", "--set", SIMULATED, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     said = partrain("export", tmp_path / "run", "-f", "onnx", "-o", output, "--with-preprocessing", "--json")
     assert said.code == 0, said.err
@@ -338,11 +343,20 @@ def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     assert names.tolist() == expected["class"]
 
 
+IN_ONNX = ["titanic", "both", "sales", "codes", "maps", "labels", "tokens", "unequal"]
+IN_TORCH = ["tabular", "prices", "spots", "holes", "changes", "clouds"]
+GRAPHS = [
+    pytest.param(name, format, marks=() if name in often else pytest.mark.soak)
+    for format, often in (("onnx", IN_ONNX), ("torch-export", IN_TORCH))
+    for name in (*IN_ONNX, *IN_TORCH, "pixels")
+    if format == "onnx" or name not in ARRAYS
+]
+"""Each network in one format; in both in the soak. Tests above have the arrays in torch-export, and `pair` in ONNX."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["onnx", "torch-export"])
-@pytest.mark.parametrize(
-    "name", ["tabular", "prices", "titanic", "both", "spots", "sales", "holes", "changes", "clouds", "codes", *ARRAYS]
-)
+@pytest.mark.usefixtures("onnx_registry")
+@pytest.mark.parametrize(("name", "format"), GRAPHS)
 def test_every_graph_is_compared_with_predict(network_of: Networks, name: str, format: Format) -> None:
     assert export_preprocessed(Preprocessing.of(network_of(name)), format)[1]["items"] == 10
 
@@ -435,7 +449,7 @@ def test_answers_to_counts_are_counts(tmp_path: Path) -> None:
         '[sync]\nrule = "average"\niterations = 3\n[[workers]]\ncount = 2\n[stop]\nrounds = 3\n'
     )
     run = tmp_path / "run"
-    assert partrain("run", tmp_path / "job.toml", "--out", run, "-q").code == 0
+    assert partrain("run", tmp_path / "job.toml", "--set", SIMULATED, "--out", run, "-q").code == 0
     output = tmp_path / "counts.pt2"
     said = partrain("export", run, "--format", "torch-export", "--with-preprocessing", "--output", output)
     assert (said.code, output.exists()) == (0, True), said
