@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.metrics_preload import metrics_preloaded  # noqa: F401  a fixture
 from support.runs import partrain, summary, train
 from torch.nn import functional
 
@@ -22,7 +23,10 @@ from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict
 from partrain.tasks.task import PADDING
 
-pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
+pytestmark = [
+    pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics"),
+    pytest.mark.usefixtures("metrics_preloaded"),
+]
 sklearn = pytest.importorskip("sklearn.metrics")
 
 JOB = """
@@ -102,14 +106,34 @@ MODES: dict[str, tuple[str, ...]] = {
     "recalibrated-one": ('sync.buffers="recalibrate"',),
 }
 """Settings of the judged network, and of the number of workers that judge it."""
-COVER = [
-    pytest.param(
-        case, mode, id=f"{case}-{mode}", marks=() if at % len(MODES) == place else pytest.mark.slow
-    )
-    for at, case in enumerate(CASES)
-    for place, mode in enumerate(MODES)
-]  # fmt: skip
-"""All pairs; the gate runs each case in one mode, and each mode in two cases or more."""
+OTHER = {
+    "one": "recalibrated-three",
+    "three": "recalibrated-one",
+    "ema-three": "swa-one",
+    "swa-one": "three",
+    "recalibrated-three": "one",
+    "ema-one": "swa-three",
+    "swa-three": "one",
+    "recalibrated-one": "ema-three",
+}
+"""By the mode in the gate: another network, judged by the other number of workers."""
+MORE = {("copies", "ema-three"), ("copies", "swa-one")}
+"""The only case of its kind gets each network."""
+
+
+def marks(case: str, mode: str) -> tuple[pytest.MarkDecorator, ...]:
+    gate = list(MODES)[list(CASES).index(case) % len(MODES)]
+    if mode == gate:
+        return ()
+    return (pytest.mark.slow,) if mode == OTHER[gate] or (case, mode) in MORE else (pytest.mark.slow, pytest.mark.soak)
+
+
+COVER = [pytest.param(case, mode, id=f"{case}-{mode}", marks=marks(case, mode)) for case in CASES for mode in MODES]
+"""All pairs, most of them in the soak only.
+
+The gate runs each case in one mode, and each mode in two cases or more. `make test-slow` adds each case with the other number of
+workers, so that each kind of task is judged with each network.
+"""
 
 
 def write_data(folder: Path) -> None:

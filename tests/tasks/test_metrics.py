@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.metrics_preload import metrics_preloaded  # noqa: F401  a fixture
 from support.runs import partrain
 
 from partrain import checkpoint
@@ -20,7 +21,10 @@ from partrain.tasks.judged import judged_metrics
 from partrain.tasks.kinds import KINDS
 from partrain.tasks.measures import OfClasses
 
-pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
+pytestmark = [
+    pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics"),
+    pytest.mark.usefixtures("metrics_preloaded"),
+]
 sklearn = pytest.importorskip("sklearn.metrics")
 
 JOB = """

@@ -1,0 +1,5 @@
+"""What `support.metrics_preload` has a forkserver import: torchmetrics as the workers do, whatever build torchvision is of."""
+
+from partrain.tasks.known_metrics import import_torchmetrics
+
+import_torchmetrics()
