@@ -7,7 +7,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from support.runs import newest, partrain, resume, round_file, summary, train, write_job
+from support.onnx_registry import keep_onnx_registry
+from support.runs import SIMULATED, newest, partrain, resume, round_file, summary, train, write_job
+from support.shared_runs import once
 
 from partrain.byte_layout import part_view
 from partrain.data import Dataset, load
@@ -200,7 +202,7 @@ def test_several_arrays_of_a_file_train_resume_evaluate_and_predict(tmp_path: Pa
     write_arrays(tmp_path / f"items{suffix}", **image_and_meta())
     table = f'{{kind="{kind}", path="items{suffix}", inputs=["image", "meta"], validation=10, test_items=12}}'
     sets = job(tmp_path, '{name="own.py:Both"}', table, "optimizer.accumulate=2")
-    run = train(tmp_path, *sets)
+    run = train(tmp_path, *sets, *[SIMULATED] * (kind == "hdf5"))
     resume(round_file(run, 2), "--out", tmp_path / "again", "--trust-code")
     assert newest(tmp_path / "again") == newest(run)
     said = partrain("evaluate", run, "--json", "--trust-code")
@@ -232,8 +234,8 @@ def test_simulated_workers_get_the_bits_of_processes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_network_may_take_the_dict_itself(tmp_path: Path) -> None:
     data = '{name="own.py:Data", validation=20}'
-    one = train(tmp_path / "one", *job(tmp_path / "one", '{name="own.py:OneDict"}', data))
-    two = train(tmp_path / "two", *job(tmp_path / "two", '{name="own.py:Both"}', data))
+    one = train(tmp_path / "one", *job(tmp_path / "one", '{name="own.py:OneDict"}', data, SIMULATED))
+    two = train(tmp_path / "two", *job(tmp_path / "two", '{name="own.py:Both"}', data, SIMULATED))
     assert summary(one)["loss"] == summary(two)["loss"]
 
 
@@ -281,7 +283,7 @@ def test_unequal_sequences_of_a_file_train_resume_and_predict(tmp_path: Path, mo
     write_arrays(tmp_path / "texts.npz", **texts())
     table = '{kind="npz", path="texts.npz", tokens=true, offsets="offsets", validation=10, test_items=8}'
     sets = job(tmp_path, f'{{name="{model}"}}', table)
-    run = train(tmp_path, *sets)
+    run = train(tmp_path, *sets, *[SIMULATED] * (model != "own.py:Tokens"))
     resume(round_file(run, 2), "--out", tmp_path / "again", "--trust-code")
     assert newest(tmp_path / "again") == newest(run)
     new = write_arrays(tmp_path / "new.npz", **texts())
@@ -298,7 +300,7 @@ def test_unequal_sequences_of_a_file_train_resume_and_predict(tmp_path: Path, mo
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_language_ignores_padding(tmp_path: Path, name: str) -> None:
     """Perplexity counts each token once, the judged loss each item once."""
-    sets = job(tmp_path, f'{{name="{name}"}}', '{name="own.py:words", language=true, validation=20}')
+    sets = job(tmp_path, f'{{name="{name}"}}', '{name="own.py:words", language=true, validation=20}', SIMULATED)
     run = train(tmp_path, *sets)
     judged = json.loads(partrain("evaluate", run, "--json", "--trust-code").out)["validation"]
     assert judged["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-5)
@@ -310,8 +312,16 @@ def test_language_ignores_padding(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("model", "data"), [("own.py:Both", "Data"), ("own.py:OneDict", "Data"), ("own.py:Clash", "Data"), ("own.py:Tokens", "words"), ("transformer", "words"), ("gru", "words")]
 )  # fmt: skip
-def test_export(tmp_path: Path, format: str, model: str, data: str) -> None:
-    run = train(tmp_path, *job(tmp_path, f'{{name="{model}"}}', f'{{name="own.py:{data}", validation=20}}', "stop.rounds=1"))
+def test_export(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, format: str, model: str, data: str
+) -> None:
+    if format == "onnx":
+        keep_onnx_registry(monkeypatch)
+
+    def trained(folder: Path) -> None:
+        train(folder, *job(folder, f'{{name="{model}"}}', f'{{name="own.py:{data}", validation=20}}', "stop.rounds=1", SIMULATED))
+
+    run = once(tmp_path_factory, f"inputs-{model.rpartition(':')[2]}", trained) / "run"
     said = partrain("export", run, "--format", format, "-o", tmp_path / "out.bin", "--trust-code")
     if model == "gru" and format != "safetensors":
         assert "recurrent layers leave padding out by packed sequences" in said.err
@@ -328,10 +338,10 @@ def test_export(tmp_path: Path, format: str, model: str, data: str) -> None:
 def test_a_mapped_file_keeps_the_inputs(tmp_path: Path) -> None:
     write_arrays(tmp_path / "items.npz", **image_and_meta())
     table = '{kind="npz", path="items.npz", inputs=["image", "meta"], validation=10, test_items=12}'
-    first = train(tmp_path, *job(tmp_path, '{name="own.py:Both"}', table))
+    first = train(tmp_path, *job(tmp_path, '{name="own.py:Both"}', table, SIMULATED))
     assert partrain("data", "convert", tmp_path / "job.toml", "-o", tmp_path / "items.ptitems").code == 0
     again = tmp_path / "again"
     mapped = f'{{kind="mapped", path="{tmp_path}/items.ptitems", validation=10}}'
-    second = train(again, *job(again, '{name="own.py:Both"}', mapped))
+    second = train(again, *job(again, '{name="own.py:Both"}', mapped, SIMULATED))
     assert summary(first)["test"] == summary(second)["test"]
     assert "image uint8 (4, 4), meta float32 (3,)" in partrain("data", "inspect", tmp_path / "items.ptitems").out

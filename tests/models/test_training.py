@@ -54,12 +54,16 @@ def test_it_trains(case: Case) -> None:
     only_the_rest_is_trained(case, trained)
 
 
+THIRDS = (), (pytest.mark.slow,), (pytest.mark.slow, pytest.mark.soak)
 PAIRS = [
-    pytest.param(name, rule, id=f"{name}-{rule}", marks=() if (number + place) % 3 == 0 else pytest.mark.slow)
+    pytest.param(name, rule, id=f"{name}-{rule}", marks=THIRDS[(number + place) % 3])
     for number, name in enumerate(["mlp, restless", "autoencoder", "cnn", "cnn, frozen", "lstm, text", "transformer, tied"])
     for place, rule in enumerate(sorted(SYNCHRONOUS))
 ]
-"""Each network under a third of the rules, and each rule with two networks, in the gate; `make test-slow` has all."""
+"""Each network under a third of the rules, and each rule with two networks, in the gate.
+
+`make test-slow` has the second third, `make soak` the last.
+"""
 
 
 @pytest.mark.parametrize(("name", "rule"), PAIRS)

@@ -29,8 +29,12 @@ def test_published_sizes(name: str, parameters: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["average", "bsp"])
-@pytest.mark.parametrize("interface", [SMALL, GREY], ids=["colour", "grey"])
+@pytest.mark.parametrize(("interface", "rule"), [
+    pytest.param(SMALL, "average", id="colour-average"),
+    pytest.param(SMALL, "bsp", id="colour-bsp", marks=pytest.mark.soak),
+    pytest.param(GREY, "average", id="grey-average", marks=pytest.mark.soak),
+    pytest.param(GREY, "bsp", id="grey-bsp"),
+])  # fmt: skip
 def test_it_trains(interface: Interface, rule: str) -> None:
     case = Case(interface, {"name": "torchvision:shufflenet_v2_x0_5", "freeze": ["conv1.*"]})
     members, snapshot = lesson(case, 12, rule=VARIANTS[rule].model_copy(update={"iterations": 1})).run(rounds=1)
