@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support.preload import torchvision_preloaded  # noqa: F401  a fixture
 from support.runs import Said, newest, partrain, resume, round_file, write_job
 from torch import Tensor, nn
 
 from partrain.checkpoint import decode
 from partrain.checkpoint.pretrained import find, path_of
 from partrain.errors import BadJob
+from partrain.models import catalog
 from partrain.models.image_sections import Timm, TorchVision
 from partrain.system.torchvision import import_torchvision
 
+HERE = pytest.mark.usefixtures("listed_here")
 VISION, TAG = "torchvision:shufflenet_v2_x0_5", "IMAGENET1K_V1"
 TIMM = "timm:test_resnet"
 JOB = """name = "pictures"
@@ -57,7 +63,19 @@ keep = 10
 
 
 @pytest.fixture
-def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def listed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """List published weights in this process, which imports torchvision and timm once. The first cases of `test_..._are_found` start the program."""
+
+    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        package, network = words[-2:]
+        listed = {"torchvision": catalog._of_torchvision, "timm": catalog._of_timm}[package](network)
+        return subprocess.CompletedProcess(words, 0, json.dumps(listed), "")
+
+    monkeypatch.setattr(catalog, "subprocess", SimpleNamespace(run=run))
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed_here: None) -> Path:
     """Empty caches, and a folder with small images of three classes."""
     for name in ("TORCH_HOME", "HF_HOME", "PARTRAIN_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
@@ -121,6 +139,7 @@ def check_taken(run: Path, arrays: dict[str, Tensor], head: str) -> None:
             assert np.array_equal(found[name], one.numpy()), name
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [pytest.param("pretrained=true", marks=pytest.mark.slow), f'weights="{TAG}"'])
 def test_torchvisions_weights_come_from_torchs_cache(caches: Path, key: str) -> None:
@@ -138,6 +157,7 @@ def test_torchvisions_weights_come_from_torchs_cache(caches: Path, key: str) -> 
     assert newest(caches / "again") == newest(run)
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "folder"), [("model.safetensors", "job"), pytest.param("pytorch_model.bin", "grey", marks=pytest.mark.slow)]
@@ -157,6 +177,7 @@ def test_timms_weights_come_from_either_cache(caches: Path, form: str, folder: s
     assert "of other classes, starts from random numbers: fc.weight, fc.bias" in note
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.slow
 def test_a_published_file_by_its_path_needs_an_exception_for_its_head(caches: Path) -> None:
     arrays = published(VISION)
@@ -168,6 +189,7 @@ def test_a_published_file_by_its_path_needs_an_exception_for_its_head(caches: Pa
     check_taken(run, arrays, "fc.")
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.slow
 def test_old_files_count_no_batches(caches: Path) -> None:
     arrays = {name: one for name, one in published(VISION).items() if not name.endswith("num_batches_tracked")}
@@ -176,6 +198,7 @@ def test_old_files_count_no_batches(caches: Path) -> None:
     check_taken(run, arrays, "fc.")
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.parametrize("command", ["validate", pytest.param("run", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "wanted"), [
     (VISION, "shufflenetv2_x0.5-f707e7126e.pth; put https://download.pytorch.org/models/shufflenetv2_x0.5-f707e7126e.pth there"),
@@ -211,6 +234,7 @@ def test_what_contradicts_is_told_by_validate(caches: Path, keys: str, said: str
     assert said in told.out + told.err, told
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.parametrize(("name", "fault", "near"), [
     ("timm:tset_resnet", "timm has no model `tset_resnet`", "test_resnet"),
     ("torchvision:resnet5", "torchvision has no model `resnet5`", "resnet50"),
@@ -244,6 +268,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.usefixtures("torchvision_preloaded")
 @pytest.mark.slow
 def test_a_digest_lets_the_run_fetch_a_file(caches: Path, server: str) -> None:
     digest = hashlib.sha256((caches / "www" / "weights.pth").read_bytes()).hexdigest()
@@ -271,7 +296,10 @@ def test_weights_by_name_and_digest_are_fetched_and_checked(caches: Path, server
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "mnasnet1_0", "efficientnet_v2_s", "inception_v3"])
+@pytest.mark.parametrize(
+    "name",
+    ["resnet50", *(pytest.param(name, marks=HERE) for name in ("vit_b_16", "mnasnet1_0", "efficientnet_v2_s", "inception_v3"))],
+)
 def test_weights_of_torchvision_are_found(name: str) -> None:
     models = import_torchvision("torchvision.models")
     theirs = models.get_model_weights(name)
@@ -282,7 +310,9 @@ def test_weights_of_torchvision_are_found(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet10t", "vit_base_patch16_224", "inception_v4"])
+@pytest.mark.parametrize(
+    "name", ["resnet10t", *(pytest.param(name, marks=HERE) for name in ("vit_base_patch16_224", "inception_v4"))]
+)
 def test_defaults_of_timm_are_found(name: str) -> None:
     import_torchvision("torchvision.models")
     timm = pytest.importorskip("timm")

@@ -1,4 +1,4 @@
-"""What `support.metrics_preload` has a forkserver import: torchmetrics as the workers do, whatever build torchvision is of."""
+"""What `support.preload` has a forkserver import: torchmetrics as the workers do, whatever build torchvision is of."""
 
 from partrain.tasks.known_metrics import import_torchmetrics
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.metrics_preload import metrics_preloaded  # noqa: F401  a fixture
+from support.preload import metrics_preloaded  # noqa: F401  a fixture
 from support.runs import partrain, summary, train
 from torch.nn import functional
 
