@@ -28,6 +28,7 @@ import pytest
 import yaml
 from support import page_world
 from support.machines import free_port
+from support.preload import metrics_preloaded, torchvision_preloaded  # noqa: F401  fixtures
 from support.runs import JOB, Command, Said, events, eventually, partrain, summary, write_job
 from support.shared_runs import once
 from test_docs import WRITTEN, blocks, excerpts, text_of, words_of
@@ -676,6 +677,7 @@ def job_with(part: str) -> dict[str, Any]:
     return BASE | needs | whole
 
 
+@pytest.mark.usefixtures("torchvision_preloaded", "metrics_preloaded")
 @pytest.mark.parametrize(
     ("page", "part"),
     [pytest.param(page, part, id=f"{page}-{number}") for page in PAGES for number, part in enumerate(parts(page), start=1)],

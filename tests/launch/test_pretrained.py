@@ -27,7 +27,6 @@ from partrain.models import catalog
 from partrain.models.image_sections import Timm, TorchVision
 from partrain.system.torchvision import import_torchvision
 
-HERE = pytest.mark.usefixtures("listed_here")
 VISION, TAG = "torchvision:shufflenet_v2_x0_5", "IMAGENET1K_V1"
 TIMM = "timm:test_resnet"
 JOB = """name = "pictures"
@@ -296,11 +295,10 @@ def test_weights_by_name_and_digest_are_fetched_and_checked(caches: Path, server
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["resnet50", *(pytest.param(name, marks=HERE) for name in ("vit_b_16", "mnasnet1_0", "efficientnet_v2_s", "inception_v3"))],
-)
-def test_weights_of_torchvision_are_found(name: str) -> None:
+@pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "mnasnet1_0", "efficientnet_v2_s", "inception_v3"])
+def test_weights_of_torchvision_are_found(name: str, request: pytest.FixtureRequest) -> None:
+    if name != "resnet50":
+        request.getfixturevalue("listed_here")
     models = import_torchvision("torchvision.models")
     theirs = models.get_model_weights(name)
     assert find(TorchVision(name=f"torchvision:{name}", pretrained=True)).url == theirs.DEFAULT.url
@@ -310,10 +308,10 @@ def test_weights_of_torchvision_are_found(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["resnet10t", *(pytest.param(name, marks=HERE) for name in ("vit_base_patch16_224", "inception_v4"))]
-)
-def test_defaults_of_timm_are_found(name: str) -> None:
+@pytest.mark.parametrize("name", ["resnet10t", "vit_base_patch16_224", "inception_v4"])
+def test_defaults_of_timm_are_found(name: str, request: pytest.FixtureRequest) -> None:
+    if name != "resnet10t":
+        request.getfixturevalue("listed_here")
     import_torchvision("torchvision.models")
     timm = pytest.importorskip("timm")
     theirs = timm.get_pretrained_cfg(name)
