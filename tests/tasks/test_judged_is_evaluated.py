@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.lazy import Lazy
 from support.preload import metrics_preloaded  # noqa: F401  a fixture
 from support.runs import partrain, summary, train
 from torch.nn import functional
@@ -27,7 +28,8 @@ pytestmark = [
     pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics"),
     pytest.mark.usefixtures("metrics_preloaded"),
 ]
-sklearn = pytest.importorskip("sklearn.metrics")
+
+sklearn = Lazy("sklearn.metrics")
 
 JOB = """
 name = "judged"
@@ -97,15 +99,15 @@ CASES: dict[str, tuple[str, ...]] = {
 """Settings by kind of task."""
 MODES: dict[str, tuple[str, ...]] = {
     "one": (),
-    "three": ("workers=[{count=3}]",),
+    "three": ("workers=[{count=3}]", 'engine.precision="bfloat16"'),
     "ema-three": ("sync.ema=0.8", "workers=[{count=3}]"),
-    "swa-one": ("sync.swa=0.4",),
+    "swa-one": ("sync.swa=0.4", 'engine.precision="bfloat16"'),
     "recalibrated-three": ('sync.buffers="recalibrate"', "workers=[{count=3}]"),
     "ema-one": ("sync.ema=0.8",),
     "swa-three": ("sync.swa=0.4", "workers=[{count=3}]"),
     "recalibrated-one": ('sync.buffers="recalibrate"',),
 }
-"""Settings of the judged network, and of the number of workers that judge it."""
+"""Settings of the judged network, of the precision in which it trains, and of the number of workers that judge it."""
 OTHER = {
     "one": "recalibrated-three",
     "three": "recalibrated-one",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.lazy import Lazy
 from support.preload import metrics_preloaded  # noqa: F401  a fixture
 from support.runs import Command, partrain
 
@@ -25,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics"),
     pytest.mark.usefixtures("metrics_preloaded"),
 ]
-sklearn = pytest.importorskip("sklearn.metrics")
+sklearn = Lazy("sklearn.metrics")
 
 JOB = """
 name = "metrics"
