@@ -47,7 +47,9 @@ PARTS: dict[str, Part] = {
 def main() -> int:
     """Run the parts that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_day", description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=BENCHMARKS / "results" / "gpu-day", metavar="FOLDER", help="folder of the results")
+    parser.add_argument(
+        "--out", type=Path, default=BENCHMARKS / "results" / "gpu-day", metavar="FOLDER", help="folder of the results"
+    )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help="run these parts")
     parser.add_argument("--again", action="store_true", help="run parts whose results are there, too")
     parser.add_argument("--minutes", type=float, default=8.0, help="limit of each part; default: 8")

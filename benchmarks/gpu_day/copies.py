@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ CASES: dict[str, tuple[Path, list[str]]] = {
 def steps(setting: Setting, job: Path, sets: list[str], what: str) -> dict[str, Any]:
     """Time iterations of a job in a process of its own; see `steps.py`."""
     changes = [word for change in sets for word in ("--set", change)]
-    return setting.script("steps", job, setting.device, what, "--iterations", 2 * ROUND if setting.small else 30 * ROUND, *changes)
+    return setting.script(
+        "steps", job, setting.device, what, "--iterations", 2 * ROUND if setting.small else 30 * ROUND, *changes
+    )
 
 
 def chosen(setting: Setting) -> list[tuple[str, Path, list[str]]]:
@@ -42,8 +45,8 @@ def precision(setting: Setting) -> Iterator[Case]:
         return {"items/s": rates, "bfloat16 / float32": rates["bfloat16"] / rates["float32"]}
 
     for name, job, sets in chosen(setting):
-        yield name, lambda job=job, sets=sets: case(job, sets)  # type: ignore[misc]
-    yield "torch.compile", lambda: engine_has("torch_compile")
+        yield name, partial(case, job, sets)
+    yield "torch.compile", partial(engine_has, "torch_compile")
 
 
 def copies(setting: Setting) -> Iterator[Case]:
@@ -65,4 +68,4 @@ def copies(setting: Setting) -> Iterator[Case]:
         }
 
     for name, job, sets in chosen(setting):
-        yield name, lambda job=job, sets=sets: case(job, sets)  # type: ignore[misc]
+        yield name, partial(case, job, sets)

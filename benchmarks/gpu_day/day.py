@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from runs import command, machine
 
@@ -108,7 +108,7 @@ def cpu_workers(wanted: int) -> str:
     return f'{{device="cpu", count={wanted}}}'
 
 
-def engine_has(key: str) -> None:
+def engine_has(key: str) -> NoReturn:
     """Raise Skipped if `[engine]` has no key with this text in its name, and Wrong if it has: this package does not use it yet."""
     from partrain.training.section import Engine
 

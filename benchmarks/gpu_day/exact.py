@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from benchmarks.gpu_day.day import JOBS, Case, Setting, Skipped, Wrong, summary
 from partrain import checkpoint
-from partrain.rules import RULES
+from partrain.protocols import Rule
+from partrain.rules import RULES, AnyRule
 
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
 CHOOSE = {"rprop", "threshold", "sparseloco", "choco", "topk"}
@@ -71,23 +74,30 @@ def write_job(folder: Path, first: str, second: str, model: str = "") -> Path:
 def rules(setting: Setting) -> Iterator[Case]:
     """A case for each sync rule. Asynchronous rules run on the simulated transport, where their order is fixed."""
     for name in FEW if setting.small else RULES:
-        yield name, lambda name=name: _rule(setting, name)  # type: ignore[misc]
+        yield name, partial(_rule, setting, name)
 
 
 def _rule(setting: Setting, name: str) -> dict[str, Any]:
-    section = RULES[name]
-    if section.shared_params:
+    rule: Rule = TypeAdapter(AnyRule).validate_python({"rule": name})
+    if rule.shares_params:
         raise Skipped("its workers share one network in the CPU's memory; jobs with a device are refused")
-    transport = [] if section.synchronous else ['transport.kind="simulated"']
+    transport = [] if rule.synchronous else ['transport.kind="simulated"']
 
     def trained(run: str, second: str) -> Path:
-        return setting.train(f"{name}-{run}", write_job(setting.scratch / f"{name}-{run}-job", "cpu", second), f'sync.rule="{name}"', *transport)
+        return setting.train(
+            f"{name}-{run}", write_job(setting.scratch / f"{name}-{run}-job", "cpu", second), f'sync.rule="{name}"', *transport
+        )
 
-    one, again, cpus = at_once(lambda: trained("one", setting.device), lambda: trained("again", setting.device), lambda: trained("cpus", "cpu"))
+    runs = {"one": setting.device, "again": setting.device, "cpus": "cpu"}
+    one, again, cpus = at_once(*(partial(trained, run, second) for run, second in runs.items()))
     require_same(one, again)
     bounded = name not in CHOOSE or setting.kind == "emulated"
     result = difference(one, cpus, bounded=bounded, same=setting.kind == "emulated")
-    return result | {"accuracy": summary(one)["metrics"]["accuracy"], "accuracy of CPUs": summary(cpus)["metrics"]["accuracy"]}
+    return (
+        result
+        | {"same bits twice": True}
+        | {"accuracy": summary(one)["metrics"]["accuracy"], "accuracy of CPUs": summary(cpus)["metrics"]["accuracy"]}
+    )
 
 
 def bits(setting: Setting) -> Iterator[Case]:
@@ -104,11 +114,11 @@ def bits(setting: Setting) -> Iterator[Case]:
     for name, (job, sets) in list(jobs.items())[: 1 if setting.small else None]:
         for layout, workers in layouts.items():
             changes = [*sets, f"workers={workers}", "stop={rounds=4, judge_every=2}"]
-            yield f"{name}, {layout}", lambda name=f"{name}-{layout}", job=job, changes=changes: _twice(setting, name, job, changes)  # type: ignore[misc]
+            yield f"{name}, {layout}", partial(_twice, setting, f"{name}-{layout}", job, changes)
 
 
 def _twice(setting: Setting, name: str, job: Path, changes: list[str]) -> dict[str, Any]:
-    one, again = at_once(*(lambda run=run: setting.train(f"{name}-{run}", job, *changes) for run in (1, 2)))  # type: ignore[misc]
+    one, again = at_once(*(partial(setting.train, f"{name}-{run}", job, *changes) for run in (1, 2)))
     require_same(one, again)
     return {"same bits": True, "arrays": len(arrays(one))}
 
@@ -127,7 +137,11 @@ def arrays(run: Path) -> dict[str, Any]:
 def require_same(run: Path, other: Path) -> None:
     """Raise Wrong unless the newest checkpoints of two runs have the same bits in each array."""
     one, two = arrays(run), arrays(other)
-    others = [path for path in one.keys() | two.keys() if path not in one or path not in two or one[path].tobytes() != two[path].tobytes()]
+    others = [
+        path
+        for path in one.keys() | two.keys()
+        if path not in one or path not in two or one[path].tobytes() != two[path].tobytes()
+    ]
     if others:
         raise Wrong(f"{len(others)} of {len(one)} arrays differ: {', '.join(sorted(others)[:5])}")
 
@@ -142,4 +156,4 @@ def difference(run: Path, other: Path, *, bounded: bool = True, same: bool = Fal
     beyond = [path for path in one if not np.allclose(one[path], two[path], rtol=relative, atol=absolute)]
     if bounded and beyond:
         raise Wrong(f"{', '.join(beyond)}: off by {largest:.2g}, beyond {relative:g} of the number plus {absolute:g}")
-    return {"largest difference from CPUs": largest, "bound": [relative, absolute] if bounded else None, "same bits twice": True}
+    return {"largest difference": largest, "bound": [relative, absolute] if bounded else None}

@@ -49,25 +49,30 @@ def faults(setting: Setting) -> Iterator[Case]:
         kept = int(arrays(run)["history/round"][-1])
         setting.partrain("resume", run / "checkpoint.h5", "--out", setting.scratch / "after-memory", "--quiet")
         require_same(setting.scratch / "after-memory", undisturbed())
-        return {"error": errors[0], "lines": len(done.stderr.splitlines()), "round of the checkpoint": kept, "resumed to the same bits": True}
+        return {
+            "error": errors[0],
+            "lines": len(done.stderr.splitlines()),
+            "round of the checkpoint": kept,
+            "resumed to the same bits": True,
+        }
 
-    def moved(first: str, then: str) -> dict[str, Any]:
-        """Train half on one device, go on where `then` is, and compare with all rounds on the first."""
-        name, half = f"{first}-{then}".replace(":", ""), "stop={rounds=3}"
-        job = write_job(setting.scratch / f"{name}-job", "cpu", first)
-        begun, stayed = setting.train(f"{name}-begun", job, half), setting.scratch / f"{name}-stayed"
-        there = setting.scratch / f"{name}-there"
-        words = ("resume", begun / "checkpoint.h5", "--until", "rounds=6", "--quiet", "--out")
-        setting.partrain(*words, stayed)
-        setting.partrain(*words, there, "--set", f'workers.1.device="{then}"')
-        return difference(there, stayed, same=setting.kind == "emulated") | {"rounds": int(arrays(there)["history/round"][-1])}
+    def moved() -> dict[str, Any]:
+        """Begin on the device and go on with the CPU, and the reverse. partrain draws the partitions anew in both, and alike."""
+        places = {setting.device: "cpu", "cpu": setting.device}
+        runs = []
+        for first, then in places.items():
+            name = first.replace(":", "-")
+            job = write_job(setting.scratch / f"{name}-job", "cpu", first)
+            begun = setting.train(f"{name}-begun", job, "stop={rounds=3}")
+            runs.append(setting.scratch / f"{name}-moved")
+            words = ("resume", begun / "checkpoint.h5", "--until", "rounds=6", "--quiet", "--out", runs[-1])
+            setting.partrain(*words, "--set", f'workers.1.device="{then}"')
+        return difference(*runs, same=setting.kind == "emulated") | {"rounds": int(arrays(runs[0])["history/round"][-1])}
 
     yield "kill -9 of the device's worker, replayed", replayed
     yield "kill -9 of the device's worker, stopped and resumed", resumed
     yield "out of memory on the device", out_of_memory
-    yield "begun on the device, resumed on a CPU", lambda: moved(setting.device, "cpu")
-    if not setting.small:
-        yield "begun on a CPU, resumed on the device", lambda: moved("cpu", setting.device)
+    yield "begun on the device and resumed on a CPU, beside the reverse", moved
 
 
 def _job(setting: Setting, name: str, deed: str) -> Path:

@@ -6,6 +6,7 @@ The mixed network is judged. All runs of a job have the same budget of item-iter
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from balance import settled
@@ -44,10 +45,10 @@ def _cases(setting: Setting, job: str, target: float, budget: int) -> Iterator[C
 
     yield "1 device alone", alone
     for count in (1,) if setting.small else BESIDE:
-        yield f"1 device and {count} CPU workers", lambda count=count: beside(count)  # type: ignore[misc]
+        yield f"1 device and {count} CPU workers", partial(beside, count)
     for count in () if setting.small else SHARED:
-        yield f"{count} workers on one device", lambda count=count: shared(count)  # type: ignore[misc]
-    yield "CUDA graphs", lambda: engine_has("graph")
+        yield f"{count} workers on one device", partial(shared, count)
+    yield "CUDA graphs", partial(engine_has, "graph")
 
 
 def _trained(setting: Setting, job: str, name: str, workers: str, target: float, budget: int) -> dict[str, Any]:
@@ -75,6 +76,10 @@ def _trained(setting: Setting, job: str, name: str, workers: str, target: float,
     for worker in done["workers"]:
         own = [event for event in rounds if event["rank"] == worker["rank"] and event["round"] >= since]
         speed = sum(event["items"] for event in own) / sum(event["compute"] for event in own)
-        numbers = {"device": worker["device"], "items/s of computing": speed, "iterations of the last round": own[-1]["iterations"]}
+        numbers = {
+            "device": worker["device"],
+            "items/s of computing": speed,
+            "iterations of the last round": own[-1]["iterations"],
+        }
         result["workers"].append(numbers | {"seconds": worker["seconds"]})
     return result

@@ -27,5 +27,6 @@ class Net(nn.Sequential):
             if self.deed == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             torch.empty(PIECE, dtype=torch.uint8, device=items.device)
-        answers: Tensor = super().forward(items)
-        return answers
+        for layer in self:
+            items = layer(items)
+        return items

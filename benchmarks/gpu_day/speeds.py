@@ -6,7 +6,8 @@ The loop has the same network, items and batches. Its items lie on the device, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -76,16 +77,23 @@ def resnet(setting: Setting) -> tuple[Path, list[str]]:
 
 def gpt(setting: Setting) -> tuple[Path, list[str]]:
     """The shipped transformer, larger unless all is small."""
-    return JOBS / "text-transformer.toml", [] if setting.small else ["model.width=256", "model.layers=4", "optimizer.batch_size=64"]
+    return JOBS / "text-transformer.toml", [] if setting.small else [
+        "model.width=256",
+        "model.layers=4",
+        "optimizer.batch_size=64",
+    ]
 
 
-NETWORKS = {"the table network of `partrain init`": table, "ResNet-20 at 32 x 32": resnet, "GPT on text": gpt}
+Network = Callable[[Setting], tuple[Path, list[str]]]
+"""Function that writes a job, and returns its file and what is changed."""
+NETWORKS: dict[str, Network] = {"the table network of `partrain init`": table, "ResNet-20 at 32 x 32": resnet, "GPT on text": gpt}
 
 
 def speeds(setting: Setting) -> Iterator[Case]:
     """Items per second of a whole run's settled rounds, of its worker alone, and of the loop."""
 
-    def case(number: int, job: Path, sets: list[str]) -> dict[str, Any]:
+    def case(number: int, network: Network) -> dict[str, Any]:
+        job, sets = network(setting)
         run = setting.train(f"speed-{number}", job, *sets, *_rounds(setting, f'[{{device="{setting.device}"}}]'))
         whole, _ = settled(events(run), 3)
         result: dict[str, Any] = {"items/s of the run": whole}
@@ -93,17 +101,20 @@ def speeds(setting: Setting) -> Iterator[Case]:
             times = [steps(setting, job, sets, what) for _ in range(1 if setting.small else 3)]
             result[f"items/s, {what}"] = times[0]["batch"] / median(one["seconds"] for one in times)
         result |= {f"run / {what}": whole / result[f"items/s, {what}"] for what in ("loop", "repeatable")}
-        return result | {f"worker / {what}": result["items/s, worker"] / result[f"items/s, {what}"] for what in ("loop", "repeatable")}
+        return result | {
+            f"worker / {what}": result["items/s, worker"] / result[f"items/s, {what}"] for what in ("loop", "repeatable")
+        }
 
     for number, (name, network) in enumerate(NETWORKS.items()):
         if not (setting.small and number == 2):  # a transformer is timed by other parts
-            yield name, lambda number=number, network=network: case(number, *network(setting))  # type: ignore[misc]
+            yield name, partial(case, number, network)
 
 
 def one_more(setting: Setting) -> Iterator[Case]:
     """`plan --probe` measures the job with one more worker of its last group, CPU workers; two runs each tell the truth."""
 
-    def case(number: int, job: Path, sets: list[str], count: int) -> dict[str, Any]:
+    def case(number: int, network: Network, count: int) -> dict[str, Any]:
+        job, sets = network(setting)
         device = f'{{device="{setting.device}"}}'
 
         def workers(cpus: int) -> list[str]:
@@ -121,14 +132,10 @@ def one_more(setting: Setting) -> Iterator[Case]:
         gain = median(truth[count + 1]) / median(truth[count])
         return result | {"gain measured": gain, "right": was_right(gain, pays=bool(probe["pays"]))}
 
-    counts = (1,) if setting.small else (1, 7)
     for number, (name, network) in enumerate(NETWORKS.items()):
         if not (setting.small and number):
-            for count in counts:
-                yield (
-                    f"{name}, {count} and {count + 1} CPU workers",
-                    lambda number=number, network=network, count=count: case(number, *network(setting), count),  # type: ignore[misc]
-                )
+            for count in (1,) if setting.small else (1, 7):
+                yield f"{name}, {count} and {count + 1} CPU workers", partial(case, number, network, count)
 
 
 def _rounds(setting: Setting, workers: str) -> list[str]:

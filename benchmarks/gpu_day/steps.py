@@ -22,13 +22,14 @@ from typing import Any
 import torch
 from iteration import ROUND, whole
 from support.replicas import Handed
+from torch import Tensor
 
 from partrain.job.load import load
 from partrain.job.plan import make_plan
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.worker import setup as worker_setup
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.optim import AnyOptimizer
+from partrain.optim import AnyOptimizer, Sgd
 from partrain.system.accelerator import Accelerator
 from partrain.system.memory import memory_limits
 from partrain.training.stop import Progress
@@ -68,7 +69,8 @@ def of_loop(file: Path, device: str, sets: list[str], iterations: int, *, repeat
         for number in range(ROUND):
             index = order[torch.arange(number * batch, (number + 1) * batch, device=place) % len(order)]
             optimizer.zero_grad()
-            ready.task.loss(network(inputs[index]), targets[index]).backward()
+            loss: Tensor = ready.task.loss(network(inputs[index]), targets[index])
+            torch.autograd.backward(loss)
             optimizer.step()
 
     times = [seconds(iterate, place) / ROUND for _ in range(2 + iterations // ROUND)]
@@ -80,7 +82,7 @@ def plain(section: AnyOptimizer, parameters: list[torch.nn.Parameter]) -> torch.
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
     }  # fmt: skip
-    more = {"momentum": section.momentum} if section.name == "sgd" else {}
+    more = {"momentum": section.momentum} if isinstance(section, Sgd) else {}
     return kinds[section.name](parameters, lr=section.lr, **more)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def tests(setting: Setting) -> Iterator[Case]:
     """A case for each file of tests, so that a part that is stopped has shown something. Small: the quickest tests."""
     files = [FOLDER / "test_networks.py"] if setting.small else sorted((ROOT / FOLDER).glob("test_*.py"))
     for file in files:
-        yield file.name, lambda file=file: _tested(setting, file)  # type: ignore[misc]
+        yield file.name, partial(_tested, setting, file)
 
 
 def _tested(setting: Setting, file: Path) -> dict[str, Any]:
@@ -52,7 +53,9 @@ def _tested(setting: Setting, file: Path) -> dict[str, Any]:
         outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
         outcomes[outcome].append(test.get("name", "?"))
     if outcomes["failed"]:
-        raise Wrong(f"{len(outcomes['failed'])} of {sum(map(len, outcomes.values()))} tests failed: {', '.join(outcomes['failed'])}")
+        raise Wrong(
+            f"{len(outcomes['failed'])} of {sum(map(len, outcomes.values()))} tests failed: {', '.join(outcomes['failed'])}"
+        )
     if done.returncode:
         raise Wrong(f"pytest ended with code {done.returncode}: {last_line(done.stdout)}")
     return {"passed": len(outcomes["passed"]), "failed": 0, "skipped": outcomes["skipped"]}
