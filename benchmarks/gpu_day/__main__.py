@@ -21,6 +21,7 @@ import json
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -39,7 +40,8 @@ PARTS: dict[str, Part] = {
     "precision": copies.precision,
     "copies": copies.copies,
     "speeds": speeds.speeds,
-    "one-more": speeds.one_more,
+    "one-more": partial(speeds.one_more, count=1),
+    "one-more-of-eight": partial(speeds.one_more, count=7),
     "several": several.several,
 }
 

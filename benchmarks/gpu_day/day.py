@@ -52,7 +52,7 @@ class Setting:
         """Run a module of this package in a process of its own, and return what it prints as JSON."""
         done = self._command(f"benchmarks.gpu_day.{module}", *words)
         if done.returncode:
-            raise RuntimeError(last_line(done.stderr))
+            raise RuntimeError(error_line(done.stderr))
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
     def partrain(
@@ -61,7 +61,7 @@ class Setting:
         """Run a command of partrain. Raises Wrong if its exit code is none of `codes`."""
         done = self._command("partrain", *words, environment=environment)
         if done.returncode not in codes:
-            raise Wrong(f"`partrain {words[0]}` ended with code {done.returncode}: {last_line(done.stderr)}")
+            raise Wrong(f"`partrain {words[0]}` ended with code {done.returncode}: {error_line(done.stderr)}")
         return done
 
     def train(self, name: str, job: Path, *sets: str, codes: tuple[int, ...] = (0, 1)) -> Path:
@@ -86,9 +86,10 @@ Case = tuple[str, Callable[[], dict[str, Any]]]
 Part = Callable[[Setting], Iterator[Case]]
 
 
-def last_line(text: str) -> str:
-    """Return the last line of a text that is not empty."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
+def error_line(text: str) -> str:
+    """Return the line of what a command printed that tells its error: partrain's own, or the last one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
+    return next((line for line in lines if line.startswith("partrain: error[")), lines[-1])
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -101,9 +102,12 @@ def events(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def cpu_workers(wanted: int) -> str:
-    """Write `wanted` CPU workers as an element of `workers`. Raises Skipped if this machine has not the cores beside a device's worker."""
-    if wanted + 1 > usable_cores():
+def cpu_workers(setting: Setting, wanted: int) -> str:
+    """Write `wanted` CPU workers as an element of `workers`.
+
+    Raises Skipped if this machine has too few cores for them beside a device's worker. The small form measures nothing: workers may share cores.
+    """
+    if not setting.small and wanted + 1 > usable_cores():
         raise Skipped(f"needs {wanted + 1} cores, and this machine has {usable_cores()}")
     return f'{{device="cpu", count={wanted}}}'
 

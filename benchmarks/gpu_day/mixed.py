@@ -38,7 +38,7 @@ def _cases(setting: Setting, job: str, target: float, budget: int) -> Iterator[C
         return _trained(setting, job, "alone", device, target, budget)
 
     def beside(count: int) -> dict[str, Any]:
-        return _trained(setting, job, f"beside-{count}", f"{device}, {cpu_workers(count)}", target, budget)
+        return _trained(setting, job, f"beside-{count}", f"{device}, {cpu_workers(setting, count)}", target, budget)
 
     def shared(count: int) -> dict[str, Any]:
         return _trained(setting, job, f"shared-{count}", f'{{device="{setting.device}", count={count}}}', target, budget)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from support.machines import Site
 
-from benchmarks.gpu_day.day import Case, Setting, Skipped, Wrong, last_line
+from benchmarks.gpu_day.day import Case, Setting, Skipped, Wrong, error_line
 from benchmarks.gpu_day.exact import difference, require_same, write_job
 
 
@@ -45,5 +45,5 @@ def _trained(setting: Setting, job: Path, name: str, *more: str, gpus: bool = Fa
     words = ("run", job, "--quiet", *more, "--out")
     said = Site(folder, prefixes=prefixes).run((*words, run), (*words, folder / "unused"), restarts=0)
     if any(one.code for one in said):
-        raise Wrong(f"exit codes {[one.code for one in said]}: {last_line(next(one for one in said if one.code).err)}")
+        raise Wrong(f"exit codes {[one.code for one in said]}: {error_line(next(one for one in said if one.code).err)}")
     return run

@@ -28,7 +28,6 @@ seed = 0
 [model]
 name = "resnet"
 depth = 20
-cifar = true
 [dataset]
 kind = "npz"
 path = "pictures.npz"
@@ -98,7 +97,7 @@ def speeds(setting: Setting) -> Iterator[Case]:
         whole, _ = settled(events(run), 3)
         result: dict[str, Any] = {"items/s of the run": whole}
         for what in ("worker", "loop", "repeatable"):
-            times = [steps(setting, job, sets, what) for _ in range(1 if setting.small else 3)]
+            times = [steps(setting, job, sets, what) for _ in range(1 if setting.small else 2)]
             result[f"items/s, {what}"] = times[0]["batch"] / median(one["seconds"] for one in times)
         result |= {f"run / {what}": whole / result[f"items/s, {what}"] for what in ("loop", "repeatable")}
         return result | {
@@ -110,20 +109,20 @@ def speeds(setting: Setting) -> Iterator[Case]:
             yield name, partial(case, number, network)
 
 
-def one_more(setting: Setting) -> Iterator[Case]:
-    """`plan --probe` measures the job with one more worker of its last group, CPU workers; two runs each tell the truth."""
+def one_more(setting: Setting, *, count: int) -> Iterator[Case]:
+    """`plan --probe` measures the job with one more worker of its last group, `count` CPU workers; two runs each tell the truth."""
 
-    def case(number: int, network: Network, count: int) -> dict[str, Any]:
+    def case(number: int, network: Network) -> dict[str, Any]:
         job, sets = network(setting)
         device = f'{{device="{setting.device}"}}'
 
         def workers(cpus: int) -> list[str]:
-            return [*sets, *_rounds(setting, f"[{device}, {cpu_workers(cpus)}]"), 'partition.balance="rate"']
+            return [*sets, *_rounds(setting, f"[{device}, {cpu_workers(setting, cpus)}]"), 'partition.balance="rate"']
 
+        cpu_workers(setting, count + 1)
         words = [word for change in workers(count) for word in ("--set", change)]
         probe = json.loads(setting.partrain("plan", job, "--probe", "--json", *words).stdout)["probe"]
         result: dict[str, Any] = {"CPU workers": count, "told": {key: probe[key] for key in ("pays", "gain") if key in probe}}
-        cpu_workers(count + 1)
         truth: dict[int, list[float]] = {}
         for _ in range(2):
             for cpus in (count, count + 1):
@@ -134,8 +133,7 @@ def one_more(setting: Setting) -> Iterator[Case]:
 
     for number, (name, network) in enumerate(NETWORKS.items()):
         if not (setting.small and number):
-            for count in (1,) if setting.small else (1, 7):
-                yield f"{name}, {count} and {count + 1} CPU workers", partial(case, number, network, count)
+            yield f"{name}, {count} and {count + 1} CPU workers", partial(case, number, network)
 
 
 def _rounds(setting: Setting, workers: str) -> list[str]:

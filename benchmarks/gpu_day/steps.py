@@ -37,7 +37,7 @@ from partrain.training.stop import Progress
 
 def prepared(file: Path, device: str, sets: list[str]) -> worker_setup.WorkerSetup:
     """Set up the one worker of a job on a device."""
-    loaded = load(file, [*sets, f'workers=[{{device="{device}"}}]', f"sync.iterations={ROUND}", 'partition.balance="none"'])
+    loaded = load(file, [*sets, f'workers=[{{device="{device}"}}]', f'sync={{rule="average", iterations={ROUND}}}'])
     dataset, stock = load_shared(loaded)
     plan = make_plan(loaded.job, dataset.items)
     spec = ProcessSpec(

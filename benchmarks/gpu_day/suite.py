@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from runs import command
 
 from benchmarks.gpu_day import ROOT
-from benchmarks.gpu_day.day import Case, Setting, Wrong, last_line
+from benchmarks.gpu_day.day import Case, Setting, Wrong, error_line
 
 FOLDER = Path("tests") / "device"
 PROCESSES = 4
@@ -46,7 +46,7 @@ def _tested(setting: Setting, file: Path) -> dict[str, Any]:
     words += ["-k", "mlp"] if setting.small else ["-n", PROCESSES, "--dist", "worksteal"] if find_spec("xdist") else []
     done = command(words, seconds=setting.left(), environment={**os.environ, "TEST_DEVICE": setting.kind})
     if not result.exists():
-        raise Wrong(f"pytest ended with code {done.returncode}: {last_line(done.stderr or done.stdout)}")
+        raise Wrong(f"pytest ended with code {done.returncode}: {error_line(done.stderr or done.stdout)}")
     outcomes: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     for test in ElementTree.parse(result).iter("testcase"):
         kinds = {child.tag for child in test}
@@ -57,5 +57,5 @@ def _tested(setting: Setting, file: Path) -> dict[str, Any]:
             f"{len(outcomes['failed'])} of {sum(map(len, outcomes.values()))} tests failed: {', '.join(outcomes['failed'])}"
         )
     if done.returncode:
-        raise Wrong(f"pytest ended with code {done.returncode}: {last_line(done.stdout)}")
+        raise Wrong(f"pytest ended with code {done.returncode}: {error_line(done.stdout)}")
     return {"passed": len(outcomes["passed"]), "failed": 0, "skipped": outcomes["skipped"]}
