@@ -71,7 +71,7 @@ def resnet(setting: Setting) -> tuple[Path, list[str]]:
     )
     job = folder / "job.toml"
     job.write_text(RESNET, encoding="utf-8")
-    return job, ["model.depth=8", "optimizer.batch_size=8"] if setting.small else []
+    return job, ["optimizer.batch_size=8"] if setting.small else []
 
 
 def gpt(setting: Setting) -> tuple[Path, list[str]]:
@@ -124,7 +124,7 @@ def one_more(setting: Setting, *, count: int) -> Iterator[Case]:
         probe = json.loads(setting.partrain("plan", job, "--probe", "--json", *words).stdout)["probe"]
         result: dict[str, Any] = {"CPU workers": count, "told": {key: probe[key] for key in ("pays", "gain") if key in probe}}
         truth: dict[int, list[float]] = {}
-        for _ in range(2):
+        for _ in range(1 if setting.small else 2):
             for cpus in (count, count + 1):
                 run = setting.train(f"more-{number}-{cpus}-{len(truth.get(cpus, []))}", job, *workers(cpus))
                 truth.setdefault(cpus, []).append(settled(events(run), 21 if not setting.small else 2)[0])

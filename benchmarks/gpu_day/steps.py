@@ -69,7 +69,7 @@ def of_loop(file: Path, device: str, sets: list[str], iterations: int, *, repeat
         for number in range(ROUND):
             index = order[torch.arange(number * batch, (number + 1) * batch, device=place) % len(order)]
             optimizer.zero_grad()
-            loss: Tensor = ready.task.loss(network(inputs[index]), targets[index])
+            loss: Tensor = ready.task.mean_loss(network, inputs[index], targets[index])
             torch.autograd.backward(loss)
             optimizer.step()
 
