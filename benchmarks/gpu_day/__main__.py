@@ -10,8 +10,9 @@ under "not run". A failed case is recorded in one line, and the part goes on. Th
 
 The machine needs: Python and torch with support of the device, the packages that `pyproject.toml` asks for, pytest and
 pytest-timeout (pytest-xdist if it is there), a C compiler for the compiled CPU code, and this repository with datasets/. It needs no
-network. On a machine without a registry, carry the missing packages as wheels; with another environment, `python -m benchmarks.gpu_day`
-does what the target of the Makefile does; where partrain is not installed, PYTHONPATH names this repository. `--small` runs each part with the fewest cases on few items: a test runs it so on the emulated device.
+network. Missing packages can be carried there as wheels. With another environment than .venv, `python -m benchmarks.gpu_day` does what
+`make gpu-day` does; where partrain is not installed, PYTHONPATH has to name this repository. `--small` runs each part with the fewest
+cases on few items: a test runs it so on the emulated device.
 """
 
 from __future__ import annotations
