@@ -2,7 +2,7 @@
 
 A job with a CPU worker and one on the device trains three rounds under each sync rule, twice, and once on CPUs alone. On the emulated device,
 whose kernels are the CPU's, all runs have the same bits; on another one the same bits twice, and those of the CPU within the bounds that
-the tests hold (`MET` in `tests/device/test_replicas.py`).
+the tests hold (`MET` in `tests/support/replicas.py`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
+from support.replicas import MET
 
-from benchmarks.gpu_day.day import JOBS, Case, Setting, Skipped, Wrong, summary
+from benchmarks.gpu_day.day import JOBS, Case, Setting, Wrong, error_line, summary
 from partrain import checkpoint
 from partrain.protocols import Rule
 from partrain.rules import RULES, AnyRule
 
-RELATIVE, ABSOLUTE = 2e-3, 2e-4
 CHOOSE = {"rprop", "threshold", "sparseloco", "choco", "topk"}
 """Rules that decide by a sign, by a threshold or by size, where a last digit may count: their difference is recorded without a bound."""
-FEW = ("average", "topk", "async")
+FEW = ("average", "topk", "async", "hogwild")
 JOB = """
 name = "near"
 seed = 3
@@ -72,7 +72,7 @@ def write_job(folder: Path, first: str, second: str, model: str = "") -> Path:
 
 
 def rules(setting: Setting) -> Iterator[Case]:
-    """A case for each sync rule. Asynchronous rules run on the simulated transport, where their order is fixed."""
+    """A case for each sync rule. A rule whose workers share one network is refused. Asynchronous rules run on the simulated transport, where their order is fixed."""
     for name in FEW if setting.small else RULES:
         yield name, partial(_rule, setting, name)
 
@@ -80,7 +80,9 @@ def rules(setting: Setting) -> Iterator[Case]:
 def _rule(setting: Setting, name: str) -> dict[str, Any]:
     rule: Rule = TypeAdapter(AnyRule).validate_python({"rule": name})
     if rule.shares_params:
-        raise Skipped("its workers share one network in the CPU's memory; jobs with a device are refused")
+        job = write_job(setting.scratch / f"{name}-job", "cpu", setting.device)
+        words = ("run", job, "--out", setting.scratch / name, "--quiet", "--set", f'sync.rule="{name}"')
+        return {"refused": error_line(setting.partrain(*words, codes=(78,)).stderr)}  # workers share memory of the CPU
     transport = [] if rule.synchronous else ['transport.kind="simulated"']
 
     def trained(run: str, second: str) -> Path:
@@ -152,7 +154,7 @@ def difference(run: Path, other: Path, *, bounded: bool = True, same: bool = Fal
     if not one or one.keys() != two.keys():
         raise Wrong(f"the networks have other arrays: {', '.join(sorted(one.keys() ^ two.keys())) or 'none at all'}")
     largest = max(float(np.abs(one[path] - two[path]).max()) for path in one)
-    relative, absolute = (0.0, 0.0) if same else (RELATIVE, ABSOLUTE)
+    relative, absolute = (0.0, 0.0) if same else MET
     beyond = [path for path in one if not np.allclose(one[path], two[path], rtol=relative, atol=absolute)]
     if bounded and beyond:
         raise Wrong(f"{', '.join(beyond)}: off by {largest:.2g}, beyond {relative:g} of the number plus {absolute:g}")
