@@ -19,7 +19,7 @@ TEST_DEVICE = PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST) -n 2
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-costs test-device test-slurm test-gpu test-processors test-sanitizers emulated fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
+.PHONY: check setup run test test-slow test-costs test-device test-slurm test-gpu gpu-day test-processors test-sanitizers emulated fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
 # Two at a time: tests, and beside them what takes one core.
 check: $(STAMP)
@@ -73,6 +73,10 @@ test-slurm: $(STAMP)
 # The same tests on a CUDA device.
 test-gpu: $(STAMP)
 	TEST_DEVICE=cuda $(PY) -m pytest -m device tests/device
+
+# All that only a GPU shows, in parts of some minutes that a call goes on with: see benchmarks/gpu_day/__main__.py.
+gpu-day: $(STAMP)
+	$(PY) -m benchmarks.gpu_day
 
 # The suite with the instructions of other processors, as far as this one has them: torch and oneDNN choose other kernels.
 test-processors: $(STAMP)

@@ -95,11 +95,11 @@ def run(
         return [json.loads(line) for line in (Path(folder) / "run" / "events.jsonl").read_text().splitlines()]
 
 
-def settled(events: list[dict[str, Any]]) -> tuple[float, float]:
-    """Item-iterations per second, and the share of waiting, of the rounds that are compared."""
-    rounds = [event for event in events if event["event"] == "round" and event["round"] >= SETTLED]
+def settled(events: list[dict[str, Any]], since: int = SETTLED) -> tuple[float, float]:
+    """Item-iterations per second, and the share of waiting, of the rounds that are compared: those from `since` on."""
+    rounds = [event for event in events if event["event"] == "round" and event["round"] >= since]
     ends = [event["seconds"] for event in rounds]
-    first = sum(event["items"] for event in rounds if event["round"] == SETTLED)
+    first = sum(event["items"] for event in rounds if event["round"] == since)
     wait = sum(event["wait"] for event in rounds)
     return (sum(event["items"] for event in rounds) - first) / (max(ends) - min(ends)), wait / (
         wait + sum(event["compute"] + event["mix"] for event in rounds)

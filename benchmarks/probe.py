@@ -111,11 +111,16 @@ def row(name: str, job: str, count: int, sets: list[str], runs: int) -> dict[str
         (probe["seconds_to_end"], now["end"]),
     ]
     gain = mean(run["rate"] for run in wider) / now["rate"]
-    right = gain > 1 if probe["pays"] else gain <= PAYS
+    right = was_right(gain, pays=probe["pays"])
     numbers = [number for expected, seen in pairs for number in (seen, expected / seen - 1 if seen else float(bool(expected)))]
     said = "pays" if probe["pays"] else "does not pay"
     values = [name, str(count), *numbers, probe.get("gain", "-"), gain, said, "yes" if right else "no"]
     return dict(zip(COLUMNS, values, strict=True))
+
+
+def was_right(gain: float, *, pays: bool) -> bool:
+    """Return whether `plan` was right about one more worker, which gave `gain` times the item-iterations per second."""
+    return gain > 1 if pays else gain <= PAYS
 
 
 def main() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,26 @@ def hand(**settings: Any) -> dict[str, float]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
+def command(
+    words: Sequence[object], *, seconds: float | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a session of its own. After `seconds` all its processes are killed: subprocess.TimeoutExpired."""
+    pipe = subprocess.PIPE
+    every = {**os.environ, **(environment or {})}
+    with subprocess.Popen([*map(str, words)], stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=every) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 def partrain(job: Path, *sets: str) -> dict[str, Any]:
     """The summary of one `partrain run`, which may miss its target. `events`: those of its rounds."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "partrain", "run", str(job), "--out", f"{scratch}/run", "--json"]
-        done = subprocess.run([*command, *(part for one in sets for part in ("--set", one))], capture_output=True, text=True)
+        words = [sys.executable, "-m", "partrain", "run", job, "--out", f"{scratch}/run", "--json"]
+        done = command([*words, *(part for one in sets for part in ("--set", one))])
         if done.returncode not in (0, 1):
             raise RuntimeError(done.stderr)
         events = map(json.loads, Path(scratch, "run/events.jsonl").read_text().splitlines())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support import lab
-from support.replicas import CPUS, MOMENTUM, PLAIN, Course, Trainer, optimizer_of, table
+from support.replicas import CPUS, MET, MOMENTUM, PLAIN, Course, Trainer, optimizer_of, table
 from support.rule_forms import FORMS, VARIANTS
 from torch import Tensor, nn
 
@@ -25,8 +25,6 @@ from partrain.training.evaluate import evaluate
 from partrain.training.worker import LocalWorker
 
 pytestmark = pytest.mark.device
-MET = 2e-3, 2e-4
-"""Relative and absolute: what a few iterations may make of other last digits."""
 NORM = "batch_norm = true"
 
 

@@ -63,6 +63,8 @@ CPUS = ("cpu", "cpu")
 RESTLESS = "batch_norm = true\ndropout = 0.25"
 PLAIN = 'name = "sgd"\nlr = 0.05\nbatch_size = 4'
 MOMENTUM = PLAIN + "\nmomentum = 0.9"
+MET = 2e-3, 2e-4
+"""Relative and absolute bound of the difference that other last digits may grow to in a few iterations."""
 
 
 @dataclass
