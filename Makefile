@@ -51,13 +51,13 @@ test: $(STAMP)
 # All other tests, and those that need an extra. CI runs them after the gate.
 test-slow: $(INTEGRATIONS) emulated
 	$(PYTEST) -m 'slow and not device and not soak'
-	$(TEST_DEVICE) -m 'slow and device' tests/device
+	$(TEST_DEVICE) -m 'slow and device and not soak' tests/device
 
 # The CPU seconds of each test, on an idle machine: an hour. For some tests: pytest --record-costs tests/...
 test-costs: PYTEST := $(PY) -m pytest -n 2 --dist worksteal --record-costs
 test-costs: $(INTEGRATIONS) emulated
 	$(PYTEST) -m 'not device and not slurm and not soak'
-	$(TEST_DEVICE) -m device tests/device
+	$(TEST_DEVICE) -m 'device and not soak' tests/device
 
 # An accelerator emulated in the CPU's memory, which is compiled once; without a compiler these tests are skipped.
 test-device: $(STAMP) emulated $(FIRST)
@@ -130,8 +130,9 @@ bits: $(STAMP)
 	$(PY) benchmarks/bits.py record bits.json
 
 # What is too long for the gate: every network under every synchronous rule.
-soak: $(STAMP)
-	$(PY) -m pytest -m soak
+soak: $(STAMP) emulated
+	$(PY) -m pytest -m 'soak and not device'
+	PYTHONPATH=$(CURDIR)/$(EMULATED) $(PY) -m pytest -m soak tests/device
 
 # Ten minutes of faults in a training, then 10,000 damaged checkpoints, 1,000 jobs and data files: see benchmarks/reliability.md.
 SOAK_SECONDS ?= 600

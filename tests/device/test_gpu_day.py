@@ -43,6 +43,8 @@ PARTS: dict[str, tuple[list[str], list[str]]] = {
     "several": (["gloo, CPU and device on two machines"], ["nccl, a GPU for each of two machines"]),
 }
 """Names of the cases that run, and of those that are skipped on two cores."""
+OFTEN = ("doctor", "precision")
+"""Parts of the slow suite. Each of the others takes a minute: `make soak`. What they show on the emulated device, other tests here hold."""
 
 
 def gpu_day(*words: object) -> subprocess.CompletedProcess[str]:
@@ -52,7 +54,7 @@ def gpu_day(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # up to ten runs, each with torch's import
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.soak) for name in PARTS])
 def test_every_part(tmp_path: Path, name: str) -> None:
     done = gpu_day("--small", "--out", tmp_path, "--only", name)
     assert done.returncode == 0, done.stdout + done.stderr
