@@ -20,7 +20,7 @@ from partrain.comm.machine import shutdown_timeout
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
-from partrain.job.code_changes import explain_change
+from partrain.job.code_changes import explain_change, versions_of
 from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.launch import forkserver
@@ -37,6 +37,7 @@ from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
     CodeChanged,
+    CodeRead,
     Done,
     DryRunPassed,
     Failed,
@@ -120,6 +121,7 @@ class Coordinator:
             preload()
             self._dry_run()
             if not signals.count:
+                manifest = manifest | {"versions": manifest["versions"] | versions_of(self.start.code)}
                 self._start_workers()
             if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
@@ -309,6 +311,8 @@ class Coordinator:
                 self.round_records.forget_caps(message.progress["round"])
             case RunRemark():
                 self.context.warn(message.text)
+            case CodeRead():
+                self.start.code = message.files
             case CodeChanged():
                 self._on_changed_code(message.text)
             case StartedFrom():
