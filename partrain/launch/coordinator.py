@@ -121,7 +121,6 @@ class Coordinator:
             preload()
             self._dry_run()
             if not signals.count:
-                manifest = manifest | {"versions": manifest["versions"] | versions_of(self.start.code)}
                 self._start_workers()
             if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
@@ -132,6 +131,7 @@ class Coordinator:
                 restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
             if folder := self.context.folder:
                 keep, columns = self.job.checkpoint.keep, self._columns
+                manifest = manifest | {"versions": manifest["versions"] | versions_of(self.start.code)}
                 checkpoints = CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, columns)
                 checkpoints.append(self.start.history)
                 self.checkpointer.open(checkpoints, self._replays.count)

@@ -16,6 +16,8 @@ from typing import Any
 
 from partrain.job.code_changes import digest_of
 
+MOST_FILES = 500
+"""Source files of a package that all count, at most."""
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")
 
 
@@ -65,7 +67,11 @@ def _modules() -> Iterator[str]:
 
 
 def _packages(codes: Sequence[str]) -> Iterator[Path]:
-    """Yield the source files of the packages that a job names, wherever they are installed."""
+    """Yield the source files of the packages that a job names, wherever they are installed; of large ones the modules that are imported."""
     for name in {code.partition(":")[0].partition(".")[0] for code in codes if not code.partition(":")[0].endswith(".py")}:
-        for folder in getattr(sys.modules.get(name), "__path__", ()):
-            yield from (path for path in Path(folder).resolve().rglob("*.py") if path.is_file())
+        folders = [Path(folder).resolve() for folder in getattr(sys.modules.get(name), "__path__", ())]
+        sources = [path for folder in folders for path in folder.rglob("*.py") if path.is_file()]
+        if len(sources) > MOST_FILES:
+            imported = {Path(path).resolve() for path in _modules()}
+            sources = [path for path in sources if path in imported]
+        yield from sources
