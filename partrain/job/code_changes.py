@@ -1,9 +1,11 @@
-"""Changes of user code since a checkpoint was written: by the bytes of the files that the job names, and by what the code computes."""
+"""Changes of user code since a checkpoint was written: by the bytes of its files, and by what it computes."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,23 +14,38 @@ if TYPE_CHECKING:
 _DIGEST = " (SHA-256)"
 
 
+def digest_of(path: Path) -> str:
+    """Return the first 16 digits of a file's SHA-256."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
 def code_digests(loaded: LoadedJob) -> dict[str, str]:
-    """Hash the files of user code beside the job. Their imports and installed packages are not hashed."""
+    """Hash the files of user code that the job names beside it: all that is known before a dry run has imported them."""
     files = {name.partition(":")[0] for name in loaded.job.user_code if name.partition(":")[0].endswith(".py")}
     paths = {name: loaded.folder / name for name in sorted(files)}
-    return {
-        f"{name}{_DIGEST}": hashlib.sha256(path.read_bytes()).hexdigest()[:16] for name, path in paths.items() if path.is_file()
-    }
+    return versions_of({name: digest_of(path) for name, path in paths.items() if path.is_file()})
+
+
+def versions_of(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests of files by their names among a manifest's versions."""
+    return {f"{name}{_DIGEST}": digest for name, digest in digests.items()}
+
+
+def locate(name: str, folder: Path) -> Path | None:
+    """Find a file of user code by its name, from the job's folder or Python's path; None if it is gone."""
+    places = [folder / name, *(Path(base, name) for base in sys.path)]
+    return next((path for path in places if path.is_file()), None)
 
 
 def changed_files(loaded: LoadedJob, versions: Mapping[str, str]) -> list[str]:
     """Name the files of user code that are not those of a checkpoint with these versions."""
-    return [name.removesuffix(_DIGEST) for name, digest in code_digests(loaded).items() if versions.get(name) != digest]
+    files = {name.removesuffix(_DIGEST): digest for name, digest in versions.items() if name.endswith(_DIGEST)}
+    return [name for name, digest in files.items() if (path := locate(name, loaded.folder)) is None or digest_of(path) != digest]
 
 
 def explain_change(what: str, files: Sequence[str]) -> str:
     """Write a failure: code computes something else than before the checkpoint. `files`: those that have changed."""
-    cause = (
-        f"{', '.join(files)} has changed" if files else "its code, a file or an environment variable that it reads has changed"
-    )
-    return f"{what}: {cause}: restore it as it was in training"
+    if files:
+        return f"{what}: changed since: {', '.join(files)}: restore the code as it was in training"
+    hidden = "an environment variable, or another file or package that its code reads, has changed"
+    return f"{what}: {hidden}: restore it as it was in training"

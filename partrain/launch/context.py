@@ -111,6 +111,8 @@ class Start:
     """The checkpoint, where `arrays` are of one."""
     other_workers: bool = False
     """The checkpoint is of a run with other workers: each worker's own state of the rule starts again."""
+    code: dict[str, str] = field(default_factory=dict)
+    """Digests of the files of user code, by name, once the dry run has imported it."""
     accept_changes: bool = False
     """The user has agreed to train on with changed code."""
     changed_files: list[str] = field(default_factory=list)

@@ -20,7 +20,7 @@ from partrain.comm.machine import shutdown_timeout
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
-from partrain.job.code_changes import explain_change
+from partrain.job.code_changes import explain_change, versions_of
 from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.launch import forkserver
@@ -37,6 +37,7 @@ from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
     CodeChanged,
+    CodeRead,
     Done,
     DryRunPassed,
     Failed,
@@ -130,6 +131,7 @@ class Coordinator:
                 restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
             if folder := self.context.folder:
                 keep, columns = self.job.checkpoint.keep, self._columns
+                manifest = manifest | {"versions": manifest["versions"] | versions_of(self.start.code)}
                 checkpoints = CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, columns)
                 checkpoints.append(self.start.history)
                 self.checkpointer.open(checkpoints, self._replays.count)
@@ -309,6 +311,8 @@ class Coordinator:
                 self.round_records.forget_caps(message.progress["round"])
             case RunRemark():
                 self.context.warn(message.text)
+            case CodeRead():
+                self.start.code = message.files
             case CodeChanged():
                 self._on_changed_code(message.text)
             case StartedFrom():

@@ -58,6 +58,7 @@ def start_event(
         rule=job.sync.rule,
         resumed_from=start.progress.round if start.arrays is not None else None,
         start_file=manifest.start_file,
+        code=start.code,
         accepted=start.accepted,
         parameters=next(iter(ready.values())).parameters,
         held_out=plan.held_out,

@@ -128,6 +128,8 @@ class StartEvent:
     """The `[stop]` table."""
     start_file: str | None = None
     """SHA-256 of the file that the network started from (`[model] from`), if there was one."""
+    code: dict[str, str] = field(default_factory=dict)
+    """Digests of the files of user code, its modules and what it opens while the network is built, by name."""
     accepted: list[str] = field(default_factory=list)
     """Changes of user code since the checkpoint, in words, that the user agreed to (`resume --accept-changes`)."""
 

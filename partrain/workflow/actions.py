@@ -14,6 +14,7 @@ from partrain.config.overrides import assigned, flatten, toml_value
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
 from partrain.errors import InputMissing
+from partrain.job.code_changes import locate
 from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.number_format import plural
@@ -100,6 +101,10 @@ class Action(ABC):
     @abstractmethod
     def prepare(self, folder: Path, results: Resolve) -> Prepared:
         """Return the work in a folder. Raises `InputMissing` if a result is missing that it needs."""
+
+    def sources(self, folder: Path) -> Mapping[Path, str]:
+        """Return the files of user code that a step imported and opened, with the beginnings of their digests."""
+        return {}
 
     def broken_promise(self, folder: Path) -> str:
         """Return what a step that has ended did not do as it should; "" if all is well."""
@@ -214,6 +219,10 @@ class JobAction(Action):
     def resume_arguments(self, folder: Path) -> list[str]:
         """Return the words of `partrain resume`."""
         return [*self.launcher, "resume", str(folder), "--trust-code", "--quiet"]
+
+    def sources(self, folder: Path) -> Mapping[Path, str]:
+        start, beside = RunFolder(folder).start, self.path.parent
+        return {locate(name, beside) or beside / name: digest for name, digest in (start.code if start else {}).items()}
 
     def broken_promise(self, folder: Path) -> str:
         """Return whether the job did not run on as many machines as it should."""

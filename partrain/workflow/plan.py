@@ -81,7 +81,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
         reason = "asked for by --rerun"
     elif record is None:
         reason = NEW
-    elif change := difference(record, prepared.settings, inputs, results.shown):
+    elif (change := difference(record, prepared.settings, inputs, results.shown)) or (change := results.changed_source(record)):
         reason = change
     elif record.status != DONE:
         reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")

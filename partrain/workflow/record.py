@@ -32,6 +32,8 @@ class StepRecord:
     """All that changes the result beside files."""
     inputs: dict[str, str | None] = field(default_factory=dict)
     """Digests of what it read, in its order. The paths are for messages: a file may have moved."""
+    sources: dict[str, str | None] = field(default_factory=dict)
+    """Digests of the files of user code that it imported and opened, beyond those that the job names."""
     outputs: dict[str, str | None] = field(default_factory=dict)
     """Digests of what it wrote, by path from the workflow's folder."""
     summary: dict[str, Any] = field(default_factory=dict)

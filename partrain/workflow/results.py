@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,21 @@ class Results:
         So a project that is copied or moved, and one whose folder is named by another path, has the same names.
         """
         return {self._name(path): self._digests.of(path) for path in paths}
+
+    def sources(self, files: Mapping[Path, str]) -> dict[str, str | None]:
+        """Return the digests of files of user code by name. None: a file is not the one that the step read."""
+        now = {path: self._digests.of(path) for path in files}
+        return {
+            self._name(path): digest if (digest or "").startswith(f"sha256:{files[path]}") else None
+            for path, digest in now.items()
+        }
+
+    def changed_source(self, record: StepRecord) -> str:
+        """Return the first file of user code that is not as the step read it; "" if all are."""
+        for name, digest in record.sources.items():
+            if digest is None or self._digests.of(self._place(name)) != digest:
+                return f"{self.shown(name)} changed"
+        return ""
 
     def changed(self, record: StepRecord) -> str:
         """Return the first output of a step that is not as the step left it, with its state; "" if all are."""

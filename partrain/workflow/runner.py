@@ -197,6 +197,7 @@ class Runner:
             not record
             or list(record.outputs.values()) != list(outputs.values())
             or record.code not in (OK, *step.action.tolerated)
+            or self._results.changed_source(record)
         ):
             return False
         record = replace(record, settings=settings, inputs=decision.inputs, outputs=outputs)
@@ -350,6 +351,7 @@ class Runner:
         )  # fmt: skip
         record.summary = step.action.summary(folder)
         record.outputs = self._outputs(folder, prepared)
+        record.sources = self._results.sources(step.action.sources(folder))
         missing = [path for path, digest in record.outputs.items() if digest is None]
         broken = f"it did not write {self._results.shown(missing[0])}" if missing else step.action.broken_promise(folder)
         if broken and record.code == OK:

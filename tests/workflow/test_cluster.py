@@ -141,7 +141,7 @@ def test_a_step_that_no_worker_can_take_says_so_and_is_withdrawn(place: Path, cl
     from partrain.workflow.resources import Resources
 
     executor = ClusterExecutor(cluster)
-    task = StepTask("x", ["true"], True, place, place, Resources(3, frozenset({"cuda:0"})))
+    task = StepTask("x", ["true"], True, place, place, Resources(3, devices=frozenset({"cuda:0"})))
     step = executor.start(task)
     assert step.where == "queued; no worker announces 3 cores and 1 GPU"
     step.signal(signal.SIGINT)

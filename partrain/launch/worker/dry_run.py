@@ -21,7 +21,8 @@ from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
 from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
-from partrain.launch.worker.messages import CodeChanged, DryRunPassed, RunRemark, StartedFrom
+from partrain.launch.worker.code_files import CodeFiles
+from partrain.launch.worker.messages import CodeChanged, CodeRead, DryRunPassed, RunRemark, StartedFrom
 from partrain.launch.worker.rebuilt import SecondProcess
 from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
@@ -79,8 +80,11 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         import_torchmetrics()  # it takes seconds
     second = SecondProcess(spec) if spec.job.network_code else None
     yield BUILDING
+    files = CodeFiles(spec.folder) if user_code_under_test(spec.job, judging=True) else None
     shared = ProcessSetup(spec)
     setup = WorkerSetup(rank, shared, on_wait)
+    if files:
+        files.opening = False
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
     if not user_code_under_test(spec.job, judging=True) and not spec.try_built_in:
@@ -109,6 +113,8 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 
     if user_code_under_test(job) or spec.try_built_in:
         yield from _train(setup, worker, names, homes, job, spec.plan.shares)
+    if files:
+        channel.send(CodeRead(files.digests(job.user_code)))
     own_metrics = bool(job.task and job.task.metrics_code)
     most = MOST_JUDGED if own_metrics else batches.batch_size
     judged = setup.held_out(most) or setup.test

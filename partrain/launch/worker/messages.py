@@ -40,6 +40,14 @@ class CodeChanged:
 
 
 @dataclass(frozen=True)
+class CodeRead:
+    """The dry run has imported user code and built the network."""
+
+    files: dict[str, str]
+    """Digests of its files, by name."""
+
+
+@dataclass(frozen=True)
 class StartedFrom:
     """The network fits the file that it starts from."""
 
@@ -119,6 +127,7 @@ Message = (
     Ready
     | RunRemark
     | CodeChanged
+    | CodeRead
     | StartedFrom
     | DryRunPassed
     | TrainingStarted
