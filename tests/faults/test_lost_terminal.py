@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -37,6 +38,7 @@ class Terminal:
 
         def take_over() -> None:
             os.setsid()
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
             if control:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
