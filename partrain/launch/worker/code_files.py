@@ -43,9 +43,19 @@ class CodeFiles:
 
     def digests(self, codes: Sequence[str]) -> dict[str, str]:
         """Return the digest of each file by its name. `codes`: the code that the job names."""
-        paths = {Path(path).resolve() for path in (*self._opened, *_modules())}
-        files = [path for path in paths if not str(path).startswith(self._others) and path.is_file()]
-        return dict(sorted({self._name(path): digest_of(path) for path in (*files, *_packages(codes))}.items()))
+        modules = {*filter(self._counts, _modules()), *_packages(codes)}
+        places = {self._folder, *(path.parent for path in modules)}
+        opened = {
+            path
+            for path in map(Path.resolve, map(Path, self._opened))
+            if self._counts(path) and not places.isdisjoint(path.parents)
+        }
+        return dict(sorted({self._name(path): digest_of(path) for path in modules | opened}.items()))
+
+    def _counts(self, path: Path) -> bool:
+        """Return whether a file is neither of Python nor of an installed package, nor what an installer writes beside one."""
+        written = any(part.endswith((".egg-info", ".dist-info")) for part in path.parts)
+        return not written and not str(path).startswith(self._others) and path.is_file()
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and self.opening and isinstance(arguments[0], str) and not arguments[0].endswith(".pyc"):
@@ -58,12 +68,12 @@ class CodeFiles:
         return str(min(inside, key=lambda name: len(name.parts))) if inside else os.path.relpath(path, self._folder)
 
 
-def _modules() -> Iterator[str]:
+def _modules() -> Iterator[Path]:
     """Yield the files of all modules."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str):
-            yield file
+            yield Path(file).resolve()
 
 
 def _packages(codes: Sequence[str]) -> Iterator[Path]:
@@ -72,6 +82,6 @@ def _packages(codes: Sequence[str]) -> Iterator[Path]:
         folders = [Path(folder).resolve() for folder in getattr(sys.modules.get(name), "__path__", ())]
         sources = [path for folder in folders for path in folder.rglob("*.py") if path.is_file()]
         if len(sources) > MOST_FILES:
-            imported = {Path(path).resolve() for path in _modules()}
+            imported = set(_modules())
             sources = [path for path in sources if path in imported]
         yield from sources
