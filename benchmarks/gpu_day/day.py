@@ -1,4 +1,4 @@
-"""What the parts share: the device, the cases of a part and their results, and the commands that a case runs."""
+"""Code of all parts: the device, the cases of a part and their results, and the commands that a case runs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from partrain.checkpoint import Content
 from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import dataset_changed, manifest_of
 from partrain.data.codec import Codec
-from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
+from partrain.errors import BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.job.code_changes import changed_files, explain_change
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import CHANGED, agree, probe
@@ -27,6 +27,7 @@ from partrain.tasks.kinds import USER, TaskKind
 from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
+from partrain.training.snapshot import check_tensors
 from partrain.training.snapshot_layout import PROBE
 from partrain.training.trivial import Scores, trivial_scores
 
@@ -131,10 +132,8 @@ def interface_of(record: NetworkRecord, codec: Mapping[str, Any]) -> Interface:
 
 def load_tensors(module: nn.Module, content: Content) -> None:
     """Load the tensors of a checkpoint's mixed network into a module. BadCheckpoint if names or shapes differ."""
-    stored, wanted = network_tensors(content), module.state_dict()
-    if wanted.keys() != stored.keys() or any(wanted[name].shape != stored[name].shape for name in wanted):
-        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
-    module.load_state_dict(stored)
+    check_tensors(module, content.arrays)
+    module.load_state_dict(network_tensors(content))
 
 
 def network_tensors(content: Content) -> dict[str, Tensor]:

@@ -152,14 +152,17 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
 
 def load_network(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Copy the mixed network of a snapshot into a module. BadCheckpoint if names or shapes differ."""
-    tensors = {f"model/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()}
-    if tensors.keys() != {path for path in arrays if path.startswith("model/")} or any(
-        tuple(tensor.shape) != arrays[path].shape for path, tensor in tensors.items()
-    ):
-        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
+    check_tensors(module, arrays)
     with torch.no_grad():
-        for path, tensor in tensors.items():
-            tensor.copy_(_at(arrays, path))
+        for name, tensor in module.state_dict(keep_vars=True).items():
+            tensor.copy_(_at(arrays, f"model/{name}"))
+
+
+def check_tensors(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise BadCheckpoint unless a snapshot's mixed network has the names and shapes of a module's state dict."""
+    wanted = {f"model/{name}": tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    if wanted != {path: array.shape for path, array in arrays.items() if path.startswith("model/")}:
+        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
 
 
 def _shared(center: CenterClient | None) -> dict[str, Tensor]:

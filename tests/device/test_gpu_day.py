@@ -79,7 +79,7 @@ CHECKS = {
     "copies": lambda case: case["items on"] == ["emulated:0", "cpu"] and case["is pinned"],
     "several": lambda case: case["same bits as one machine"],
 }
-"""What holds for each case of a part on the emulated device."""
+"""Facts that hold for each case of a part on the emulated device."""
 
 
 @pytest.mark.slow

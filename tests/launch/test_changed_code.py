@@ -1,4 +1,4 @@
-"""Code that computes something else than before the checkpoint: who resumes is told before anything changes, and may agree."""
+"""User code that computes something else than before the checkpoint: `resume` refuses it before anything changes, or the user agrees."""
 
 from __future__ import annotations
 

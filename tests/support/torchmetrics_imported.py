@@ -1,4 +1,4 @@
-"""What `support.preload` has a forkserver import: torchmetrics as the workers do, whatever build torchvision is of."""
+"""Import torchmetrics as the workers do, whatever build torchvision is: `support.preload` has a forkserver import this module."""
 
 from partrain.tasks.known_metrics import import_torchmetrics
 

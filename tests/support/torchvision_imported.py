@@ -1,4 +1,4 @@
-"""What `support.preload` has a forkserver import: torchvision and timm as the workers do, whatever build torchvision is of."""
+"""Import torchvision and timm as the workers do, whatever build torchvision is: `support.preload` has a forkserver import this module."""
 
 from contextlib import suppress
 

@@ -76,7 +76,8 @@ def read_table(
             option = "" if isinstance(sheet, FrameTable) else "; --skip-bad leaves such rows out"
             raise InputMissing(f"{fault.message}{option}") from None
         columns = cells_of(sheet.blocks(carry), carry) if carry else {}
-        return TableItems(inputs, targets, range(len(inputs)), columns, remarks=_remarks(network, sheet, inputs))
+        every = range(len(inputs))
+        return TableItems(inputs, targets, every, columns, remarks=_remarks(network, sheet, inputs, every))
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in Codec(network.codec).stored.get(role) or ():
             sheet.require(name, role)
@@ -94,25 +95,27 @@ def read_table(
         raise InputMissing(f"{bad[0][1]} (no row can be read, and this is the first)" if bad else f"{sheet.path}: holds no items")
     kept = [position for part, _ in blocks for position in part.positions]
     number = {position: row for row, position in enumerate(sorted([*kept, *(position for position, _ in bad)]))}
+    rows = [number[position] for position in kept]
     answers = [part for _, (_, part) in blocks if part is not None]
     inputs = np.concatenate([inputs for _, (inputs, _) in blocks])
     return TableItems(
         inputs,
         np.concatenate(answers) if labeled else None,
-        [number[position] for position in kept],
+        rows,
         cells_of((part for part, _ in blocks), carry),
         [fault for _, fault in bad],
-        _remarks(network, sheet, inputs),
+        _remarks(network, sheet, inputs, rows),
     )
 
 
-def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any]) -> list[str]:
-    """Describe the columns without any known word, and those with numbers far from those trained on: another unit, say."""
+def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any], rows: Sequence[int]) -> list[str]:
+    """Describe the columns without any known word, and standardized ones with numbers far from training: another unit, say."""
     codec = Codec(network.codec)
     if not codec.is_table or not len(inputs):
         return []
     schema, remarks = load.schema_of(codec.stored), []
-    owners, names, numeric = np.array(schema.owners), np.array(schema.features), np.array(schema.numeric)
+    owners, names = np.array(schema.owners), np.array(schema.features)
+    scaled = np.array(schema.numeric) & ((np.array(codec.stored["mean"]) != 0) | (np.array(codec.stored["std"]) != 1))
     for name, kind in schema.kinds.items():
         features = inputs[:, (owners == name) & (names != f"{name} missing")]
         if kind.holds_words:
@@ -121,14 +124,11 @@ def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any]) ->
                 place, cell = sheet.first(name, lambda cell: not sheet.is_missing(cell))
                 words = f"none of {cells:,} words is known to the network; the first: `{str(cell).strip()[:60]}`"
                 remarks.append(f"{place}: column `{name}`: {words}")
-        elif (owners[numeric] == name).any():
-            far = (np.abs(features) > FAR).any(1)
-            if far.any():
-                rows = f"{int(far.sum()):,} {plural('row', int(far.sum()))}"
-                what = (
-                    f"{rows} more than {FAR:,} standard deviations from the mean in training; the first: item {int(far.argmax())}"
-                )
-                remarks.append(f"{sheet.path}: column `{name}`: {what}")
+        elif (far := (np.abs(inputs[:, (owners == name) & scaled]) > FAR).any(1)).any():
+            count, first = int(far.sum()), rows[int(far.argmax())]
+            beyond = f"more than {FAR:,} standard deviations from the mean in training; the first: item {first}"
+            what = f"{count:,} {plural('row', count)} {beyond}"
+            remarks.append(f"{sheet.path}: column `{name}`: {what}")
     return remarks
 
 

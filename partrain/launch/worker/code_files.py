@@ -43,7 +43,8 @@ class CodeFiles:
 
     def digests(self, codes: Sequence[str]) -> dict[str, str]:
         """Return the digest of each file by its name. `codes`: the code that the job names."""
-        modules = {*filter(self._counts, _modules()), *_packages(codes)}
+        own = (Path(file).resolve() for file in _module_files() if not file.startswith(self._others))
+        modules = {*filter(self._counts, own), *_packages(codes)}
         places = {self._folder, *(path.parent for path in modules)}
         opened = {
             path
@@ -68,12 +69,12 @@ class CodeFiles:
         return str(min(inside, key=lambda name: len(name.parts))) if inside else os.path.relpath(path, self._folder)
 
 
-def _modules() -> Iterator[Path]:
+def _module_files() -> Iterator[str]:
     """Yield the files of all modules."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str):
-            yield Path(file).resolve()
+            yield file
 
 
 def _packages(codes: Sequence[str]) -> Iterator[Path]:
@@ -82,6 +83,6 @@ def _packages(codes: Sequence[str]) -> Iterator[Path]:
         folders = [Path(folder).resolve() for folder in getattr(sys.modules.get(name), "__path__", ())]
         sources = [path for folder in folders for path in folder.rglob("*.py") if path.is_file()]
         if len(sources) > MOST_FILES:
-            imported = set(_modules())
+            imported = {Path(file).resolve() for file in _module_files()}
             sources = [path for path in sources if path in imported]
         yield from sources

@@ -57,11 +57,11 @@ def test_a_graph_knows_both_spellings() -> None:
     assert {word: place for word, place in pairs.items() if place >= 0} == places_of(["1", "2"])
 
 
-def trained(folder: Path) -> Path:
+def trained(folder: Path, more: str = "") -> Path:
     draw = np.random.default_rng(0)
     rows = [f"{code},{'ab'[code % 2]},{draw.normal():.3f},{3 * code + 0.5}" for code in draw.integers(1, 4, 120)]
     (folder / "codes.csv").write_text("\n".join(["code,kind,size,y", *rows]))
-    (folder / "job.toml").write_text(JOB)
+    (folder / "job.toml").write_text(JOB.replace('missing = "mean"', f'missing = "mean"\n{more}'))
     said = partrain("run", folder / "job.toml", "--out", folder / "run", "-q")
     assert said.code == 0, said
     return folder / "run"
@@ -96,3 +96,17 @@ def test_numbers_far_from_training_and_words_that_none_knows_are_told(tmp_path: 
             f"{where}:2: column `kind`: none of 3 words is known to the network; the first: `c`",
             f"{where}: column `size`: 2 rows {beyond}; the first: item 1",
         ]
+
+
+def test_numbers_that_are_not_standardised_have_no_bound(tmp_path: Path) -> None:
+    run = trained(tmp_path, "standardise = false")
+    (tmp_path / "new.csv").write_text("code,kind,size\n1,a,50000\n")
+    said = partrain("predict", run, "--input", tmp_path / "new.csv")
+    assert (said.code, said.err) == (0, ""), said
+
+
+def test_a_far_number_has_the_number_of_its_row_where_bad_rows_are_left_out(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    (tmp_path / "new.csv").write_text("code,kind,size\n1,a,x\n1,a,0\n2,b,1e6\n")
+    said = partrain("predict", run, "--input", tmp_path / "new.csv", "--skip-bad")
+    assert "the first: item 2" in said.err, said
