@@ -64,7 +64,9 @@ class Layout:
         fields, start = [], 0
         for name, tensor in tensors:
             if tensor.dtype != dtype:
-                raise TypeError(f"tensor `{name}` is {tensor.dtype}, the others are {dtype}: one row holds one type")
+                raise TypeError(
+                    f"tensor `{name}` is {tensor.dtype}, the others are {dtype}: one row holds one type; convert it by `.to({dtype})`"
+                )
             fields.append(TensorField(name, tuple(tensor.shape), start))
             start += -(-tensor.numel() // step) * step
         return cls(tuple(fields), start, dtype)

@@ -100,6 +100,9 @@ def _code_table(name: str, value: Any, *, whole: bool) -> tuple[Any, bytes]:
             f'model: an object of type `{type(thing).__name__}` is no network; give an nn.Module, its class, or a name as "mlp"'
         )
     is_module = isinstance(thing, _module_class())
+    if is_module and (hooked := [name for name, parameter in thing.named_parameters() if parameter._backward_hooks]):
+        what = f"parameter `{hooked[0]}` has a hook of `register_hook`, which would not reach the workers"
+        raise BadJob(f"model: {what}; register it in `__init__` of the network's class, and give the class instead of an object")
     if name == "task" and not isinstance(thing, FunctionType) and not _is_task(thing):
         raise BadJob(
             f'task: `{getattr(thing, "__name__", type(thing).__name__)}` is no task; give a kind as "regression", or a subclass of partrain.Task'

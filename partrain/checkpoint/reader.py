@@ -138,5 +138,5 @@ def _text(part: memoryview) -> str:
 
 def _check_finite(arrays: Mapping[str, NDArray[Any]]) -> None:
     for path, array in arrays.items():
-        if path.startswith(FINITE) and array.dtype.kind == "f" and not np.isfinite(array).all():
+        if path.startswith(FINITE) and array.dtype.kind in "fc" and not np.isfinite(array).all():
             raise ContentRefused(f"{path!r} holds NaN or infinite numbers")

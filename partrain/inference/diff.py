@@ -98,7 +98,8 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
     if a.shape != b.shape or a.dtype != b.dtype:
         shown = [f"{array.dtype.name} {'x'.join(map(str, array.shape)) or '()'}" for array in (a, b)]
         return {"equal": False, "differs": f"{shown[0]} and {shown[1]}"}
-    difference, norm = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
+    exact = np.result_type(a, np.float64)  # complex128 for complex numbers
+    difference, norm = b.astype(exact) - a.astype(exact), float(np.linalg.norm(a.astype(exact)))
     l2 = float(np.linalg.norm(difference))
     return {
         "equal": a.tobytes() == b.tobytes(),

@@ -157,6 +157,7 @@ class Attempt:
             ended=self._ended,
             start_file=self._initial.file if self._initial else None,
             start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
+            moved=self.start.moved,
             try_built_in=self.try_built_in,
         )
         self.processes[ranks[0]] = forkserver.start_process(name, main, spec)

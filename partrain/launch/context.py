@@ -113,6 +113,8 @@ class Start:
     """The checkpoint is of a run with other workers: each worker's own state of the rule starts again."""
     code: dict[str, str] = field(default_factory=dict)
     """Digests of the files of user code, by name, once the dry run has imported it."""
+    moved: list[str] = field(default_factory=list)
+    """Frozen parameters that the network moves itself, by name, once the dry run has seen it."""
     accept_changes: bool = False
     """The user has agreed to train on with changed code."""
     changed_files: list[str] = field(default_factory=list)
@@ -123,6 +125,8 @@ class Start:
     """User code has been tried with the checkpoint's network."""
     caps: list[list[int]] = field(default_factory=list)
     """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
+    recorded: list[tuple[int, list[tuple[float, ...]]]] = field(default_factory=list)
+    """Numbers of the rounds that follow, as an earlier session recorded them: by round, then by rank."""
 
     @property
     def resuming(self) -> bool:

@@ -86,7 +86,9 @@ class Coordinator:
         self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial, context.folder)
         arena = self.attempt.arena
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
-        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked=hooked)
+        self.round_records = RoundRecords(
+            arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked=hooked, recorded=start.recorded
+        )
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(
             arena, self.round_records, coalesce=coalesce, stall_seconds=job.transport.stall_seconds, context=context
@@ -320,6 +322,7 @@ class Coordinator:
             case NumbersAdded():
                 self.round_records.add(message.round, message.numbers)
             case DryRunPassed():
+                self.start.moved = message.moved
                 self.attempt.end_dry_run()
             case TrainingStarted():
                 self.started_at = self.started_at or message.moment

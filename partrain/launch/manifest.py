@@ -33,7 +33,7 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
     return Manifest(
         name=loaded.job.name,
         run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
-        versions=versions() | {"processor": processor().kind} | code_digests(loaded),
+        versions=surroundings() | code_digests(loaded),
         data=dataset.fingerprint,
         folder=str(loaded.folder.resolve()),
         horizon=plan.horizon,
@@ -54,6 +54,11 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
         start_file=start_file,
         class_weights=class_weights(loaded.job, dataset),
     )
+
+
+def surroundings() -> dict[str, str]:
+    """Return what changes results to the bit beside a run's job, data and code: versions of packages, and the kind of processor."""
+    return versions() | {"processor": processor().kind}
 
 
 def continued(

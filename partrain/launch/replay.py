@@ -77,6 +77,7 @@ class Replays:
             arrays_elsewhere=state is not None or self._start.resuming,
             other_workers=self._start.other_workers and not begun,
             caps=self._caps_after(progress.round) if repeats else [],
+            moved=attempt.start.moved,
         )
         attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
         records.rewind(replace(progress), elapsed, repeats=repeats)

@@ -23,9 +23,10 @@ from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
-from partrain.launch.manifest import accepting
+from partrain.launch.manifest import accepting, surroundings
 from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome
+from partrain.launch.round_records import compared
 from partrain.launch.run import PreparedRun, prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
 from partrain.launch.shared_start import shared_network
@@ -34,9 +35,10 @@ from partrain.launch.start_event import counts_before
 from partrain.launch.worker.spec import user_code_under_test
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.record.events import EndEvent, RoundEvent
+from partrain.record.events import EndEvent, JudgementEvent, RoundEvent
 from partrain.record.file_names import BEST, EVENTS, SUMMARY
 from partrain.record.final_scores import FinalScores
+from partrain.record.round_record import RoundRecord
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import COMPLETED, RunState
 from partrain.record.stop_conditions import CONDITIONS
@@ -190,9 +192,13 @@ def resume(
         relink(content, folder, progress.best_round or None, source and _best_beside(source, progress))
         if moved:
             _move_best(folder, progress.best_round, loaded)
-        recorded = recorded_caps(folder / EVENTS, progress.round) if before == now else []
+        recorded = recorded_rounds(folder / EVENTS, progress.round) if before == now else []
         earlier = truncate_after(folder / EVENTS, progress.round)
-        start.history, start.elapsed, start.caps = history, earlier.clock.train, recorded
+        start.history, start.elapsed = history, earlier.clock.train
+        start.caps = [[int(record.cap) for record in rows] for rows in recorded if all(math.isfinite(row.cap) for row in rows)]
+        comparable = loaded.job.user_code and not start.accepted and surroundings().items() <= manifest.versions.items()
+        if loaded.job.sync.repeatable and comparable:
+            start.recorded = [(rows[0].round, compared(rows)) for rows in recorded]
         if before != now:
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
             context.note(
@@ -253,18 +259,20 @@ def _shared_out(arrays: dict[str, Any]) -> str:
     return "partitions are drawn again" if number is None else f"the stream is sharded again, and begins with pass {number}"
 
 
-def recorded_caps(path: Path, after_round: int) -> list[list[int]]:
-    """Read the caps that measured seconds set in the rounds after a checkpoint, as a session recorded them that went on from it.
+def recorded_rounds(path: Path, after_round: int) -> list[list[RoundRecord]]:
+    """Read the records of the rounds after a checkpoint, as a session wrote them that went on from it.
 
     The resumed run repeats these rounds. By round, then by rank; rounds that not all workers have finished are left out.
     """
-    by_round: dict[int, dict[int, int]] = {}
+    by_round: dict[int, dict[int, RoundRecord]] = {}
     for event in read_events(path) if path.exists() else ():
-        if isinstance(event, RoundEvent) and event.record.round > after_round and math.isfinite(event.record.cap):
-            by_round.setdefault(event.record.round, {})[event.rank] = int(event.record.cap)
-    workers, rows = max(map(len, by_round.values()), default=0), list[list[int]]()
-    while len(caps := by_round.get(after_round + 1 + len(rows), {})) == workers > 0:
-        rows.append([caps[rank] for rank in sorted(caps)])
+        if isinstance(event, RoundEvent) and event.record.round > after_round:
+            by_round.setdefault(event.record.round, {})[event.rank] = event.record
+        if isinstance(event, JudgementEvent) and event.round in by_round:
+            by_round[event.round][0].judged_loss = math.nan if event.loss is None else event.loss
+    workers, rows = max(map(len, by_round.values()), default=0), list[list[RoundRecord]]()
+    while len(records := by_round.get(after_round + 1 + len(rows), {})) == workers > 0:
+        rows.append([records[rank] for rank in sorted(records)])
     return rows
 
 

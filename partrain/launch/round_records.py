@@ -32,6 +32,7 @@ class RoundRecords:
         context: RunContext,
         *,
         hooked: bool = False,
+        recorded: Sequence[tuple[int, list[tuple[float, ...]]]] = (),
     ) -> None:
         """Read the ring of an arena.
 
@@ -44,6 +45,7 @@ class RoundRecords:
             kind: Kind of the data set's items.
             context: Gets the events.
             hooked: A user function may add numbers to each judgement: its round waits for the message about them.
+            recorded: Numbers of the rounds that follow, as an earlier session has recorded them.
         """
         self._arena, self._elapsed, self._judge_every = arena, elapsed, plan.judge_every
         self._metrics, self._best_by = tuple(job.metrics(kind)), job.best_by(kind)
@@ -57,8 +59,8 @@ class RoundRecords:
         """The newest round that was emitted."""
         self._drained = progress.round
         """The newest round that was read; after a replay, some are read again."""
-        self._emitted: deque[tuple[int, list[tuple[int, float]]]] = deque(maxlen=RING)
-        """Items and loss of each worker in the newest rounds."""
+        self._emitted: deque[tuple[int, list[tuple[float, ...]]]] = deque(recorded, maxlen=RING)
+        """Numbers of each worker in the newest rounds, and in those that an earlier session has recorded."""
         self.rows: list[tuple[float, ...]] = []
         """Rows of the history that the checkpoint writer does not have yet."""
         self.seconds = elapsed
@@ -94,12 +96,11 @@ class RoundRecords:
             if any(row[0] != number for row in rows):
                 return
             records = [RoundRecord.of(row[: len(FIELDS)]) for row in rows]
+            self._compare(number, records)
             if number > self.newest:
                 if self._hooked and _judged(records[0]) and number not in self._added:
                     return  # the message is on its way
                 self._emit(number, records, dict(zip(self._metrics, rows[0][len(FIELDS) :], strict=True)))
-            else:
-                self._compare(number, records)
             self._drained = number
             self._arena.put("drained", number)
 
@@ -129,17 +130,18 @@ class RoundRecords:
         self._close_round(t, records, metrics)
         for event in self._stragglers.add(t, records):
             self._context.emit(event)
-        self._emitted.append((number, _numbers(records)))
+        self._emitted.append((number, compared(records)))
         self.newest = number
 
     def _compare(self, number: int, records: Sequence[RoundRecord]) -> None:
         """Warn if a round that runs again trains in another way than before. Rounds are the same unless user code is not."""
         while self._emitted and self._emitted[0][0] < number:
             self._emitted.popleft()
-        if self._emitted and self._emitted[0][0] == number and self._emitted[0][1] != _numbers(records):
+        if self._emitted and self._emitted[0][0] == number and self._emitted[0][1] != compared(records):
             self._emitted.clear()
             self._context.warn(
-                f"round {number} gave other numbers when it ran again: user code draws from a generator that partrain does not seed"
+                f"round {number} gave other numbers when it ran again: user code keeps a value that no checkpoint holds, or draws "
+                "from a generator that partrain does not seed"
             )
 
     def _close_round(self, t: float, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
@@ -181,9 +183,10 @@ class RoundRecords:
             self._context.warn(f"{where}: such a judgement is neither the best nor a miss, and meets no target")
 
 
-def _numbers(records: Sequence[RoundRecord]) -> list[tuple[int, float]]:
-    """List items and loss of each worker; an idle worker's loss is NaN, which equals nothing."""
-    return [(record.items, record.loss if record.items else 0.0) for record in records]
+def compared(records: Sequence[RoundRecord]) -> list[tuple[float, ...]]:
+    """List the numbers by which two runs of a round are compared: items and loss of each worker, and the judged loss. NaN equals itself."""
+    losses = [(record.items, record.loss if record.items else 0.0) for record in records]
+    return [*losses, (0.0 if math.isnan(records[0].judged_loss) else records[0].judged_loss,)]
 
 
 def _judged(record: RoundRecord) -> bool:

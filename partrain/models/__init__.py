@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from partrain.config.problems import Finding, WrongValue
 from partrain.config.python_objects import PYTHON
 from partrain.config.section import OneOf
+from partrain.errors import UserCodeFailed
 from partrain.models.interface import Interface
 from partrain.models.sections import TIMM, TORCHVISION, Network, UserModel
 from partrain.seeds import derive, seeded
@@ -77,6 +78,10 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
             take_output(module, section.output_key)
         _materialize_lazy_layers(module, interface)
         keep_ties(module, section.called)
+        for name, parameter in module.named_parameters():
+            if parameter._post_accumulate_grad_hooks:  # torch sums up no `.grad` here: gradients go to the worker's row
+                what = f"`{name}` has a hook of `register_post_accumulate_grad_hook`, which partrain does not call"
+                raise UserCodeFailed(f"[model] name: `{section.called}`: {what}; use `register_hook`")
     else:
         module = _build_known(section, interface)
         if interface.parts:

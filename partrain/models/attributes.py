@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 _OF_TORCH = {*vars(nn.Module()), *vars(nn.RNN(1, 1)), "training"}
 """Attributes of torch's own modules, the layers of `nn.RNNBase` included: they hold parameters under other names."""
+_PLAIN = bool | int | float | complex | str | bytes | None
 DEPTH = 6
 """Containers within containers that are looked into."""
 
@@ -49,9 +51,44 @@ def _leaves(path: str, value: Any, registered: set[int], depth: int) -> Iterator
 def digests(module: nn.Module) -> dict[str, str]:
     """Hash what a network holds, by path: parameters, buffers and attributes of known types; tensors come first."""
     held = {**dict(module.named_parameters()), **dict(module.named_buffers()), **dict(attributes(module))}
-    tensors = {path: value for path, value in held.items() if isinstance(value, Tensor | np.ndarray)}
-    plain = {path: value for path, value in held.items() if isinstance(value, bool | int | float | complex | str | bytes | None)}
-    return {path: hashlib.sha256(_bytes(value)).hexdigest() for path, value in {**tensors, **plain}.items()}
+    tensors = {path: _bytes(value) for path, value in held.items() if isinstance(value, Tensor | np.ndarray)}
+    return {path: hashlib.sha256(value).hexdigest() for path, value in {**tensors, **plain_values(module)}.items()}
+
+
+def plain_values(module: nn.Module) -> dict[str, bytes]:
+    """List the attributes that are numbers, texts or generators of random numbers, by path, each in bytes."""
+    plain = {path: _bytes(value) for path, value in attributes(module) if isinstance(value, _PLAIN)}
+    return plain | {path: state for path, value in attributes(module) if (state := state_of_generator(value))}
+
+
+class ChangedValues:
+    """The plain values of a network that change while it trains."""
+
+    def __init__(self, module: nn.Module) -> None:
+        """Note them as they are now."""
+        self._module, self._before = module, plain_values(module)
+
+    def take(self) -> list[str]:
+        """Return the paths of those that have changed, each once."""
+        now = plain_values(self._module)
+        changed = [path for path, value in self._before.items() if path in now and now[path] != value]
+        for path in changed:
+            del self._before[path]
+        return changed
+
+
+def state_of_generator(value: Any) -> bytes:
+    """Return the state of a generator of random numbers; nothing for other values."""
+    match value:
+        case torch.Generator():
+            return _bytes(value.get_state())
+        case np.random.Generator():
+            return repr(value.bit_generator.state).encode()
+        case np.random.RandomState():
+            return repr(value.get_state()).encode()
+        case random.Random():
+            return repr(value.getstate()).encode()
+    return b""
 
 
 def _bytes(value: Any) -> bytes:

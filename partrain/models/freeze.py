@@ -1,13 +1,18 @@
-"""Frozen parameters and frozen statistics: `[model] freeze` and `freeze_statistics`."""
+"""Frozen parameters and frozen statistics: `[model] freeze` and `freeze_statistics`; and frozen parameters that a network moves itself.
+
+A teacher that follows the network by a momentum, or the codes of a quantiser, are often frozen parameters: no gradient reaches them,
+and `forward` moves them in training. The dry run sees which they are. They are mixed and saved as buffers are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from types import MethodType
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from partrain.config.problems import Finding, WrongValue
@@ -48,6 +53,29 @@ def frozen_buffers(module: nn.Module) -> set[str]:
     """Return the names of the buffers of layers whose statistics are frozen."""
     layers = {name: part for name, part in module.named_modules() if _is_frozen(part)}
     return {f"{name}.{own}" if name else own for name, part in layers.items() for own, _ in part.named_buffers()}
+
+
+def mark_moved(module: nn.Module, names: Iterable[str]) -> None:
+    """Note that the network moves these frozen parameters itself."""
+    parameters = dict(module.named_parameters())
+    for name in names:
+        parameters[name].moved_by_network = True  # type: ignore[attr-defined]
+
+
+def moved_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """List the frozen parameters that the network moves itself, by name."""
+    return [(name, parameter) for name, parameter in module.named_parameters() if hasattr(parameter, "moved_by_network")]
+
+
+def frozen_sums(module: nn.Module) -> dict[str, int]:
+    """Sum the bits of each frozen parameter that the network does not move, by name: a number that is another has another sum."""
+    still = [pair for pair in module.named_parameters() if not pair[1].requires_grad and not hasattr(pair[1], "moved_by_network")]
+    return {name: _sum_of_bits(frozen.detach().contiguous().view(-1)) for name, frozen in still}
+
+
+def _sum_of_bits(flat: Tensor) -> int:
+    wide = flat.nbytes % 8 == 0 == flat.storage_offset() * flat.itemsize % 8
+    return int(flat.view(torch.int64 if wide else torch.uint8).sum())
 
 
 def names_shown(names: list[str]) -> str:

@@ -154,8 +154,12 @@ def _integers(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _numbers(module: nn.Module) -> dict[str, Tensor]:
-    """List floating-point buffers, except the statistics of frozen layers: equal everywhere, they need no mixing."""
-    buffers = {name: buffer for name, buffer in persistent_buffers(module) if buffer.is_floating_point()}
+    """List floating-point and complex buffers, except the statistics of frozen layers: equal everywhere, they need no mixing."""
+    buffers = {
+        name: torch.view_as_real(buffer) if buffer.is_complex() else buffer.detach()
+        for name, buffer in persistent_buffers(module)
+        if buffer.is_floating_point() or buffer.is_complex()
+    }
     still = frozen_buffers(module) if buffers else set()
     return {name: buffer for name, buffer in buffers.items() if name not in still}
 

@@ -1,7 +1,8 @@
 """One copy of the network on one device, kept in one flat row of numbers.
 
-The module's trainable parameters and floating-point buffers are views of the row. All numbers of a row have one dtype; d is the
-number of trainable parameters, B the length of the buffers, m the number of the optimizer's vectors:
+The module's trainable parameters and floating-point buffers are views of the row. Frozen parameters that the network moves itself
+count as buffers. All numbers of a row have one dtype; d is the number of trainable parameters, B the length of the buffers, m the
+number of the optimizer's vectors:
 
     params d | gradient d | moments m x d | buffers B | scratch
 
@@ -11,7 +12,7 @@ the row while workers exchange them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from partrain.errors import UserCodeFailed
 from partrain.flat import Layout, adopt, trainable
+from partrain.models.freeze import frozen_sums, moved_parameters
 from partrain.models.ties import Views
 from partrain.optim import AnyOptimizer
 from partrain.optim.groups import ParamRate, rates_of
@@ -90,10 +92,10 @@ def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """List the buffers that belong to the state dict, by name."""
+    """List the buffers that belong to the state dict, by name; then the frozen parameters that the network moves itself."""
     buffers = list(module.named_buffers())
     kept = module.state_dict(keep_vars=True) if buffers else {}
-    return [(name, buffer) for name, buffer in buffers if name in kept]
+    return [*((name, buffer) for name, buffer in buffers if name in kept), *moved_parameters(module)]
 
 
 class Replica:
@@ -130,6 +132,8 @@ class Replica:
         """x_i, also while `swapped_params` shows another network."""
         self._names = set(module.state_dict())
         self._homes = {name: (parameter, parameter.data_ptr()) for name, parameter in trainable(module)}
+        self._frozen: dict[str, int] | None = None
+        """Sums of the frozen parameters, from the first check on."""
 
     @contextmanager
     def swapped_params(self, network: Tensor) -> Iterator[None]:
@@ -160,10 +164,9 @@ class Replica:
         self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], lr)
 
     def check_module(self, where: str) -> None:
-        """Raise UserCodeFailed, naming `where`, if the module's parameters lie outside the row: no step would reach them.
+        """Raise UserCodeFailed, naming `where`, if training or a checkpoint would miss what the network does with its parameters.
 
-        Identity and address of each parameter are compared. Names that came or went are refused too: a checkpoint has no place for
-        them.
+        Names must stay, trainable parameters their identity, address and flag, frozen ones their numbers.
         """
         if late := sorted(set(self.module.state_dict()) ^ self._names):
             raise UserCodeFailed(f"{where}: `{late[0]}` came or went during training; make parameters and buffers in `__init__`")
@@ -172,6 +175,12 @@ class Replica:
             if registered.get(name) is not parameter or parameter.data_ptr() != address:
                 what = f"parameter `{name}` was exchanged for another tensor, and would not be trained"
                 raise UserCodeFailed(f"{where}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
+        check_flags(registered, self._homes, where)
+        frozen, now = self._frozen, frozen_sums(self.module)
+        self._frozen = now if frozen is None else frozen
+        if moved := [name for name, total in (frozen or {}).items() if now.get(name) != total]:
+            what = f"the network moves the frozen parameter `{moved[0]}`, but did not in the dry run, so replicas of it are not mixed"
+            raise UserCodeFailed(f"{where}: {what}; keep its numbers in a buffer: `self.register_buffer(...)`")
 
     def sync_replaced_buffers(self) -> None:
         """Copy buffers that the network replaced by new tensors back into the row. UserCodeFailed if a shape is another."""
@@ -180,7 +189,24 @@ class Replica:
                 what = f"buffer `{name}` had shape {tuple(view.shape)}, and has {tuple(owner[name].shape)} after a training step"
                 raise UserCodeFailed(f"{what}; give it its last shape in `__init__`, and change its numbers in place")
             if owner[name].data_ptr() != view.data_ptr():
-                owner[name] = view.copy_(owner[name].detach())
+                view.copy_(owner[name].detach())
+                if isinstance(owner[name], nn.Parameter):
+                    owner[name].data = view
+                else:
+                    owner[name] = view
+
+
+def check_flags(parameters: dict[str, nn.Parameter], trained: Container[str], where: str) -> None:
+    """Raise UserCodeFailed, naming `where`, if `requires_grad` of a parameter is not as it was when the network was built."""
+    for name, parameter in parameters.items():
+        if parameter.requires_grad == (name in trained):
+            continue
+        now = "trainable" if parameter.requires_grad else "frozen"
+        what = f"parameter `{name}` became {now} in training, and partrain trains those that are trainable from the start"
+        advice = f"use `self.{name}.detach()` in `forward` while it is to stay"
+        raise UserCodeFailed(
+            f"{where}: {what}; let it be trainable in `__init__`, and {advice}; or train in two jobs by [model] freeze"
+        )
 
 
 def _keep_parameters() -> None:
@@ -188,14 +214,15 @@ def _keep_parameters() -> None:
 
 
 def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> list[tuple[dict[str, Any], str, Tensor]]:
-    """Make a module's floating-point buffers views of the row (B,) and keep their values.
+    """Make a module's floating-point buffers, and what counts as such, views of the row (B,) and keep their values.
 
     Returns the owner's dict, the name in it and the view, buffer by buffer.
     """
     owners, homes = dict(module.named_modules()), []
     for field in layout.fields:
         owner, _, name = field.name.rpartition(".")
-        home, view = owners[owner]._buffers, field.view(row)
+        home: dict[str, Any] = owners[owner]._buffers if name in owners[owner]._buffers else owners[owner]._parameters
+        view = field.view(row)
         home[name].data = view.copy_(home[name])
         homes.append((home, name, view))
     return homes

@@ -49,6 +49,7 @@ _NAMES = {
     torch.int8: "|i1",
     torch.uint8: "|u1",
     torch.bool: "|u1",
+    torch.complex64: "<c8",
 }
 
 _NUMBERS = {int: "<i8", float: "<f8", bool: "|b1"}
@@ -200,7 +201,8 @@ def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"`{name}` in its state_dict is no tensor, and a checkpoint holds nothing else")
     if tensor.dtype not in _NAMES:
-        raise TypeError(f"tensor `{name}` is {tensor.dtype}, which a checkpoint cannot hold")
+        advice = "give it another type, or register it with persistent=False if it is a constant"
+        raise TypeError(f"tensor `{name}` is {tensor.dtype}, which a checkpoint cannot hold; {advice}")
     return _NAMES[tensor.dtype], tuple(tensor.shape)
 
 

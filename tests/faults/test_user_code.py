@@ -162,7 +162,7 @@ def Half(): return nn.Linear(2, 3).half()
 class Odd(Net):
     def __init__(self):
         super().__init__()
-        self.register_buffer("odd", torch.zeros(2, dtype=torch.complex64))
+        self.register_buffer("odd", torch.zeros(2, dtype=torch.complex128))
 class Extra(Net):
     def get_extra_state(self): return {"steps": 3}
     def set_extra_state(self, state): pass

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
-from partrain.errors import Diverged, Failure, UserCodeFailed
+from partrain.errors import Diverged, UserCodeFailed
 from partrain.job.load import Job
 from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
@@ -29,6 +29,7 @@ from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.models.answers import CHANGED, ROUNDING, agree, probe
+from partrain.models.freeze import frozen_sums
 from partrain.tasks import UserTask
 from partrain.tasks.known_metrics import import_torchmetrics
 from partrain.tasks.task import Task
@@ -60,20 +61,22 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
     def beat() -> None:
         beats[rank] += 1
 
-    steps, doing = _steps(rank, spec, channel, beat), ""
+    moved = list[str]()
+    steps, doing = _steps(rank, spec, channel, beat, moved), ""
     try:
         while doing := next(steps, ""):
             beat()
-        channel.send(DryRunPassed())
+        channel.send(DryRunPassed(moved))
     except BaseException as error:
         where = f"before any worker starts, {doing}"
         code = user_code_under_test(spec.job, judging=True)
         report(rank, where, error, explain(error, where, code, built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[], None]) -> Iterator[str]:
+def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[], None], moved: list[str]) -> Iterator[str]:
     """Do what a worker does first. Yields the name of each step before it is taken.
 
+    Adds the frozen parameters that the network moves itself to `moved`.
     From the first name on, a step that takes longer than `stall_seconds` has stalled.
     """
     if spec.job.task and spec.job.task.metrics and util.find_spec("torchmetrics"):
@@ -111,6 +114,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         for text in _changes(setup, worker, shared.recorded, spec):
             channel.send(CodeChanged(text))
 
+    frozen = frozen_sums(setup.module) if second else {}
     if user_code_under_test(job) or spec.try_built_in:
         yield from _train(setup, worker, names, homes, job, spec.plan.shares)
     if files:
@@ -128,12 +132,12 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     if second:
         yield "comparing the network with one that is built again"
         worker.params.add_(0.01 * torch.randn(layout.params.size, generator=torch.Generator().manual_seed(0)).to(worker.params))
+        inputs, targets = setup.samples.part(slice(0, min(batches.batch_size, len(setup.samples.targets))))
+        second.compare(setup.module, setup.task, inputs, targets)
+        now = frozen_sums(setup.module)
+        moved += [name for name, total in frozen.items() if now.get(name) != total]
         try:
-            inputs, _ = setup.samples.part(slice(0, min(batches.batch_size, len(setup.samples.targets))))
-            second.compare(setup.module, setup.interface.item, inputs)
             probe(setup.module, setup.interface)
-        except Failure:
-            raise
         except Exception as error:
             what = (
                 f"`{job.model.name}` cannot answer drawn items in evaluation mode ({type(error).__name__}: {error})".splitlines()[
@@ -212,8 +216,10 @@ def _train(
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Give the identity and the address of each parameter's tensor, by name."""
-    return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
+    """Give the identity of each parameter by name, and the address of those that are trained."""
+    return {
+        name: (id(parameter), parameter.requires_grad and parameter.data_ptr()) for name, parameter in module.named_parameters()
+    }
 
 
 def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel) -> None:

@@ -59,6 +59,9 @@ class StartedFrom:
 class DryRunPassed:
     """User code did what a worker's first batch needs, and the network fits the file that it starts from."""
 
+    moved: list[str]
+    """Frozen parameters that the network moves itself, by name."""
+
 
 @dataclass(frozen=True)
 class TrainingStarted:

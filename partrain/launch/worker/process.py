@@ -40,6 +40,7 @@ from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
+from partrain.models.attributes import ChangedValues, line_of
 from partrain.record.round_record import NAN, RoundRecord
 from partrain.system.accelerator import Accelerator
 from partrain.system.environment import boot_seconds
@@ -135,6 +136,13 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
     iteration = f", iteration {process.worker.done + 1}" if process and round_number else ""
     if isinstance(error, InvalidTaskOutput):
         return UserCodeFailed(f"{where}{iteration}: {error.message}")
+    if spec.job.network_code and process:
+        try:
+            process.worker.replica.check_module(
+                where + iteration
+            )  # torch may have missed what the network did with its parameters
+        except UserCodeFailed as failure:
+            return failure
     user_code = ", ".join(f"`{name}`" for name in spec.job.user_code)
     return explain(error, where + iteration, user_code, built=process is not None)
 
@@ -177,6 +185,7 @@ class WorkerProcess:
                     f"the network trains without compiled code, which takes up to 100 times as long: {self.worker.uncompiled}"
                 )
             )
+        self._values = ChangedValues(setup.module) if rank == 0 and spec.job.network_code else None
         self.held_out, self.test = setup.held_out(), setup.test
         self._trained_targets, self._judged_metrics = setup.trained_targets, setup.metrics
         self.worker.heartbeat, self.worker.on_iterations = self._heartbeat, self._on_iterations
@@ -372,6 +381,7 @@ class WorkerProcess:
             arrays[PROBE][:] = self._probe()
         self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
         if self.rank == 0:
+            self._warn_of_changed_values(progress.round)
             self.channel.send(SnapshotFilled(slot, progress.stored(), durable, self.spec.elapsed + seconds, reason))
             self._copied_s = time.perf_counter()
             self._copy_s = self._copied_s - self._recorded_s
@@ -387,6 +397,13 @@ class WorkerProcess:
             return probe(self.worker.module, self._interface)
         except Exception:  # the dry run has warned of that
             return torch.empty(0)
+
+    def _warn_of_changed_values(self, number: int) -> None:
+        """Warn of values of a user's network that have changed, and that no checkpoint holds."""
+        for path in self._values.take() if self._values else ():
+            where = f" ({line})" if (line := line_of(self.worker.module, path)) else ""
+            text = f"[model] name: `{path}`{where} has changed in training, and no checkpoint holds it"
+            self.channel.send(RunRemark(f"{text}; if answers depend on it, keep it in a buffer (round {number})"))
 
     def _parts(self, slot: int) -> list[torch.Tensor]:
         """Give the bytes that each worker has written into a snapshot."""

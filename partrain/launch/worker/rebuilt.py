@@ -1,16 +1,17 @@
-"""A second process builds the network from what a checkpoint holds, and must give the answers of the network in training.
+"""A second process builds the network from what a checkpoint holds, and must answer and train as the network in training does.
 
 Only the state dict outlives a training. A network may hold more: tensors in plain attributes, layers in plain lists, counters of
-Python. Later commands would then answer other numbers than those that were judged.
+Python, generators of its own. Later commands would then answer other numbers than those that were judged, and a resumed run would train
+another network.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,16 +19,24 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from partrain.errors import Failure, UserCodeFailed
-from partrain.launch.worker.setup import interface_of
+from partrain.flat import trainable
+from partrain.launch.worker.setup import ProcessSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import build_drawn
 from partrain.models.answers import agree, answers_to
-from partrain.models.attributes import digests, line_of
+from partrain.models.attributes import attributes, digests, line_of, state_of_generator
+from partrain.seeds import derive, seeded
 from partrain.system.child_process import ChildProcess
 from partrain.system.surroundings import starting_process
+from partrain.tasks.task import Task
 
 ROUNDING = 1e-5
 """Largest relative difference of answers where all numbers are the same: weights may lie in another order in memory."""
+
+
+NOISE = 1e-6
+"""Sum of the sizes of a gradient's numbers, relative to the largest gradient, that rounding alone explains: a gradient may be zero."""
+GRADIENT = "the gradient of"
 
 
 class SecondProcess:
@@ -42,25 +51,28 @@ class SecondProcess:
 
     def _answer(self, spec: ProcessSpec, pipe: Connection) -> None:
         """Compare the network once it is in memory; do nothing if it never comes."""
-        pipe.recv_bytes()
-        pipe.send_bytes(json.dumps(_verdict(spec, f"/proc/self/fd/{self._memory}")).encode())
+        step = json.loads(pipe.recv_bytes())
+        pipe.send_bytes(json.dumps(_verdict(spec, f"/proc/self/fd/{self._memory}", step)).encode())
 
-    def compare(self, module: nn.Module, item: tuple[int, ...], inputs: Any) -> None:
-        """Raise UserCodeFailed, naming what differs, unless the network that it builds answers as `module` does.
+    def compare(self, module: nn.Module, task: Task, inputs: Any, targets: Tensor) -> None:
+        """Raise UserCodeFailed, naming what differs, unless the network that it builds answers and trains as `module` does.
 
         Args:
             module: The network in training.
-            item: Shape of an item.
-            inputs: A batch of them.
+            task: The job's task, which has the loss.
+            inputs: A batch of items.
+            targets: Their targets.
         """
         tensors = {name: tensor.detach().cpu() for name, tensor in module.state_dict().items()}
-        inputs = tree_map(torch.clone, inputs)
+        on_cpu, threads = tree_map(Tensor.cpu, (inputs, targets)), torch.get_num_threads()
         answers = [answer.cpu() for answer in answers_to(module, tree_map(torch.clone, inputs))]
         with os.fdopen(os.dup(self._memory), "wb") as file:
-            torch.save((item, tensors, tree_map(Tensor.cpu, inputs), answers, digests(module), torch.get_num_threads()), file)
+            torch.save((tensors, *on_cpu, answers, digests(module), threads), file)
+        here = targets.is_cpu  # elsewhere the generators draw other numbers
+        trained = _step(module, task, tree_map(torch.clone, inputs), targets) if here else {}
         verdict = {"failed": "the process that builds it again ended"}
         with suppress(EOFError, OSError):
-            self._child.pipe.send_bytes(b"")
+            self._child.pipe.send_bytes(json.dumps(trained).encode())
             verdict = json.loads(self._child.pipe.recv_bytes())
         self._child.stop(None)
         what = f"[model] name: `{self._name}`"
@@ -73,19 +85,41 @@ class SecondProcess:
                     f"{what}: it draws as it answers, so no two judgements are alike; draw only `if self.training`"
                 )
             return
+        effect = verdict.get("effect", "the network gives other answers")
         if not path:
             advice = (
                 "its code reads something from outside or draws without a seed: pass it as a key of [model], or register a buffer"
             )
-            raise UserCodeFailed(f"{what}: built again from a checkpoint, the network gives other answers; {advice}")
+            raise UserCodeFailed(f"{what}: built again from a checkpoint, {effect}; {advice}")
         where = f" ({line})" if (line := line_of(module, path)) else ""
-        raise UserCodeFailed(
-            f"{what}: `{path}`{where} is in no checkpoint, and without it the network gives other answers; {_advice(module, path)}"
-        )
+        raise UserCodeFailed(f"{what}: `{path}`{where} is in no checkpoint, and without it {effect}; {_advice(module, path)}")
+
+
+def _step(module: nn.Module, task: Task, inputs: Any, targets: Tensor) -> dict[str, list[float]]:
+    """Take the gradient of a batch in training. Returns two sums of each number that it makes or may change, by name."""
+    names, parameters = zip(*trainable(module), strict=True)
+    module.train()
+    with seeded(derive(0, "step")):
+        loss, gradients = task.differentiate(module, parameters, inputs, targets, 0)
+    found = {"its loss in training": loss}
+    found |= {f"{GRADIENT} `{name}`": gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
+    found |= {f"`{name}` after a batch": tensor for name, tensor in module.state_dict().items()}
+    return {name: _sums(tensor) for name, tensor in found.items()}
+
+
+def _sums(tensor: Tensor) -> list[float]:
+    """Return the sum of a tensor's numbers, and that of their sizes."""
+    numbers = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    return [
+        float(numbers.sum(dtype=torch.float64)),
+        float(numbers.abs().sum(dtype=torch.float64)) if numbers.dtype != torch.bool else 0.0,
+    ]
 
 
 def _advice(module: nn.Module, path: str) -> str:
     """Return the advice for a value that is in no checkpoint."""
+    if state_of_generator(dict(attributes(module)).get(path)):
+        return "draw from the default generators, which partrain seeds for each worker and round"
     if path in dict(module.named_buffers()):
         return "register this buffer without `persistent=False`"
     if "]" in path and path.rpartition(".")[2] in ("weight", "bias"):
@@ -93,21 +127,49 @@ def _advice(module: nn.Module, path: str) -> str:
     return f'keep it in a buffer: `self.register_buffer("{path.rpartition(".")[2].partition("[")[0]}", ...)`'
 
 
-def _verdict(spec: ProcessSpec, path: str) -> dict[str, str]:
-    """Build the network as later commands do, and compare its answers. Returns `failed` or `differs`, or neither."""
-    item, tensors, inputs, answers, held, threads = torch.load(path, mmap=True, weights_only=True)
+def _verdict(spec: ProcessSpec, path: str, trained: dict[str, list[float]]) -> dict[str, str]:
+    """Build the network as later commands do, and compare its answers, and its step with the one that was `trained`, if any.
+
+    Returns `failed`, or `differs` with the `effect` on training if there is one, or nothing.
+    """
+    tensors, inputs, targets, answers, held, threads = torch.load(path, mmap=True, weights_only=True)
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    try:
-        module = build_drawn(spec.job.model, Path(spec.folder), interface_of(spec, item), spec.job.seed)
+    shared = ProcessSetup(spec)
+
+    def build() -> nn.Module:
+        module = build_drawn(spec.job.model, spec.folder, shared.interface, spec.job.seed)
         module.load_state_dict(tensors)
-        rebuilt = answers_to(module, inputs)
+        return module
+
+    def step(module: nn.Module) -> dict[str, list[float]]:
+        return _step(module, shared.task(), tree_map(torch.clone, inputs), targets) if trained else {}
+
+    try:
+        module = build()
+        rebuilt, ours = answers_to(module, tree_map(torch.clone, inputs)), digests(module)
+        other = [path for path in {**held, **ours} if ours.get(path) != held.get(path)]
+        first = {"differs": other[0] if other else ""}
+        if len(rebuilt) != len(answers) or not all(map(torch.equal if other else _agrees, rebuilt, answers)):
+            return first
+        effect = _difference(again := step(module), trained)
+        if not effect:
+            return {}
+        alike = not _difference(step(build()), again)
     except Exception as error:
         return {"failed": (error.message if isinstance(error, Failure) else f"{type(error).__name__}: {error}").splitlines()[0]}
-    if len(rebuilt) == len(answers) and all(map(torch.equal, rebuilt, answers)):
-        return {}
-    ours = digests(module)
-    other = [path for path in {**held, **ours} if ours.get(path) != held.get(path)]
-    if not other and len(rebuilt) == len(answers) and all(agree(*pair, ROUNDING) for pair in zip(rebuilt, answers, strict=True)):
-        return {}
-    return {"differs": other[0] if other else ""}
+    return (first if alike else {"differs": ""}) | {"effect": f"training goes another way ({effect} differs)"}
+
+
+def _agrees(answer: Tensor, other: Tensor) -> bool:
+    return agree(answer, other, ROUNDING)
+
+
+def _difference(step: dict[str, list[float]], trained: dict[str, list[float]]) -> str:
+    """Name the first number of two steps that differs by more than rounding; "" if there is none."""
+    noise = NOISE * max((size for name, (_, size) in trained.items() if name.startswith(GRADIENT)), default=0.0)
+    for name, sums in trained.items():
+        near = max(ROUNDING * sums[1], noise if name.startswith(GRADIENT) else NOISE)
+        if not all(math.isclose(*pair, abs_tol=near) for pair in zip(step.get(name, [math.nan, math.nan]), sums, strict=True)):
+            return name
+    return ""

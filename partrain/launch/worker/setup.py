@@ -31,12 +31,13 @@ from partrain.launch.targets import class_weights
 from partrain.launch.worker.memory import MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build_drawn
+from partrain.models.freeze import mark_moved
 from partrain.models.start import start_from
 from partrain.models.ties import move
 from partrain.system.accelerator import Accelerator
 from partrain.tasks import UserTask
 from partrain.tasks.judged import judged_metrics
-from partrain.tasks.task import kind_of_answers
+from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.round_caps import parts_by
@@ -77,6 +78,11 @@ class ProcessSetup:
         """The job's `partition_size` of each worker, by rank."""
         return tuple(share.spec.partition_size for share in self.spec.plan.shares)
 
+    def task(self) -> Task:
+        """Make a worker's task."""
+        job, dataset = self.spec.job, self.dataset
+        return job.make_task(dataset.task, self.spec.folder, class_weights(job, dataset), padded=self.interface.unequal)
+
     def network(self) -> tuple[nn.Module, str]:
         """Return a worker's network, the same for every worker, and the arrays taken from the file that it starts from, in words."""
         if len(self.spec.ranks) == 1 or self.spec.job.network_code:  # user code may not survive a copy
@@ -91,6 +97,7 @@ class ProcessSetup:
         """Draw a network; then overwrite what was drawn by the file, so that the draws are those of a network without one."""
         job, file = self.spec.job, self.spec.start_file
         module = build_drawn(job.model, self.spec.folder, self.interface, job.seed).train()
+        mark_moved(module, self.spec.moved)
         if file is None or self.spec.resuming:
             return module, ""
         return module, start_from(module, tensors(file, self._start[: file.size]), job.model, file.name, self.interface.outputs)
@@ -152,7 +159,7 @@ class WorkerSetup:
             needs = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
             needs.require(spec.memory)
             self.memory_warning = needs.warning(spec.memory)
-        self.task = job.make_task(dataset.task, spec.folder, class_weights(job, dataset), padded=self.interface.unequal)
+        self.task = shared.task()
 
         data = dataset.task if isinstance(job.task, UserTask) else None
         self.metrics = judged_metrics(

@@ -59,6 +59,8 @@ class ProcessSpec:
     """Memory file of its arrays, likewise."""
     run_folder: Path | None = None
     """Folder of the run; None on machines without it."""
+    moved: list[str] = field(default_factory=list)
+    """Frozen parameters that the network moves itself, by name."""
     try_built_in: bool = False
     """The dry run trains and judges a batch although network and task are built in."""
 
