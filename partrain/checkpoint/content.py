@@ -23,22 +23,9 @@ MANIFEST = "manifest"
 DATASETS = "datasets"
 """The stored manifest's key that lists every dataset; reserved."""
 
-DTYPES = tuple(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-    ]
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64"),
 )
 """Types of numbers a checkpoint can hold, by their numpy names. HDF5 has no booleans: `bool` is stored as `uint8` 0 and 1."""
 
