@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from partrain.data.python.several import Ragged, unequal
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import FrameTable
 from partrain.data.user.packed import PackedItems
-from partrain.errors import BadJob, InputMissing
+from partrain.errors import BadJob, InputMissing, UnlikeTraining
 from partrain.inference.inputs.documents import COLUMN
 from partrain.inference.inputs.parts import of_parts
 from partrain.inference.inputs.read import read
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
 
 _X = Path("X")
 """Name of the items in messages."""
+
+
+def remarked(sample: Sample, stacklevel: int = 4) -> Sample:
+    """Warn of values unlike those trained on; `stacklevel`: as of `warnings.warn`."""
+    for remark in sample.remarks:
+        warnings.warn(remark, UnlikeTraining, stacklevel)
+    return sample
 
 
 def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Sample:

@@ -19,6 +19,7 @@ from partrain.data.codec import Codec
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.labels import encode_labels, remap_labels
 from partrain.errors import InputMissing
+from partrain.inference.inputs.remarks import far_numbers
 from partrain.inference.inputs.series import read_windows
 from partrain.inference.inputs.tables import read_table
 from partrain.tasks.kinds import USER
@@ -62,6 +63,7 @@ def of_table(
     more: dict[str, Any] = {}
     if codec.is_series:
         windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
+        more["remarks"] = windows.remarks
         if windows.newest is not None:
             more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
         if windows.following:
@@ -86,7 +88,11 @@ def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
         if raw.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are never scaled
             raw = raw.astype(np.float32) * np.float32(1 / 255)
         raw = codec.standardize(raw)
-    return of_inputs(network, raw, path)
+    sample = of_inputs(network, raw, path)
+    if not codec.scaled.any():
+        return sample
+    far = np.moveaxis(raw, codec.stored.get("axis", -1), -1)[..., codec.scaled].reshape(len(raw), -1)
+    return replace(sample, remarks=far_numbers(str(path), far, range(len(raw))))
 
 
 def of_inputs(network: TrainedNetwork, inputs: NDArray[Any], path: Path, names: Sequence[str] = (), **more: Any) -> Sample:
