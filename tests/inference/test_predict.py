@@ -9,7 +9,10 @@ import json
 import math
 import struct
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +20,10 @@ import torch
 from PIL import Image
 from support.runs import partrain, train
 
+from partrain.errors import InputMissing
+from partrain.inference.inputs.sample import Sample
 from partrain.inference.network import TrainedNetwork
+from partrain.inference.predict import predict
 
 Runs = Callable[[str], Path]
 Networks = Callable[[str], TrainedNetwork]
@@ -260,3 +266,25 @@ def test_every_window_of_a_series_is_given_back(run_of: Runs, network_of: Networ
     told = json.loads(partrain("evaluate", run, "-i", run.parent / "series.csv", "--json").out)
     (found,) = (one for one in told.values() if isinstance(one, dict))
     assert (found["items"], found["error"]["mean"]) == (289, pytest.approx(sum(errors) / 289, rel=1e-4))
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("clouds", {}), ("clouds", {"probabilities": True}), ("clouds", {"top": 1}), ("labels", {}), ("maps", {}), ("prices", {}),
+    ("spots", {}), ("codes", {}), ("codes", {"encode": True}),
+])  # fmt: skip
+def test_answers_that_are_not_finite_are_an_error(network_of: Networks, name: str, options: dict[str, Any]) -> None:
+    """A number that only the network cannot hold: it multiplies by more than 1."""
+    network = network_of(name)
+    module = deepcopy(network.module)
+    for parameter in module.parameters():
+        parameter.data.fill_(30.0)
+    items = torch.zeros(3, *network.record.input)
+    if name == "spots":  # the gates of an LSTM hold any number: its last layer does not
+        next(reversed(list(module.parameters()))).data.fill_(torch.inf)
+    else:
+        items[1:] = 3e38
+    names = ["a", "b", "c"]
+    lacking = 3 if name == "spots" else 2
+    what = f"the network's answers to {lacking} items are not finite; the first: item {names[-lacking]}: its numbers are too far"
+    with pytest.raises(InputMissing, match=what):
+        predict(replace(network, module=module), Sample(items, None, names), **options)
