@@ -79,7 +79,8 @@ class Codec:
     def scaled(self) -> NDArray[np.bool_]:
         """Columns (k,) of the inputs that were standardized, if any were."""
         mean, std = self.scale or (np.zeros(0), np.ones(0))
-        return (mean != 0) | (std != 1)
+        scaled: NDArray[np.bool_] = (mean != 0) | (std != 1)
+        return scaled
 
     @cached_property
     def target_scale(self) -> Scale | None:

@@ -121,9 +121,7 @@ def predict(
         raise InputMissing(f"only a classification network has likeliest classes, and this one is for {network.kind}")
     if probabilities and not network.kind.has_probabilities:
         raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
-    columns: Columns = (
-        {"code": _codes(network, sample)} if encode else _answers(network, sample, probabilities=probabilities)
-    )
+    columns: Columns = {"code": _codes(network, sample)} if encode else _answers(network, sample, probabilities=probabilities)
     if top:
         columns |= _likeliest(network, sample, top)
     if sample.following and "answer" in columns:

@@ -158,7 +158,9 @@ class _OfLogits(TaskKind):
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
         shares = self.probabilities(reduced)
-        return {"label": _known(self.labels(task, reduced).long(), reduced, shares)} | ({"probability": shares} if probabilities else {})
+        return {"label": _known(self.labels(task, reduced).long(), reduced, shares)} | (
+            {"probability": shares} if probabilities else {}
+        )
 
 
 class ClassificationKind(_OfLogits):

@@ -378,6 +378,6 @@ def test_a_column_that_is_left_out_may_hold_anything(tmp_path: Any) -> None:
 def test_tables_that_cannot_be_read_say_what_to_give(tmp_path: Any) -> None:
     datasets = pytest.importorskip("datasets")
     lists = datasets.Dataset.from_dict({"x": [[1.0, 2.0], [3.0, 4.0]], "y": [0, 1]})
-    message = "`Dataset`: column `x` holds lists or images, and a table cannot: give arrays, dataset=(ds[\"x\"], ds[\"label\"])"
+    message = '`Dataset`: column `x` holds lists or images, and a table cannot: give arrays, dataset=(ds["x"], ds["label"])'
     refused(tmp_path, message, model="mlp", dataset={"data": lists, "target": "y"})
     refused(tmp_path, message, model="mlp", dataset=lists)

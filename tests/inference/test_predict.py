@@ -172,7 +172,10 @@ def test_bytes_are_refused_where_other_numbers_were_trained_on(run_of: Runs, tmp
     np.save(tmp_path / "bytes.npy", np.zeros((3, 2), np.uint8))
     said = partrain("predict", run_of("clouds"), "-i", tmp_path / "bytes.npy")
     assert (said.code, said.errors) == (66, ["no-input"])
-    assert "holds bytes (uint8), and the network was not trained on bytes: give them as float32, in the scale of training" in said.err
+    assert (
+        "holds bytes (uint8), and the network was not trained on bytes: give them as float32, in the scale of training"
+        in said.err
+    )
 
 
 FAULTS = {

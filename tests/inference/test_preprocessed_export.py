@@ -208,7 +208,12 @@ def answers_at_bounds(network: TrainedNetwork, folder: Path, compute: Callable[.
             np.save(path, raw["inputs"])
             if recipe.continues:
                 (folder / "rows.csv").write_text(
-                    "\n".join(["day,sold,made", *(f"{date(2024, 1, 1 + at)},{a!r},{b!r}" for at, (a, b) in enumerate(raw["inputs"][0].tolist()))])
+                    "\n".join(
+                        [
+                            "day,sold,made",
+                            *(f"{date(2024, 1, 1 + at)},{a!r},{b!r}" for at, (a, b) in enumerate(raw["inputs"][0].tolist())),
+                        ]
+                    )
                 )
                 path = folder / "rows.csv"
         try:
@@ -259,7 +264,7 @@ def test_onnxruntime_answers_the_items_that_predict_answers(network_of: Networks
     import onnxruntime
 
     network = AT_BOUNDS[case](network_of)
-    data, compared = export_preprocessed(Preprocessing.of(network), "onnx")
+    data, _ = export_preprocessed(Preprocessing.of(network), "onnx")
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_outputs()]
 

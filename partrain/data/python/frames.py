@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,12 +56,15 @@ def as_frame(value: Any) -> Any:
         frame = value.to_polars()
         if nested := [name for name in frame.columns if frame.schema[name].is_nested()]:
             advice = 'give arrays, dataset=(ds["x"], ds["label"]), or the folder of `save_to_disk` by kind="huggingface"'
-            raise InputMissing(f"`{type(value).__name__}`: column `{nested[0]}` holds lists or images, and a table cannot: {advice}")
+            raise InputMissing(
+                f"`{type(value).__name__}`: column `{nested[0]}` holds lists or images, and a table cannot: {advice}"
+            )
         return frame
     is_rows = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
     if not is_rows and not hasattr(value, "__arrow_c_stream__"):
         return value
-    polars = _polars()
+    with _polars_needed():
+        import polars
     try:
         return polars.DataFrame(value, infer_schema_length=None)
     except (polars.exceptions.PolarsError, TypeError, ValueError) as error:
@@ -72,7 +76,8 @@ def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
 
     Raises InputMissing without polars, or for a column of objects that are neither words nor numbers.
     """
-    polars = _polars()
+    with _polars_needed():
+        import polars
     if isinstance(frame, polars.LazyFrame):
         return frame.collect()
     if isinstance(frame, polars.DataFrame):
@@ -81,16 +86,16 @@ def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
     if (twice := repeated(names)) is not None:
         raise InputMissing(f"DataFrame: two columns have the name `{twice}`")
     columns = ([None] * len(frame) if name in unread else _cells(frame.iloc[:, at], name) for at, name in enumerate(names))
-    made: polars.DataFrame = polars.DataFrame([polars.Series(name, cells) for name, cells in zip(names, columns, strict=True)])
-    return made
+    return polars.DataFrame([polars.Series(name, cells) for name, cells in zip(names, columns, strict=True)])
 
 
-def _polars() -> Any:
+@contextmanager
+def _polars_needed() -> Iterator[None]:
+    """Turn a failed import of polars into InputMissing."""
     try:
-        import polars
+        yield
     except ImportError:
         raise InputMissing("DataFrames are read by polars, which is not installed: pip install 'partrain[tabular]'") from None
-    return polars
 
 
 def _cells(column: Any, name: str) -> Any:
