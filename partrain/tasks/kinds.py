@@ -330,7 +330,7 @@ def kinds_for(data: Kind) -> list[str]:
 def answered(columns: Mapping[str, Tensor]) -> Tensor:
     """Return which items (n,) have an answer in the `columns` of a kind: their numbers are finite, and their labels are known."""
     fine = [column >= 0 if name == "label" else column.isfinite() for name, column in columns.items()]
-    return reduce(and_, (known.flatten(1).all(1) if known.dim() > 1 else known for known in fine))
+    return reduce(and_, (mask.flatten(1).all(1) if mask.dim() > 1 else mask for mask in fine))
 
 
 def _known(labels: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
