@@ -5,7 +5,7 @@ From Python: `partrain.train(model=MODULE, dataset=(X, y), workers=2, stop={"rou
 `partrain.init(DATA, target=COLUMN)` looks at data and chooses all of that.
 `partrain.PartrainClassifier` and `partrain.PartrainRegressor` are estimators of scikit-learn.
 `partrain.sections` makes tables of jobs with completion: `partrain.sections.Adam(lr=0.01)`.
-`partrain.Task` is the base class of user tasks, `partrain.Failure` that of all our errors. Each name is imported on first use, so that
+`partrain.Task` is the base class of user tasks, `partrain.Failure` that of all our errors; `partrain.UnlikeTraining` is the category of warnings on items. Each name is imported on first use, so that
 short commands do not wait for torch.
 """
 
@@ -18,7 +18,7 @@ from partrain.version import __version__
 if TYPE_CHECKING:
     from partrain import sections
     from partrain.api import Job, Trained, init, load, train
-    from partrain.errors import Failure
+    from partrain.errors import Failure, UnlikeTraining
     from partrain.estimators import PartrainClassifier, PartrainRegressor
     from partrain.tasks.task import Task
     from partrain.training.hooks import Judgement
@@ -31,6 +31,7 @@ __all__ = [
     "PartrainRegressor",
     "Task",
     "Trained",
+    "UnlikeTraining",
     "__version__",
     "init",
     "load",
@@ -46,6 +47,7 @@ _HOMES = {
     "PartrainRegressor": "partrain.estimators",
     "Task": "partrain.tasks.task",
     "Trained": "partrain.api",
+    "UnlikeTraining": "partrain.errors",
     "init": "partrain.api",
     "load": "partrain.api",
     "sections": "partrain.sections",

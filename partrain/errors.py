@@ -53,6 +53,10 @@ class Failure(Exception):
         return f"{line}\n{self.detail}" if self.detail else line
 
 
+class UnlikeTraining(UserWarning):
+    """Values of items that are unlike those trained on."""
+
+
 class Internal(Exception):
     """A defect of partrain in another process: one line, and that process's traceback below it."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from partrain.api import session
 from partrain.api.objects import with_column
 from partrain.config.python_objects import FRAMES
-from partrain.data.python.frames import is_frame, to_polars
+from partrain.data.python.frames import as_frame, is_frame, to_polars
 from partrain.errors import BadJob
 from partrain.templates.from_arrays import memory_job
 from partrain.templates.from_data import job_for
@@ -50,6 +50,7 @@ def init(
     if isinstance(data, Mapping) and "data" in data:
         targets = targets or _listed(data.get("target"))
         data, asked = data["data"], asked._replace(targets=targets)
+    data = as_frame(data)
     if isinstance(data, tuple | list) and len(data) == 2 and is_frame(data[0]):
         column = str(getattr(data[1], "name", None) or "target")
         data, asked = with_column(data[0], data[1], column), asked._replace(targets=(column,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,13 @@ from partrain.data.arrays.files import in_memory
 from partrain.data.codec import Codec
 from partrain.data.documents import numbered, words_of
 from partrain.data.python.convert import to_array
-from partrain.data.python.frames import is_frame, to_polars
+from partrain.data.python.frames import as_frame, is_frame, to_polars
 from partrain.data.python.load import needs_names
 from partrain.data.python.several import Ragged, unequal
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import FrameTable
 from partrain.data.user.packed import PackedItems
-from partrain.errors import BadJob, InputMissing
+from partrain.errors import BadJob, InputMissing, UnlikeTraining
 from partrain.inference.inputs.documents import COLUMN
 from partrain.inference.inputs.parts import of_parts
 from partrain.inference.inputs.read import read
@@ -38,15 +39,24 @@ _X = Path("X")
 """Name of the items in messages."""
 
 
+def remarked(sample: Sample, stacklevel: int = 4) -> Sample:
+    """Warn of values unlike those trained on; `stacklevel`: as of `warnings.warn`."""
+    for remark in sample.remarks:
+        warnings.warn(remark, UnlikeTraining, stacklevel)
+    return sample
+
+
 def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Sample:
     """Return items of a script, or of the file at a path, as the network takes them; if `labeled` with their targets."""
     if isinstance(items, str | os.PathLike):
         if targets is not None:
             raise BadJob(f"evaluate: {items} holds inputs and targets: leave y out")
         return read(network, Path(items), labeled=labeled)
+    codec = Codec(network.codec)
+    if codec.is_documents or not network.record.parts:
+        items = as_frame(items)
     if _is_dataset(items):
         items, targets = _from_dataset(network, items, targets)
-    codec = Codec(network.codec)
     if codec.is_documents:
         return _texts(network, items, targets, labeled=labeled)
     wanted, from_frame = labeled and bool(network.kind.targets), is_frame(items) and (codec.is_table or codec.is_series)
@@ -59,7 +69,9 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
                 raise BadJob("evaluate: a series holds what follows each window: leave y out")
             items = objects.with_column(items, targets, codec.targets[0])
         nulls = Dialect.of(network.loaded.job.dataset).null_values
-        sample, answers = of_table(network, FrameTable(to_polars(items), _X.name, "", nulls), labeled=wanted)
+        used = {*codec.stored.get("inputs", ()), *codec.columns, *codec.targets, codec.stored.get("time")}
+        frame = to_polars(items, {str(name) for name in items.columns} - used)
+        sample, answers = of_table(network, FrameTable(frame, _X.name, "", nulls), labeled=wanted)
     elif network.record.parts:
         arrays = _several_arrays(network, items) | ({} if answers is None else {"targets": answers})
         held = {name: in_memory(array, f"X: array `{name}`", _X) for name, array in arrays.items()}

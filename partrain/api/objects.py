@@ -15,7 +15,7 @@ from partrain.config.python_objects import ABOUT, ARRAYS, FRAMES, PYTHON, Python
 from partrain.config.section import Section
 from partrain.data.base import WEIGHTS
 from partrain.data.python.convert import is_boolean, to_array
-from partrain.data.python.frames import NAME, TEST_NAME, Frames, add_column, is_frame, is_series
+from partrain.data.python.frames import NAME, TEST_NAME, Frames, add_column, as_frame, is_frame, is_series
 from partrain.data.python.several import Ragged, inputs_of, unequal
 from partrain.errors import BadJob
 from partrain.tasks.kinds import KINDS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROLES = ("inputs", "targets", "test_inputs", "test_targets", WEIGHTS)
 FORMS = (
-    "(X, y), (X, y, X_test, y_test), a torch Dataset, an object with a method `stream`, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame) and `target`, "
+    "(X, y), (X, y, X_test, y_test), a torch Dataset, an object with a method `stream`, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame, a table of Arrow or a list of rows) and `target`, "
     "or the keys of [dataset]"
 )
 
@@ -198,6 +198,7 @@ def _numbers(module: Any) -> str:
 
 def _dataset_table(value: Any) -> tuple[Any, Any, int | None, bytes]:
     """Return the table of `[dataset]`, arrays or DataFrames, the number of items, and the pickle of a Dataset."""
+    value = as_frame(value)
     if isinstance(value, Section):
         return value, None, None, b""
     if isinstance(value, str):
@@ -217,7 +218,7 @@ def _dataset_table(value: Any) -> tuple[Any, Any, int | None, bytes]:
 
 def _dict_table(keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
     if "data" in keys:
-        data, test = keys.pop("data"), keys.pop("test", None)
+        data, test = as_frame(keys.pop("data")), as_frame(keys.pop("test", None))
         if not is_frame(data):
             return _items(data, keys)
         return _frame_table(data, test, keys)
@@ -231,6 +232,7 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
     """Return the table for inputs and targets that stand apart."""
     if ("test_inputs" in parts) != ("test_targets" in parts):
         raise BadJob("dataset: test_inputs and test_targets go together")
+    parts = {role: as_frame(part) if role.endswith("inputs") else part for role, part in parts.items()}
     if is_frame(parts["inputs"]):
         column = str(getattr(parts["targets"], "name", None) or "target")
         frames = [
@@ -265,7 +267,9 @@ def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, 
     kind = keys.pop("kind", None)
     if kind not in FRAMES:
         raise BadJob(f'dataset: a DataFrame of kind "{kind}"; expected "series", "documents", or none for a table')
-    return {"name": FRAMES[kind], "path": NAME, **tested, **keys}, Frames(data, test), 0 if kind else len(data), b""
+    drop = keys.get("drop")
+    frames = Frames(data, test, drop if isinstance(drop, list | tuple) else ())
+    return {"name": FRAMES[kind], "path": NAME, **tested, **keys}, frames, 0 if kind else len(data), b""
 
 
 def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:

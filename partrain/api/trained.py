@@ -15,7 +15,7 @@ import torch
 
 from partrain import checkpoint
 from partrain.api import objects, session
-from partrain.api.items import sample_of
+from partrain.api.items import remarked, sample_of
 from partrain.checkpoint.runs import checkpoint_of, run_folder_of
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
@@ -121,7 +121,7 @@ class Trained:
             return dict(results.get("test") or next(iter(results.values())))
         if split is not None:
             raise BadJob("evaluate: X are items, and `split` names others: give one of the two")
-        return judging.evaluate_sample(self.network, sample_of(self.network, X, y, labeled=True))
+        return judging.evaluate_sample(self.network, remarked(sample_of(self.network, X, y, labeled=True), 3))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the network's answers (n, ...): classes, numbers in the target's units, reconstruction errors, or a series' next moments.
@@ -298,7 +298,7 @@ class Trained:
 
         if self.network.kind.targets == "tokens":
             raise BadJob("predict: a language network continues a text: partrain predict RUN --prompt TEXT")
-        return predict(self.network, sample_of(self.network, items), probabilities=probabilities).columns
+        return predict(self.network, remarked(sample_of(self.network, items)), probabilities=probabilities).columns
 
 
 def load(

@@ -75,6 +75,13 @@ class Codec:
         """Mean and deviation that standardized the inputs; None if they were not standardized."""
         return self._scale(self.columns, "mean", "std")
 
+    @property
+    def scaled(self) -> NDArray[np.bool_]:
+        """Columns (k,) of the inputs that were standardized, if any were."""
+        mean, std = self.scale or (np.zeros(0), np.ones(0))
+        scaled: NDArray[np.bool_] = (mean != 0) | (std != 1)
+        return scaled
+
     @cached_property
     def target_scale(self) -> Scale | None:
         """Mean and deviation that standardized the targets; None if they were not standardized."""

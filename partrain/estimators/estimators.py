@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from partrain.api import objects, session
+from partrain.api.items import remarked
 from partrain.api.training import train_given
-from partrain.data.codec import Codec
 from partrain.errors import BadJob
-from partrain.inference.inputs.sample import Sample
+from partrain.inference.inputs.sample import of_array
 from partrain.inference.predict import predict
 from partrain.job.python_job import as_data
 from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, Kind
@@ -123,9 +122,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _answers(self, items: Any, *, probabilities: bool = False) -> dict[str, Any]:
         check_is_fitted(self, "network_")
         inputs = validate_data(self, items, reset=False, dtype=np.float64)
-        codec = Codec(self.network_.codec)
-        numbers = np.array(codec.standardize(inputs), np.float64).reshape(len(inputs), *self.network_.record.input)
-        sample = Sample(torch.from_numpy(numbers), None, range(len(numbers)))  # type: ignore[arg-type]
+        sample = remarked(of_array(self.network_, inputs, Path("X")))
         return predict(self.network_, sample, probabilities=probabilities).columns
 
 

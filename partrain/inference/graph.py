@@ -3,8 +3,8 @@
     raw values -> [fill in, one-hot, codes, parts of dates, differences, scale, standardize] -> network
                -> [softmax or sigmoid, label | units of the targets, sums of differences | error]
 
-A graph cannot refuse an item. So an item with a missing value that is not filled in, a number beyond the network's type, or an unknown
-token gets NaN as its answers, and -1 as its label. `predict` refuses the same items.
+A graph cannot refuse an item. So an item with a missing value that is not filled in, a number beyond the network's type, an unknown
+token or an answer that is not finite gets NaN as its answers, and -1 as its label. `predict` refuses the same items.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.inference.preprocessing import Preprocessing, padded_name, scaled_bytes
+from partrain.tasks.kinds import answered
 
 _NAMES = {"probability": "probabilities", "label": "label", "answer": "answers", "error": "error"}
 """Names of the outputs, by those of the columns of `predict`."""
@@ -54,13 +55,14 @@ class Preprocessed(nn.Module):
         return self._outputs(self.network(items), fine, items, inputs)
 
     def _outputs(self, answers: Tensor, fine: Tensor, items: Any, raw: Any) -> Mapping[str, Tensor]:
-        """Convert the network's answers. `fine` (n,): items that are answered."""
+        """Convert the network's answers. `fine` (n,): items that the network can take."""
         network, codec = self.recipe.network, self.recipe.codec
         newest = None
         if self.recipe.continues:
             newest = raw[:, -sum(codec.lags) :, [self.recipe.columns.index(name) for name in codec.targets]].double()
         reduced = network.kind.reduce(network.task, answers, items, probabilities=True)
         columns = network.kind.columns(network.task, reduced, newest, codec.restore_units, probabilities=True)
+        fine = fine & answered(columns)
         named = {_NAMES[name]: column for name, column in columns.items()}
         return {name: _masked(named[name], fine, -1 if name == "label" else math.nan) for name in self.recipe.outputs}
 

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -20,6 +20,8 @@ from torch import Tensor
 from partrain.data.codec import Codec
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.network import TrainedNetwork, blame_user_code
+from partrain.number_format import plural
+from partrain.tasks.kinds import answered
 from partrain.training.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
@@ -119,9 +121,7 @@ def predict(
         raise InputMissing(f"only a classification network has likeliest classes, and this one is for {network.kind}")
     if probabilities and not network.kind.has_probabilities:
         raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
-    columns: Columns = (
-        {"code": _codes(network, sample.inputs)} if encode else _answers(network, sample, probabilities=probabilities)
-    )
+    columns: Columns = {"code": _codes(network, sample)} if encode else _answers(network, sample, probabilities=probabilities)
     if top:
         columns |= _likeliest(network, sample, top)
     if sample.following and "answer" in columns:
@@ -183,6 +183,7 @@ def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) ->
         network, sample.inputs, lambda part: kind.reduce(task, network.module(part), part, probabilities=probabilities)
     )
     columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities=probabilities)
+    _check_answered(sample, columns)
     named: Columns = {}
     for name, column in columns.items():
         named[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()
@@ -191,12 +192,23 @@ def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) ->
     return named
 
 
-def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
+def _codes(network: TrainedNetwork, sample: Sample) -> NDArray[Any]:
     encode = getattr(network.module, "encode", None)
     if not callable(encode):
         raise InputMissing(f"`{network.loaded.job.model.name}` has no `encode`: only an autoencoder has codes")
-    codes: NDArray[Any] = compute_answers(network, inputs, encode).flatten(1).numpy()
-    return codes
+    codes = compute_answers(network, sample.inputs, encode).flatten(1)
+    _check_answered(sample, {"code": codes})
+    array: NDArray[Any] = codes.numpy()
+    return array
+
+
+def _check_answered(sample: Sample, columns: Mapping[str, Tensor]) -> None:
+    """Raise InputMissing for items without an answer. An exported graph gives these NaN and the label -1."""
+    lacking = (~answered(columns)).nonzero().flatten().tolist()
+    if lacking:
+        what = f"the network's answers to {len(lacking):,} {plural('item', len(lacking))} are not finite"
+        why = "its numbers are too far from those trained on, or training diverged"
+        raise InputMissing(f"{what}; the first: item {sample.names[lacking[0]]}: {why}")
 
 
 def _is_wide(column: Any) -> TypeGuard[NDArray[Any]]:

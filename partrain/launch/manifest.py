@@ -46,6 +46,7 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
             vocabulary=dataset.vocabulary,
             data=dataset.task if isinstance(loaded.job.task, UserTask) else None,
             parts=list(dataset.parts),
+            of_bytes=dataset.scale != 1,
         ),
         workers=[
             WorkerRecord(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)

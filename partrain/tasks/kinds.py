@@ -5,7 +5,10 @@ Symbols: b items; C classes; k labels or numbers; L tokens of an item, V in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import and_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
@@ -154,8 +157,10 @@ class _OfLogits(TaskKind):
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
-        shares = {"probability": self.probabilities(reduced)} if probabilities else {}
-        return {"label": self.labels(task, reduced).long(), **shares}
+        shares = self.probabilities(reduced)
+        return {"label": _known(self.labels(task, reduced).long(), reduced, shares)} | (
+            {"probability": shares} if probabilities else {}
+        )
 
 
 class ClassificationKind(_OfLogits):
@@ -273,7 +278,7 @@ class SegmentationKind(_OfLogits):
 
     def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
         """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
-        return answers if probabilities else self.labels(task, answers).byte()
+        return answers if probabilities else _known(self.labels(task, answers), answers, self.probabilities(answers)).short()
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
@@ -320,6 +325,21 @@ def kind_named(name: str) -> TaskKind:
 def kinds_for(data: Kind) -> list[str]:
     """Return the kinds of task that are possible with the items of a kind of data set, the data set's own first."""
     return sorted((kind.name for kind in KINDS.values() if data in kind.fits), key=lambda name: name != data)
+
+
+def answered(columns: Mapping[str, Tensor]) -> Tensor:
+    """Return which items (n,) have an answer in the `columns` of a kind: their numbers are finite, and their labels are known."""
+    fine = [column >= 0 if name == "label" else column.isfinite() for name, column in columns.items()]
+    return reduce(and_, (mask.flatten(1).all(1) if mask.dim() > 1 else mask for mask in fine))
+
+
+def _known(labels: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
+    """Return the labels (b, ...), and -1 for those whose logits or probabilities, or those along the second axis, are not finite.
+
+    A logit of minus infinity is a class that is impossible. onnxruntime makes a number of the sigmoid of NaN.
+    """
+    fine = (logits < math.inf) & probabilities.isfinite()
+    return labels.where(fine if fine.shape == labels.shape else fine.all(1), -1)
 
 
 def reconstruction_errors(answers: Tensor, targets: Tensor) -> Tensor:

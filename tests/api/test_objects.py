@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from torch import nn
@@ -321,3 +323,61 @@ def test_warnings_name_keys_and_no_lines() -> None:
     assert [warning.render().splitlines()[0] for warning in warnings] == [
         "Job: workers.0: warning: only 6 items in the smallest partition"
     ]
+
+
+class Stream:
+    """A table of another library: all that is known of it is the Arrow stream."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+ROWS = {"x": [0.5, 1.0, 2.0, 3.0] * 6, "w": ["a", "b", "c", "a"] * 6, "y": [1.5, 2.25, 3.5, 4.5] * 6}
+TABLES: dict[str, Callable[[Mapping[str, list[Any]]], Any]] = {
+    "arrow": pa.table,
+    "stream": lambda columns: Stream(pa.table(columns)),
+    "rows": lambda columns: pd.DataFrame(columns).to_dict("records"),
+    "hugging face": lambda columns: pytest.importorskip("datasets").Dataset.from_dict(columns),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_of_other_libraries_are_read_like_a_dataframe(kind: str, tmp_path: Any) -> None:
+    make = TABLES[kind]
+    keys = {"target": "y", "one_hot": ["w"]}
+    loaded = loaded_by(given(dataset={"data": make(ROWS), "test": make(ROWS), **keys}), tmp_path)
+    expected = loaded_by(given(dataset={"data": pd.DataFrame(ROWS), "test": pd.DataFrame(ROWS), **keys}), tmp_path)
+    assert loaded.fingerprint == expected.fingerprint
+    refused(tmp_path, "a DataFrame alone names no target", model="mlp", dataset=make(ROWS))
+
+
+def test_answers_to_tables_of_other_libraries(tmp_path: Any) -> None:
+    keys = {"data": ROWS_FRAME, "target": "y", "one_hot": ["w"], "drop": ["td"]}
+    trained = partrain.train(model="mlp", dataset=keys, stop={"rounds": 1}, out=tmp_path / "run")
+    expected = trained.predict(ROWS_FRAME)
+    for make in TABLES.values():
+        assert np.array_equal(trained.predict(make({name: ROWS[name] for name in "xw"})), expected)
+        assert trained.evaluate(make(ROWS)) == trained.evaluate(ROWS_FRAME)
+    with pytest.raises(partrain.Failure, match="X: no column `x`"):
+        trained.predict([{"w": "a"}])
+
+
+ROWS_FRAME = pd.DataFrame(ROWS).assign(td=pd.to_timedelta(1, unit="s"))
+
+
+def test_a_column_that_is_left_out_may_hold_anything(tmp_path: Any) -> None:
+    keys = {"data": ROWS_FRAME, "test": ROWS_FRAME, "target": "y", "one_hot": ["w"], "drop": ["td"]}
+    assert loaded_by(given(dataset=keys), tmp_path).inputs.shape == (24, 4)
+    message = "DataFrame: column `td`: holds objects of type `Timedelta`, not numbers or words"
+    refused(tmp_path, message, model="mlp", dataset={"data": ROWS_FRAME, "target": "y"})
+
+
+def test_tables_that_cannot_be_read_say_what_to_give(tmp_path: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    lists = datasets.Dataset.from_dict({"x": [[1.0, 2.0], [3.0, 4.0]], "y": [0, 1]})
+    message = '`Dataset`: column `x` holds lists or images, and a table cannot: give arrays, dataset=(ds["x"], ds["label"])'
+    refused(tmp_path, message, model="mlp", dataset={"data": lists, "target": "y"})
+    refused(tmp_path, message, model="mlp", dataset=lists)

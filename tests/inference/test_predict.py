@@ -9,7 +9,10 @@ import json
 import math
 import struct
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +20,11 @@ import torch
 from PIL import Image
 from support.runs import partrain, train
 
+import partrain as partrain_package
+from partrain.errors import InputMissing
+from partrain.inference.inputs.sample import Sample
 from partrain.inference.network import TrainedNetwork
+from partrain.inference.predict import predict
 
 Runs = Callable[[str], Path]
 Networks = Callable[[str], TrainedNetwork]
@@ -136,19 +143,39 @@ def test_pictures(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     for name, one in zip("ab", pixels, strict=True):
         Image.fromarray(one).save(tmp_path / "pictures" / f"{name}.png")
-    np.save(tmp_path / "bytes.npy", pixels)
-    np.save(tmp_path / "numbers.npy", pixels[:, None] / np.float32(255))
+    arrays = {f"{kind}.npy": pixels.astype(kind) for kind in ("uint8", "int64", "uint16", "int32")}
+    for name, array in arrays.items():
+        np.save(tmp_path / name, array)
     told = [
         json.loads(partrain("predict", run, "-i", tmp_path / name, "--json", "--probabilities").out)
-        for name in ("pictures", "bytes.npy", "numbers.npy")
+        for name in ("pictures", *arrays)
     ]
     assert told[0]["item"] == ["a.png", "b.png"]
-    assert told[0]["probability"] == told[1]["probability"]
-    assert np.allclose(told[1]["probability"], told[2]["probability"], atol=1e-6)
+    assert all(one["probability"] == told[0]["probability"] for one in told)
+    trained = partrain_package.load(run)
+    assert np.array_equal(trained.predict_proba(pixels.astype(np.int64)), trained.predict_proba(pixels))
+    for wrong, array in {
+        "float32": pixels / np.float32(255), "float64": pixels.astype(float),
+        "whole numbers from -1 to 254": pixels.astype(int) - 1, "whole numbers from 1 to 256": pixels.astype(int) + 1,
+    }.items():  # fmt: skip
+        np.save(tmp_path / "wrong.npy", array)
+        said = partrain("predict", run, "-i", tmp_path / "wrong.npy")
+        assert (said.code, said.errors) == (66, ["no-input"])
+        assert f"holds {wrong}, and the network was trained on bytes: give whole numbers from 0 to 255, as uint8" in said.err
     Image.fromarray(pixels[0, :20]).save(tmp_path / "pictures" / "c.png")
     said = partrain("predict", run, "-i", tmp_path / "pictures")
     assert (said.code, said.errors) == (66, ["no-input"])
     assert "c.png: is 28 x 20 pixels" in said.err
+
+
+def test_bytes_are_refused_where_other_numbers_were_trained_on(run_of: Runs, tmp_path: Path) -> None:
+    np.save(tmp_path / "bytes.npy", np.zeros((3, 2), np.uint8))
+    said = partrain("predict", run_of("clouds"), "-i", tmp_path / "bytes.npy")
+    assert (said.code, said.errors) == (66, ["no-input"])
+    assert (
+        "holds bytes (uint8), and the network was not trained on bytes: give them as float32, in the scale of training"
+        in said.err
+    )
 
 
 FAULTS = {
@@ -260,3 +287,25 @@ def test_every_window_of_a_series_is_given_back(run_of: Runs, network_of: Networ
     told = json.loads(partrain("evaluate", run, "-i", run.parent / "series.csv", "--json").out)
     (found,) = (one for one in told.values() if isinstance(one, dict))
     assert (found["items"], found["error"]["mean"]) == (289, pytest.approx(sum(errors) / 289, rel=1e-4))
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("clouds", {}), ("clouds", {"probabilities": True}), ("clouds", {"top": 1}), ("labels", {}), ("maps", {}), ("prices", {}),
+    ("spots", {}), ("codes", {}), ("codes", {"encode": True}),
+])  # fmt: skip
+def test_answers_that_are_not_finite_are_an_error(network_of: Networks, name: str, options: dict[str, Any]) -> None:
+    """A number that only the network cannot hold: it multiplies by more than 1."""
+    network = network_of(name)
+    module = deepcopy(network.module)
+    for parameter in module.parameters():
+        parameter.data.fill_(30.0)
+    items = torch.zeros(3, *network.record.input)
+    if name == "spots":  # the gates of an LSTM hold any number: its last layer does not
+        next(reversed(list(module.parameters()))).data.fill_(torch.inf)
+    else:
+        items[1:] = 3e38
+    names = ["a", "b", "c"]
+    lacking = 3 if name == "spots" else 2
+    what = f"the network's answers to {lacking} items are not finite; the first: item {names[-lacking]}: its numbers are too far"
+    with pytest.raises(InputMissing, match=what):
+        predict(replace(network, module=module), Sample(items, None, names), **options)

@@ -6,8 +6,9 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from support.sample_tables import passengers
 
 from partrain.checkpoint.manifest import manifest_of
 from partrain.data.tables.files import CsvFile
-from partrain.errors import CannotCreate
+from partrain.errors import CannotCreate, InputMissing
 from partrain.inference.card import _scores, _standing
 from partrain.inference.export import Format
 from partrain.inference.graph import Preprocessed
@@ -172,6 +173,110 @@ def test_items_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
         assert answers.isnan().all(1).tolist() == [True, True, True, True, False]
         if "label" in found:
             assert found["label"].tolist() == [-1, -1, -1, -1, 0]
+
+
+BOUNDS = [0.0, 1e30, 1e36, 3.4e37, 3.4e38, 3.5e38, 1.5e39, 1e150, 1e300, math.inf, math.nan]
+BOUNDS += [-value for value in BOUNDS[1:-1]]
+
+
+def steep(network: TrainedNetwork, factor: float) -> TrainedNetwork:
+    """Return a network whose numbers overflow at smaller items."""
+    module = deepcopy(network.module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(factor)
+    return replace(network, module=module)
+
+
+def wide(network: TrainedNetwork, std: float) -> TrainedNetwork:
+    """Return a network whose answers overflow in the units of the target."""
+    return replace(network, codec=network.codec | {"target_std": [std]})
+
+
+def answers_at_bounds(network: TrainedNetwork, folder: Path, compute: Callable[..., Any]) -> tuple[list[bool], list[bool]]:
+    """Return whether `predict`, and whether `compute`, a graph, answer items of which one number is each of BOUNDS."""
+    recipe = Preprocessing.of(network, None)
+    read_by_predict, answered_by_graph = [], []
+    for value in BOUNDS:
+        if network.codec.get("form") == "table":
+            row = {"size": value, "colour": "red"}
+            (folder / "rows.csv").write_text(f"size,colour\n{value!r},red\n")
+            path, raw = folder / "rows.csv", {name: each.numpy() for name, each in rows_as_tensors(recipe, [row]).items()}
+        else:
+            path, raw = folder / "rows.npy", {"inputs": recipe.sample(1)[0]["inputs"].astype(np.float64)}
+            raw["inputs"].flat[-1] = value
+            np.save(path, raw["inputs"])
+            if recipe.continues:
+                (folder / "rows.csv").write_text(
+                    "\n".join(
+                        [
+                            "day,sold,made",
+                            *(f"{date(2024, 1, 1 + at)},{a!r},{b!r}" for at, (a, b) in enumerate(raw["inputs"][0].tolist())),
+                        ]
+                    )
+                )
+                path = folder / "rows.csv"
+        try:
+            predict(network, read(network, path), probabilities=network.kind.has_probabilities)
+        except InputMissing:
+            read_by_predict.append(False)
+        else:
+            read_by_predict.append(True)
+        found = {name: np.asarray(each) for name, each in compute(raw).items()}
+        label = found.pop("label", None)
+        answered = np.isfinite(next(iter(found.values()))).all()
+        assert label is None or answered == (label >= 0).all()
+        assert answered or np.isnan(next(iter(found.values()))).all()
+        answered_by_graph.append(bool(answered))
+    return read_by_predict, answered_by_graph
+
+
+AT_BOUNDS: dict[str, Callable[[Networks], TrainedNetwork]] = {
+    "prices": lambda network_of: network_of("prices"),
+    "filled": lambda network_of: replace(network_of("prices"), codec=network_of("prices").codec | {"missing": "mean"}),
+    "overflows inside": lambda network_of: steep(network_of("prices"), 300),
+    "overflows in units": lambda network_of: wide(network_of("prices"), 1e300),
+    "classes": lambda network_of: steep(network_of("tabular"), 300),
+    "several labels": lambda network_of: steep(network_of("labels"), 300),
+    "windows": lambda network_of: steep(network_of("spots"), 300),
+    "errors": lambda network_of: network_of("windows"),
+    "differences": lambda network_of: network_of("sales"),
+}
+
+
+@pytest.mark.parametrize("case", AT_BOUNDS)
+def test_a_graph_answers_the_items_that_predict_answers(network_of: Networks, tmp_path: Path, case: str) -> None:
+    network = AT_BOUNDS[case](network_of)
+    recipe = Preprocessing.of(network)
+
+    def compute(raw: dict[str, Any]) -> dict[str, Any]:
+        return computed(recipe, **{name: torch.from_numpy(each) for name, each in raw.items()})
+
+    by_predict, by_graph = answers_at_bounds(network, tmp_path, compute)
+    assert by_graph == by_predict
+    assert by_predict[0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
+@pytest.mark.parametrize("case", AT_BOUNDS)
+def test_onnxruntime_answers_the_items_that_predict_answers(network_of: Networks, tmp_path: Path, case: str) -> None:
+    import onnxruntime
+
+    network = AT_BOUNDS[case](network_of)
+    data, _ = export_preprocessed(Preprocessing.of(network), "onnx")
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_outputs()]
+
+    def compute(raw: dict[str, Any]) -> dict[str, Any]:
+        if "codes" in raw:
+            raw = raw | {"words": np.array([["red"]], object)}
+        wanted = {one.name for one in session.get_inputs()}
+        found = session.run(names, {name: each for name, each in raw.items() if name in wanted})
+        return {name: each for name, each in zip(names, found, strict=True) if name != "class"}
+
+    by_predict, by_graph = answers_at_bounds(network, tmp_path, compute)
+    assert by_graph == by_predict
 
 
 def test_dates_that_predict_refuses_get_no_answer(network_of: Networks) -> None:

@@ -1,7 +1,9 @@
-"""DataFrames of pandas and polars, as the tables that a job reads."""
+"""DataFrames of pandas and polars, and what becomes one, as the tables that a job reads."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,8 +34,8 @@ def is_series(value: Any) -> bool:
 class Frames:
     """The DataFrames of a data set, by name."""
 
-    def __init__(self, frame: Any, test: Any = None) -> None:
-        self.by_name = {NAME: to_polars(frame)} | ({} if test is None else {TEST_NAME: to_polars(test)})
+    def __init__(self, frame: Any, test: Any = None, unread: Collection[str] = ()) -> None:
+        self.by_name = {NAME: to_polars(frame, unread)} | ({} if test is None else {TEST_NAME: to_polars(test, unread)})
 
     @classmethod
     def current(cls) -> Frames:
@@ -43,12 +45,39 @@ class Frames:
         return frames
 
 
-def to_polars(frame: Any) -> polars.DataFrame:
-    """Convert a DataFrame. Raises InputMissing without polars, or for a column of objects that are neither words nor numbers."""
-    try:
+def as_frame(value: Any) -> Any:
+    """Return a table of Arrow, a list of rows (dicts) or a `Dataset` of Hugging Face as a DataFrame of polars; another value as it is.
+
+    Raises InputMissing for rows that are no table, and for a `Dataset` with columns of lists or images.
+    """
+    if is_frame(value) or hasattr(value, "to_numpy"):
+        return value
+    if hasattr(value, "to_polars") and hasattr(value, "features"):
+        frame = value.to_polars()
+        if nested := [name for name in frame.columns if frame.schema[name].is_nested()]:
+            advice = 'give arrays, dataset=(ds["x"], ds["label"]), or the folder of `save_to_disk` by kind="huggingface"'
+            raise InputMissing(
+                f"`{type(value).__name__}`: column `{nested[0]}` holds lists or images, and a table cannot: {advice}"
+            )
+        return frame
+    is_rows = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+    if not is_rows and not hasattr(value, "__arrow_c_stream__"):
+        return value
+    with _polars_needed():
         import polars
-    except ImportError:
-        raise InputMissing("DataFrames are read by polars, which is not installed: pip install 'partrain[tabular]'") from None
+    try:
+        return polars.DataFrame(value, infer_schema_length=None)
+    except (polars.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise InputMissing(f"`{type(value).__name__}`: is no table: {str(error).splitlines()[0]}") from None
+
+
+def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
+    """Convert a DataFrame; the columns `unread`, of whatever type, have no values then.
+
+    Raises InputMissing without polars, or for a column of objects that are neither words nor numbers.
+    """
+    with _polars_needed():
+        import polars
     if isinstance(frame, polars.LazyFrame):
         return frame.collect()
     if isinstance(frame, polars.DataFrame):
@@ -56,7 +85,17 @@ def to_polars(frame: Any) -> polars.DataFrame:
     names = [str(name) for name in frame.columns]
     if (twice := repeated(names)) is not None:
         raise InputMissing(f"DataFrame: two columns have the name `{twice}`")
-    return polars.DataFrame([polars.Series(name, _cells(frame.iloc[:, at], name)) for at, name in enumerate(names)])
+    columns = ([None] * len(frame) if name in unread else _cells(frame.iloc[:, at], name) for at, name in enumerate(names))
+    return polars.DataFrame([polars.Series(name, cells) for name, cells in zip(names, columns, strict=True)])
+
+
+@contextmanager
+def _polars_needed() -> Iterator[None]:
+    """Turn a failed import of polars into InputMissing."""
+    try:
+        yield
+    except ImportError:
+        raise InputMissing("DataFrames are read by polars, which is not installed: pip install 'partrain[tabular]'") from None
 
 
 def _cells(column: Any, name: str) -> Any:

@@ -19,6 +19,7 @@ from partrain.data.codec import Codec
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.labels import encode_labels, remap_labels
 from partrain.errors import InputMissing
+from partrain.inference.inputs.remarks import far_numbers
 from partrain.inference.inputs.series import read_windows
 from partrain.inference.inputs.tables import read_table
 from partrain.tasks.kinds import USER
@@ -62,6 +63,7 @@ def of_table(
     more: dict[str, Any] = {}
     if codec.is_series:
         windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
+        more["remarks"] = windows.remarks
         if windows.newest is not None:
             more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
         if windows.following:
@@ -73,7 +75,10 @@ def of_table(
 
 
 def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
-    """Return raw numbers (n, *shape) as items, converted as in training: bytes are scaled to [0, 1], numbers standardized."""
+    """Return raw numbers (n, *shape) as items, converted as in training: bytes are scaled to [0, 1], numbers standardized.
+
+    Whole numbers from 0 to 255 of any type of integer are bytes where bytes were trained on.
+    """
     codec = Codec(network.codec)
     if codec.lags:
         raise InputMissing(
@@ -83,10 +88,12 @@ def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
     if raw.dtype.kind not in "fiub":
         raise InputMissing(f"{path}: holds {raw.dtype}, not numbers")
     if network.record.vocabulary is None:
-        if raw.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are never scaled
-            raw = raw.astype(np.float32) * np.float32(1 / 255)
-        raw = codec.standardize(raw)
-    return of_inputs(network, raw, path)
+        raw = codec.standardize(_scaled_bytes(network, codec, raw, path))
+    sample = of_inputs(network, raw, path)
+    if not codec.scaled.any():
+        return sample
+    far = np.moveaxis(raw, codec.stored.get("axis", -1), -1)[..., codec.scaled].reshape(len(raw), -1)
+    return replace(sample, remarks=far_numbers(str(path), far, range(len(raw))))
 
 
 def of_inputs(network: TrainedNetwork, inputs: NDArray[Any], path: Path, names: Sequence[str] = (), **more: Any) -> Sample:
@@ -111,6 +118,23 @@ def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
     if not len(inputs):
         raise InputMissing(f"{path}: holds no items")
     return np.ascontiguousarray(inputs).reshape(len(inputs), *shape)
+
+
+def _scaled_bytes(network: TrainedNetwork, codec: Codec, raw: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Scale bytes to [0, 1] for a network trained on bytes, and refuse numbers that may have another scale than those of training."""
+    of_bytes, may_be_bytes = network.record.of_bytes, raw.dtype == np.uint8 and not (codec.is_table or codec.is_series)
+    if may_be_bytes and of_bytes is False:
+        advice = "give them as float32, in the scale of training"
+        raise InputMissing(f"{path}: holds bytes (uint8), and the network was not trained on bytes: {advice}")
+    if not (may_be_bytes if of_bytes is None else of_bytes):
+        return raw
+    whole = raw.dtype.kind in "iu"
+    if not whole or raw.min() < 0 or raw.max() > 255:
+        what = f"whole numbers from {raw.min()} to {raw.max()}" if whole else raw.dtype
+        advice = "give whole numbers from 0 to 255, as uint8"
+        raise InputMissing(f"{path}: holds {what}, and the network was trained on bytes: {advice}")
+    scaled: NDArray[Any] = raw.astype(np.float32) * np.float32(1 / 255)
+    return scaled
 
 
 def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from partrain.data.tables.files import TableFile
 from partrain.data.tables.series_rows import SeriesRows, read_rows
 from partrain.data.tables.time_stamps import TimeStep, are_month_ends, continue_stamps
 from partrain.errors import InputMissing
+from partrain.inference.inputs.remarks import far_numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +32,8 @@ class Windows:
     """(n, number, targets): newest values in the units of the file, if the codec needs them."""
     following: list[str] | None
     """Time stamps of the steps after the last window, if the series has a time column."""
+    remarks: Sequence[str]
+    """Columns whose values are unlike those trained on, in words."""
 
 
 def read_windows(codec: Codec, sheet: TableFile, *, labeled: bool, reconstruct: bool) -> Windows:
@@ -61,19 +65,24 @@ def read_windows(codec: Codec, sheet: TableFile, *, labeled: bool, reconstruct: 
     inputs = codec.standardize(rows[:, [place[name] for name in codec.columns]])
     answers = rows[:, [place[name] for name in codec.targets]] if follow else rows[:, :0]
     slide = np.lib.stride_tricks.sliding_window_view
+    seen, remarks = inputs if labeled or reconstruct else inputs[-window:], []
+    for at in np.flatnonzero(codec.scaled):
+        moments = range(series.count - len(seen), series.count)
+        remarks += far_numbers(f"{sheet.path}: column `{codec.columns[at]}`", seen[:, [at]], moments, "moment")
     if not (labeled or reconstruct):
         newest = raw[np.newaxis, series.count - count :, [place[name] for name in codec.targets]] if count else None
         ends = are_month_ends(series.stamps)
         following = continue_stamps(series.cells[-1], step, steps, ends=ends) if step else None
-        return Windows(inputs[np.newaxis, -window:], None, newest, following)
+        return Windows(seen[np.newaxis], None, newest, following, remarks)
     windows = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
     if not follow:
-        return Windows(windows, None, None, None)
+        return Windows(windows, None, None, None, remarks)
     targets = slide(answers[window:], steps, axis=0).swapaxes(1, 2).reshape(len(windows), -1)
     if not count:
-        return Windows(windows, targets, None, None)
+        return Windows(windows, targets, None, None, remarks)
     targets_before = raw[lead + window - count :, [place[name] for name in codec.targets]]
-    return Windows(windows, targets, slide(targets_before, count, axis=0).swapaxes(1, 2)[: len(windows)], None)
+    newest = slide(targets_before, count, axis=0).swapaxes(1, 2)[: len(windows)]
+    return Windows(windows, targets, newest, None, remarks)
 
 
 def _step(codec: Codec, sheet: TableFile, rows: SeriesRows) -> TimeStep:

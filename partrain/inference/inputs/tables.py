@@ -16,7 +16,7 @@ from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import FrameTable, TableFile, cells_of, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
-from partrain.number_format import plural
+from partrain.inference.inputs.remarks import far_numbers
 from partrain.preprocess.column import CellFault, RowBlock
 from partrain.preprocess.words import MISSING, UNSEEN
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     Pair = tuple[NDArray[Any], NDArray[Any] | None]
     """Inputs as the network takes them, and targets as the file has them."""
-
-
-FAR = 1000
-"""Standard deviations from the mean in training beyond which a number is remarked on."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +110,7 @@ def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any], ro
     if not codec.is_table or not len(inputs):
         return []
     schema, remarks = load.schema_of(codec.stored), []
-    owners, names = np.array(schema.owners), np.array(schema.features)
-    scaled = np.array(schema.numeric) & ((np.array(codec.stored["mean"]) != 0) | (np.array(codec.stored["std"]) != 1))
+    owners, names, scaled = np.array(schema.owners), np.array(schema.features), np.array(schema.numeric) & codec.scaled
     for name, kind in schema.kinds.items():
         features = inputs[:, (owners == name) & (names != f"{name} missing")]
         if kind.holds_words:
@@ -124,11 +119,8 @@ def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any], ro
                 place, cell = sheet.first(name, lambda cell: not sheet.is_missing(cell))
                 words = f"none of {cells:,} words is known to the network; the first: `{str(cell).strip()[:60]}`"
                 remarks.append(f"{place}: column `{name}`: {words}")
-        elif (far := (np.abs(inputs[:, (owners == name) & scaled]) > FAR).any(1)).any():
-            count, first = int(far.sum()), rows[int(far.argmax())]
-            beyond = f"more than {FAR:,} standard deviations from the mean in training; the first: item {first}"
-            what = f"{count:,} {plural('row', count)} {beyond}"
-            remarks.append(f"{sheet.path}: column `{name}`: {what}")
+        else:
+            remarks += far_numbers(f"{sheet.path}: column `{name}`", inputs[:, (owners == name) & scaled], rows)
     return remarks
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from support.runs import SIMULATED, partrain
 
+import partrain as partrain_package
 from partrain.inference.onnx_text import words_for_codes
 from partrain.preprocess.words import UNSEEN, CategoryColumn, places_of
 
@@ -94,7 +97,7 @@ def test_numbers_far_from_training_and_words_that_none_knows_are_told(tmp_path: 
         where, beyond = f"partrain: warning: {tmp_path}/new.csv", "more than 1,000 standard deviations from the mean in training"
         assert said.err.splitlines() == [
             f"{where}:2: column `kind`: none of 3 words is known to the network; the first: `c`",
-            f"{where}: column `size`: 2 rows {beyond}; the first: item 1",
+            f"{where}: column `size`: 2 items {beyond}; the first: item 1",
         ]
 
 
@@ -110,3 +113,53 @@ def test_a_far_number_has_the_number_of_its_row_where_bad_rows_are_left_out(tmp_
     (tmp_path / "new.csv").write_text("code,kind,size\n1,a,x\n1,a,0\n2,b,1e6\n")
     said = partrain("predict", run, "--input", tmp_path / "new.csv", "--skip-bad")
     assert "the first: item 2" in said.err, said
+
+
+BEYOND = "more than 1,000 standard deviations from the mean in training"
+
+
+@pytest.mark.parametrize(("name", "file", "column", "expected"), [
+    ("spots", "series", 1, {"predict": "column `spots`: 1 moment {}; the first: moment 13",
+                            "evaluate": "column `spots`: 2 moments {}; the first: moment 0"}),
+    ("changes", "sales", 1, {"predict": "column `sold`: 3 moments {}; the first: moment 2",
+                             "evaluate": "column `sold`: 3 moments {}; the first: moment 2"}),
+])  # fmt: skip
+def test_numbers_of_a_series_far_from_training_are_told(
+    run_of: Callable[[str], Path], tmp_path: Path, name: str, file: str, column: int, expected: dict[str, str]
+) -> None:
+    """`predict` sees the newest window alone; of a differenced series the differences count."""
+    run, path = run_of(name), tmp_path / "new.csv"
+    rows = [line.split(",") for line in (run.parent / f"{file}.csv").read_text().splitlines()[:25]]
+    for moment in 0, 13 if name == "spots" else 21:
+        rows[1 + moment][column] += "e9"
+    path.write_text("\n".join(map(",".join, rows)))
+    for command, told in expected.items():
+        said = partrain(command, run, "--input", path)
+        assert (said.code, said.err) == (0, f"partrain: warning: {path}: {told.format(BEYOND)}\n"), said
+
+
+def test_python_warns_with_the_same_sentences(tmp_path: Path) -> None:
+    trained_network = partrain_package.load(trained(tmp_path))
+    frame = pandas.DataFrame({"code": [7.0, 8.0, 1e3], "kind": ["a", "b", "a"], "size": [0, 0, 1e6], "y": [1.0, 2.0, 3.0]})
+    for answer in (trained_network.predict, trained_network.evaluate):
+        with pytest.warns(partrain_package.UnlikeTraining) as warned:
+            answer(frame)
+        assert [str(one.message) for one in warned] == [
+            "X: row 1: column `code`: none of 3 words is known to the network; the first: `7.0`",
+            f"X: column `size`: 1 item {BEYOND}; the first: item 2",
+        ]
+        assert {one.filename for one in warned} == {__file__}
+
+
+def test_estimators_and_arrays_warn_too(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    X, new = draw.normal(size=(30, 2)), np.array([[0, 0], [0, 5e4], [-1e5, 0]])
+    fitted = partrain_package.PartrainRegressor(hidden=4, rounds=1).fit(X, X[:, 0])
+    trained_network = partrain_package.train(
+        model="mlp", dataset={"inputs": X, "targets": X[:, 0], "standardise": True}, stop={"rounds": 1}, out=tmp_path / "run"
+    )
+    for predictor in (fitted, trained_network):
+        with pytest.warns(partrain_package.UnlikeTraining) as warned:
+            predictor.predict(new)
+        assert [str(one.message) for one in warned] == [f"X: 2 items {BEYOND}; the first: item 1"]
+        assert warned[0].filename == __file__
