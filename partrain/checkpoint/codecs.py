@@ -53,8 +53,8 @@ class NetworkRecord(Section):
     """Kind of the data set's items, for a user task."""
     parts: list[InputPart] = []
     """The inputs of an item, if there are several, or their lengths differ."""
-    of_bytes: bool | None = None
-    """Items are bytes, which are scaled to [0, 1]; None: an old checkpoint does not tell."""
+    of_bytes: bool = False
+    """Items are bytes, which the network sees divided by 255."""
 
     @property
     def interface(self) -> Interface:

@@ -74,10 +74,9 @@ class Preprocessing:
         if dtype and (network.record.parts or network.record.vocabulary is not None):
             raise _cannot("its inputs have types of their own: leave --input-type out")
         scaled = "mean" in stored and not stored.get("by_batch")
-        old, images = network.record.of_bytes is None, form == "images" or (len(network.record.input) == 3 and not scaled)
         if dtype == "uint8" and (form in ("table", "series") or scaled):
             raise _cannot("its items are no bytes: leave --input-type out")
-        return cls(network, dtype or ("uint8" if (images if old else network.record.of_bytes) else "float64"))
+        return cls(network, dtype or ("uint8" if network.record.of_bytes else "float64"))
 
     @cached_property
     def codec(self) -> Codec:

@@ -122,11 +122,10 @@ def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 def _scaled_bytes(network: TrainedNetwork, codec: Codec, raw: NDArray[Any], path: Path) -> NDArray[Any]:
     """Scale bytes to [0, 1] for a network trained on bytes, and refuse numbers that may have another scale than those of training."""
-    of_bytes, may_be_bytes = network.record.of_bytes, raw.dtype == np.uint8 and not (codec.is_table or codec.is_series)
-    if may_be_bytes and of_bytes is False:
-        advice = "give them as float32, in the scale of training"
-        raise InputMissing(f"{path}: holds bytes (uint8), and the network was not trained on bytes: {advice}")
-    if not (may_be_bytes if of_bytes is None else of_bytes):
+    if not network.record.of_bytes:
+        if raw.dtype == np.uint8 and not (codec.is_table or codec.is_series):
+            advice = "give them as float32, in the scale of training"
+            raise InputMissing(f"{path}: holds bytes (uint8), and the network was not trained on bytes: {advice}")
         return raw
     whole = raw.dtype.kind in "iu"
     if not whole or raw.min() < 0 or raw.max() > 255:
