@@ -102,8 +102,8 @@ MODES: dict[str, tuple[str, ...]] = {
     "three": ("workers=[{count=3}]", 'engine.precision="bfloat16"'),
     "ema-three": ("sync.ema=0.8", "workers=[{count=3}]"),
     "swa-one": ("sync.swa=0.4", 'engine.precision="bfloat16"'),
-    "recalibrated-three": ('sync.buffers="recalibrate"', "workers=[{count=3}]"),
-    "ema-one": ("sync.ema=0.8",),
+    "recalibrated-three": ('sync.buffers="recalibrate"', "workers=[{count=3}]", "engine.compiled=false"),
+    "ema-one": ("sync.ema=0.8", "engine.compiled=false"),
     "swa-three": ("sync.swa=0.4", "workers=[{count=3}]"),
     "recalibrated-one": ('sync.buffers="recalibrate"',),
 }

@@ -127,7 +127,7 @@ def test_the_import_of_torchmetrics_is_no_stall(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dry_run, "import_torchmetrics", lambda: imported.append("torchmetrics"))
     spec: Any = SimpleNamespace(job=SimpleNamespace(task=SimpleNamespace(metrics=["f1"]), network_code=[]))
     channel: Any = None
-    assert next(dry_run._steps(0, spec, channel, lambda: None)) == dry_run.BUILDING
+    assert next(dry_run._steps(0, spec, channel, lambda: None, [])) == dry_run.BUILDING
     assert imported == ["torchmetrics"]
 
 

@@ -64,12 +64,12 @@ class SecondProcess:
             targets: Their targets.
         """
         tensors = {name: tensor.detach().cpu() for name, tensor in module.state_dict().items()}
-        on_cpu, threads = tree_map(Tensor.cpu, (inputs, targets)), torch.get_num_threads()
+        batch, threads = tree_map(Tensor.cpu, (inputs, targets)), torch.get_num_threads()
         answers = [answer.cpu() for answer in answers_to(module, tree_map(torch.clone, inputs))]
         with os.fdopen(os.dup(self._memory), "wb") as file:
-            torch.save((tensors, *on_cpu, answers, digests(module), threads), file)
-        here = targets.is_cpu  # elsewhere the generators draw other numbers
-        trained = _step(module, task, tree_map(torch.clone, inputs), targets) if here else {}
+            torch.save((tensors, *batch, answers, digests(module), threads), file)
+        on_cpu = targets.is_cpu  # another device draws other numbers
+        trained = _step(module, task, tree_map(torch.clone, inputs), targets) if on_cpu else {}
         verdict = {"failed": "the process that builds it again ended"}
         with suppress(EOFError, OSError):
             self._child.pipe.send_bytes(json.dumps(trained).encode())
@@ -101,10 +101,10 @@ def _step(module: nn.Module, task: Task, inputs: Any, targets: Tensor) -> dict[s
     module.train()
     with seeded(derive(0, "step")):
         loss, gradients = task.differentiate(module, parameters, inputs, targets, 0)
-    found = {"its loss in training": loss}
-    found |= {f"{GRADIENT} `{name}`": gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
-    found |= {f"`{name}` after a batch": tensor for name, tensor in module.state_dict().items()}
-    return {name: _sums(tensor) for name, tensor in found.items()}
+    tensors = {"its loss in training": loss}
+    tensors |= {f"{GRADIENT} `{name}`": gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
+    tensors |= {f"`{name}` after a batch": tensor for name, tensor in module.state_dict().items()}
+    return {name: _sums(tensor) for name, tensor in tensors.items()}
 
 
 def _sums(tensor: Tensor) -> list[float]:

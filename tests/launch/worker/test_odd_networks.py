@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.runs import partrain, write_job
+from support.runs import partrain, resume, round_file, write_job
 from torch import nn
 
 import partrain as api
@@ -126,3 +126,18 @@ def test_hooks_that_a_pickle_loses_are_refused() -> None:
     network.weight.register_hook(lambda gradient: gradient * 0)
     with pytest.raises(BadJob, match="parameter `weight` has a hook of `register_hook`, which would not reach the workers"):
         api.train(model=network, dataset={"inputs": torch.zeros(8, 2), "targets": torch.zeros(8, dtype=torch.int64)})
+
+
+def test_a_resumed_round_is_compared_with_its_record(tmp_path: Path) -> None:
+    """A flag that no checkpoint holds changes what training does from step 5 on: in round 2 before, in round 3 after a resume."""
+    body = FLAG.replace(
+        "return self.head(self.body(x))", "return self.head(self.body(x)) * (0.5 if self.training and self.late else 1)"
+    )
+    job = job_of(
+        tmp_path,
+        body.replace("self.steps", "self.calls").replace("        self.late = False", "        self.calls, self.late = 0, False"),
+    )
+    said = partrain("run", job, "--out", tmp_path / "run", "-q", "--set", "stop.rounds=4", "--set", "checkpoint.every=1")
+    assert said.code == 0, said
+    said = resume(round_file(tmp_path / "run", 2))
+    assert "round 3 gave other numbers when it ran again: user code keeps a value that no checkpoint holds" in said.err
