@@ -31,6 +31,11 @@ def versions_of(digests: Mapping[str, str]) -> dict[str, str]:
     return {f"{name}{_DIGEST}": digest for name, digest in digests.items()}
 
 
+def file_of(version: str) -> str:
+    """Return the file whose digest stands under this name among a manifest's versions; "" if it is no file."""
+    return version.removesuffix(_DIGEST) if version.endswith(_DIGEST) else ""
+
+
 def locate(name: str, folder: Path) -> Path | None:
     """Find a file of user code by its name, from the job's folder or Python's path; None if it is gone."""
     places = [folder / name, *(Path(base, name) for base in sys.path)]
@@ -39,7 +44,7 @@ def locate(name: str, folder: Path) -> Path | None:
 
 def changed_files(loaded: LoadedJob, versions: Mapping[str, str]) -> list[str]:
     """Name the files of user code that are not those of a checkpoint with these versions."""
-    files = {name.removesuffix(_DIGEST): digest for name, digest in versions.items() if name.endswith(_DIGEST)}
+    files = {file: digest for name, digest in versions.items() if (file := file_of(name))}
     return [name for name, digest in files.items() if (path := locate(name, loaded.folder)) is None or digest_of(path) != digest]
 
 

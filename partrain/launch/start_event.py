@@ -9,6 +9,7 @@ from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.skew import label_skew, skew_warning
 from partrain.errors import BadCheckpoint
+from partrain.job.code_changes import file_of
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.job.workers import WorkerSpec
@@ -103,10 +104,14 @@ def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
     """Warn if versions, processor or user files are not those of the checkpoint."""
     before, now = manifest_of(content).versions, manifest.versions
-    if changed := [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]:
+    changed = [name for name in now if before.get(name) != now[name]]
+    files = [file for name in changed if (file := file_of(name))]
+    if versions := [f"{name} {before.get(name)}, now {now[name]}" for name in changed if not file_of(name)]:
         context.warn(
-            f"the checkpoint was made with {'; '.join(changed)}: the last bits may differ from those of a run of one piece"
+            f"the checkpoint was made with {'; '.join(versions)}: the last bits may differ from those of a run of one piece"
         )
+    if files:
+        context.warn(f"{', '.join(files)} changed after the checkpoint was written: the run may go on in another way")
 
 
 def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
