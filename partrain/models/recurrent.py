@@ -63,7 +63,7 @@ class RecurrentNetwork(nn.Module):
         layers, states = self.layers, embedded
         run, weights, directions = getattr(torch, layers.mode.lower()), layers.all_weights, 2 if layers.bidirectional else 1
         form = {"has_biases": True, "num_layers": 1, "dropout": 0.0, "train": False, "bidirectional": False, "batch_first": True}
-        begin = embedded.new_zeros(1, embedded.shape[0], layers.hidden_size)
+        begin = torch.zeros(1, embedded.shape[0], layers.hidden_size, dtype=embedded.dtype)
         initial = (begin, begin) if layers.mode == "LSTM" else begin
         for layer in range(0, len(weights), directions):
             both = []
