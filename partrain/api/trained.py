@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.inference.export import Format
     from partrain.inference.network import Split, TrainedNetwork
-    from partrain.inference.preprocessing import InputType
+    from partrain.inference.preprocessing import InputType, WordForm
     from partrain.job.load import LoadedJob
 
 SUFFIXES: dict[str, Format] = {
@@ -55,6 +55,7 @@ _ARGUMENTS = {
     "--force": "force=True",
     "--with-preprocessing": "with_preprocessing=True",
     "--input-type": "input_type",
+    "--words": "words",
 }
 """Arguments of `export` for the options of the command line, which its messages name."""
 AXES = ("seconds", "items", "rounds")
@@ -160,6 +161,7 @@ class Trained:
         *,
         with_preprocessing: bool = False,
         input_type: InputType | None = None,
+        words: WordForm | None = None,
         card: bool = False,
         force: bool = False,
     ) -> Path:
@@ -170,6 +172,7 @@ class Trained:
             format: `safetensors`, `state-dict`, `torch-export` or `onnx`; default: by the suffix.
             with_preprocessing: Raw values in, answers as of `predict` out (onnx, torch-export).
             input_type: With `with_preprocessing`: `uint8` (bytes of images) or `float64`; default: as trained.
+            words: With `with_preprocessing`, onnx: words as `text`, or as `codes` for runtimes without text; default: text.
             card: Write a model card beside it: `path` with the suffix .md.
             force: Replace files that are there.
 
@@ -182,15 +185,16 @@ class Trained:
 
         if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
             raise BadJob(f"export: {path}: the suffix says the format: {', '.join(SUFFIXES)}; or give format=")
-        if input_type and not with_preprocessing:
-            raise BadJob("export: `input_type` is only for with_preprocessing=True")
+        for name, value in (("input_type", input_type), ("words", words)):
+            if value and not with_preprocessing:
+                raise BadJob(f"export: `{name}` is only for with_preprocessing=True")
         beside = path.with_suffix(".md")
         if card and path == beside:
             raise BadJob(f"export: {path}: the model card takes this name; choose another suffix, and give format=")
         try:
             for file in (path, beside) if card else (path,):
                 check(file, force=force)
-            made = deliver(self.network, chosen, path, with_preprocessing=with_preprocessing, dtype=input_type)
+            made = deliver(self.network, chosen, path, with_preprocessing=with_preprocessing, dtype=input_type, words=words)
         except CannotCreate as refused:
             raise CannotCreate(reduce(lambda text, pair: text.replace(*pair), _ARGUMENTS.items(), refused.message)) from None
         create(path, made.data, force=force)

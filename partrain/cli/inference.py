@@ -37,6 +37,7 @@ SkipBad = Annotated[
 Split = Literal["training", "validation", "test"]
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
 InputType = Literal["uint8", "float64"]
+WordForm = Literal["text", "codes"]
 DIFFERENT = 1
 
 
@@ -212,6 +213,13 @@ def export(
         InputType | None,
         typer.Option("--input-type", help="With --with-preprocessing: uint8 (bytes of images) or float64; default: as trained."),
     ] = None,
+    words: Annotated[
+        WordForm | None,
+        typer.Option(
+            "--words",
+            help="With --with-preprocessing, onnx: words as text, or as codes for runtimes without text; default: text.",
+        ),
+    ] = None,
     card: Annotated[
         bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
     ] = False,
@@ -231,12 +239,13 @@ def export(
         raise typer.BadParameter(f"{output}: the model card takes this name; choose another suffix", param_hint="--output")
     if card:
         check(beside, force=force)
-    if input_type and not with_preprocessing:
-        raise typer.BadParameter("only with --with-preprocessing", param_hint="--input-type")
+    for option, value in (("--input-type", input_type), ("--words", words)):
+        if value and not with_preprocessing:
+            raise typer.BadParameter("only with --with-preprocessing", param_hint=option)
     path, content, network = _restored(checkpoint, newest=newest, trusted=trust_code, own=job)
     from partrain.inference.deliver import deliver
 
-    made = deliver(network, file_format, output, with_preprocessing=with_preprocessing, dtype=input_type)
+    made = deliver(network, file_format, output, with_preprocessing=with_preprocessing, dtype=input_type, words=words)
     create(output, made.data, force=force)
     if card:
         from partrain.inference.card import card as describe

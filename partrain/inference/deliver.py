@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.inference.export import Format, export, metadata, usage
 from partrain.inference.preprocessed_export import export_preprocessed, preprocessed_metadata, preprocessed_usage
-from partrain.inference.preprocessing import InputType, Preprocessing
+from partrain.inference.preprocessing import InputType, Preprocessing, WordForm
 
 if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
@@ -33,7 +33,10 @@ class Delivery:
         """The comparison in words."""
         largest = self.verified["largest_difference"]
         same = "equal to the bit" if largest == 0 else f"largest difference {largest:.3g}"
-        return f"{self.output}: {len(self.data):,} bytes; answers to {self.verified['items']} items compared: {same}"
+        fewest = "; it needs at least one item, as the network's answer to an item depends on the others" * self.verified.get(
+            "fewest_items", 0
+        )
+        return f"{self.output}: {len(self.data):,} bytes; answers to {self.verified['items']} items compared: {same}{fewest}"
 
 
 def deliver(
@@ -43,6 +46,7 @@ def deliver(
     *,
     with_preprocessing: bool = False,
     dtype: InputType | None = None,
+    words: WordForm | None = None,
 ) -> Delivery:
     """Export a network, with its preprocessing if asked for.
 
@@ -52,14 +56,15 @@ def deliver(
         output: The file, which this does not write.
         with_preprocessing: Put the preprocessing into the graph.
         type: Type of raw numbers in that graph; None: as trained.
+        words: Form of words in that graph; None: text in ONNX, codes in torch-export.
 
     Raises:
         CannotCreate: the format or the network does not allow it.
     """
     if with_preprocessing:
-        recipe = Preprocessing.of(network, dtype)
+        recipe = Preprocessing.of(network, dtype, words)
         data, verified = export_preprocessed(recipe, file_format)
-        facts, words = preprocessed_metadata(recipe, file_format), preprocessed_usage(recipe, file_format)
-        return Delivery(file_format, output, data, verified, facts, words)
+        facts, told = preprocessed_metadata(recipe, file_format), preprocessed_usage(recipe, file_format)
+        return Delivery(file_format, output, data, verified, facts, told)
     data, verified = export(network, file_format)
     return Delivery(file_format, output, data, verified, metadata(network), usage(network, file_format))

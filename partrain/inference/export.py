@@ -18,7 +18,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from importlib.util import find_spec
 from itertools import permutations
@@ -28,12 +28,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from partrain.byte_layout import input_names
 from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
 from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import TrainedNetwork, blame_user_code
+from partrain.inference.spare_row import spare_row
 from partrain.models.answers import random_items
 from partrain.models.sections import START_KEYS
 from partrain.seeds import derive
@@ -41,7 +43,9 @@ from partrain.seeds import derive
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
 Run = Callable[[Any], Tensor]
 """Inputs (n, *shape), or a tuple or dict of such, -> answers."""
-COMPARED = (1, 2, 7)
+GRAPHS: tuple[Format, ...] = ("onnx", "torch-export")
+"""Formats that hold computation."""
+COMPARED = (0, 1, 2, 7)
 """Number of items in each comparison: a graph that was traced with one number of items must accept others."""
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
 """Largest difference that another order of rounding explains, relative to the largest answer (at least 1); in float32."""
@@ -60,7 +64,7 @@ ENDLESS = "the network answers with NaN or infinities, so an export cannot be co
 
 def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
-    samples = [_random_inputs(network, count) for count in COMPARED]
+    samples = [_random_inputs(network, count) for count in COMPARED if count]
     with torch.no_grad(), blame_user_code(network.loaded):
         expected = [network.module(deepcopy(inputs)) for inputs in samples]  # a network may change its inputs in place
         again = [network.module(deepcopy(inputs)) for inputs in samples]
@@ -70,13 +74,31 @@ def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[st
         raise BadCheckpoint(ENDLESS)
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
+    scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     with silent(), blame_user_code(network.loaded):
-        data, run = _EXPORTERS[file_format](network)
+        fewest = 1
+        if file_format in GRAPHS:
+            _refuse_names(network, file_format)
+            fewest = fewest_items(network, file_format)
+        with nullcontext() if fewest else spare_row(network.module):
+            data, run = _EXPORTERS[file_format](network)
+        if not fewest:  # the network itself may take no empty batch
+            samples.append(tree_map(lambda rows: rows[:0], samples[0]))
+            expected.append(expected[0][:0])
         with torch.no_grad():
             results = [run(deepcopy(inputs)) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(results, expected, strict=True))
-    scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
-    return data, verify(network, file_format, largest, scale)
+    return data, verify(network, file_format, largest, scale) | ({"fewest_items": fewest} if file_format in GRAPHS else {})
+
+
+def fewest_items(network: TrainedNetwork, file_format: Format) -> int:
+    """Return the fewest items that a graph of the network answers: 1 if an item changes the answers to others, else 0."""
+    inputs = _random_inputs(network, max(COMPARED))
+    with torch.no_grad():
+        alone = network.module(deepcopy(inputs))
+        with spare_row(network.module):
+            beside = network.module(inputs)
+    return int(_difference(beside, alone) > TOLERANCES[file_format] * max(1.0, float(alone.abs().max())))
 
 
 def verify(network: TrainedNetwork, file_format: Format, largest: float, scale: float) -> dict[str, Any]:
@@ -184,10 +206,8 @@ def _with_tensors(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Mod
 
 
 def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
-    _refuse_names(network, "torch-export")
     args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
-    with blame_packing(network, "torch-export"):
-        program = torch.export.export(network.module, args, kwargs, dynamic_shapes=shapes)
+    program = torch.export.export(network.module, args, kwargs, dynamic_shapes=shapes)
     data = torch_export_bytes(program, _metadata_text(network))
     module = torch.export.load(io.BytesIO(data)).module()
 
@@ -216,14 +236,12 @@ def onnx_session(data: bytes) -> Any:
 
 def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     require_onnx()
-    _refuse_names(network, "onnx")
     args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
     names = input_names([part.name for part in network.record.parts]) or ["inputs"]
-    with blame_packing(network, "onnx"):
-        program = torch.onnx.export(
-            network.module, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False,
-            input_names=names, output_names=["answers"], external_data=False,
-        )  # fmt: skip
+    program = torch.onnx.export(
+        network.module, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False,
+        input_names=names, output_names=["answers"], external_data=False,
+    )  # fmt: skip
     assert program is not None
     program.model.metadata_props["partrain"] = _metadata_text(network)
     data = onnx_bytes(program.model_proto)
@@ -262,18 +280,6 @@ def _refuse_names(network: TrainedNetwork, file_format: Format) -> None:
     if clash := [part.name for part in network.record.parts if part.name in layers]:
         what = f"the input `{clash[0]}` and the layer `self.{clash[0]}` have one name, which torch mixes up in {file_format}"
         raise CannotCreate(f"{what}; rename one of them, or export safetensors or a state-dict")
-
-
-@contextmanager
-def blame_packing(network: TrainedNetwork, file_format: Format) -> Iterator[None]:
-    """Explain that recurrent layers over sequences of unequal length are no graph."""
-    try:
-        yield
-    except Exception:
-        if network.loaded.job.model.name not in ("rnn", "lstm", "gru") or not network.record.parts:
-            raise
-        what = f"recurrent layers leave padding out by packed sequences, which {file_format} cannot hold"
-        raise CannotCreate(f"{what}; export safetensors or a state-dict, or train a transformer") from None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """`partrain export --with-preprocessing`: raw values in, answers as `predict` gives them out. Compared with `predict` before writing.
 
-Words are text in ONNX, which looks them up by itself. torch has no tensors of text: torch-export takes the indices of words, and the
-metadata has the words.
+Words are text in ONNX, which looks them up by itself, unless codes are asked for: few runtimes have these operators. torch has no tensors
+of text: torch-export takes the indices of words, and the metadata has the words.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from partrain.data.codec import Codec
 from partrain.errors import CannotCreate
 from partrain.inference.export import (
     COMPARED,
+    GRAPHS,
     METADATA_PLACE,
     Format,
     any_number,
-    blame_packing,
+    fewest_items,
     metadata,
     onnx_session,
     require_onnx,
@@ -34,13 +36,12 @@ from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import blame_user_code
 from partrain.inference.onnx_text import as_text, class_names, words_for_codes
 from partrain.inference.preprocessing import Preprocessing
+from partrain.inference.spare_row import spare_row
 from partrain.tasks.task import MultiLabel
 
 if TYPE_CHECKING:
     from partrain.inference.predict import Columns
 
-GRAPHS: tuple[Format, ...] = ("onnx", "torch-export")
-"""Formats that hold computation, and so can hold the preprocessing."""
 RawItems = dict[str, Tensor]
 """Raw values by the name of the graph's input."""
 Graph = Callable[[RawItems], dict[str, Tensor]]
@@ -55,19 +56,25 @@ def export_preprocessed(recipe: Preprocessing, file_format: Format) -> tuple[byt
     if file_format not in GRAPHS:
         kinds = " or ".join(GRAPHS)
         raise CannotCreate(f"{file_format} holds tensors, no computation: --with-preprocessing needs {kinds}")
+    if recipe.words_as == "text" and file_format != "onnx":
+        raise CannotCreate(f"{file_format} has no tensors of text: leave --words out")
     network = recipe.network
     drawn, expected = recipe.sample(sum(COMPARED))
     raw = {name: torch.from_numpy(values) for name, values in drawn.items()}
     with silent(), blame_user_code(network.loaded):
         module = Preprocessed(recipe).eval()
-        data, run = (_onnx if file_format == "onnx" else _torch_export)(recipe, module, raw)
+        fewest = fewest_items(network, file_format)
+        with nullcontext() if fewest else spare_row(module):
+            data, run = (_onnx if file_format == "onnx" else _torch_export)(recipe, module, raw)
+        counts = [count for count in COMPARED if count >= fewest]
         with torch.no_grad():
-            parts = zip(*(torch.split(tensor, list(COMPARED)) for tensor in raw.values()), strict=True)
+            parts = zip(*(torch.split(tensor, counts) for tensor in raw.values()), strict=True)
             results = [run(dict(zip(raw, part, strict=True))) for part in parts]
     threshold = network.task.threshold if isinstance(network.task, MultiLabel) else 0.5
     whole = {name: torch.cat([result[name] for result in results]) for name in recipe.outputs}
     newest = raw["inputs"][:, -1, [recipe.columns.index(name) for name in recipe.codec.targets]] if recipe.continues else None
-    return data, verify(network, file_format, *difference(whole, expected, recipe.codec, newest, threshold))
+    compared = difference(whole, expected, recipe.codec, newest, threshold)
+    return data, verify(network, file_format, *compared) | {"fewest_items": fewest}
 
 
 def difference(
@@ -109,14 +116,19 @@ def _largest(actual: Tensor, expected: Tensor) -> float:
 
 def preprocessed_metadata(recipe: Preprocessing, file_format: Format) -> dict[str, Any]:
     """Describe a network that was exported with its preprocessing."""
-    return metadata(recipe.network) | {"preprocessing": recipe.describe(strings=file_format == "onnx")}
+    return metadata(recipe.network) | {"preprocessing": recipe.describe(strings=_has_text(recipe, file_format))}
 
 
 def preprocessed_usage(recipe: Preprocessing, file_format: Format) -> str:
     """Describe in words the raw inputs and the outputs."""
-    described = recipe.describe(strings=file_format == "onnx")
+    described = recipe.describe(strings=_has_text(recipe, file_format))
     inputs = [f"{name}: {form['type']} ({_extent(form)})" for name, form in described["inputs"].items()]
     return f"inputs: {', '.join(inputs)}; outputs: {', '.join(described['outputs'])}; {METADATA_PLACE[file_format]}"
+
+
+def _has_text(recipe: Preprocessing, file_format: Format) -> bool:
+    """Return whether the graph takes words and gives out names of classes."""
+    return file_format == "onnx" and recipe.words_as != "codes"
 
 
 def _extent(described: Mapping[str, Any]) -> str:
@@ -127,8 +139,7 @@ def _extent(described: Mapping[str, Any]) -> str:
 
 def _torch_export(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
-    with blame_packing(recipe.network, "torch-export"):
-        program = torch.export.export(module, (), _arguments(recipe, _first_items(raw)), dynamic_shapes=_dynamic(recipe, raw))
+    program = torch.export.export(module, (), _arguments(recipe, _first_items(raw)), dynamic_shapes=_dynamic(recipe, raw))
     data = torch_export_bytes(program, json.dumps(preprocessed_metadata(recipe, "torch-export"), sort_keys=True))
     loaded = torch.export.load(io.BytesIO(data)).module()
     return data, lambda part: loaded(**_arguments(recipe, part))
@@ -137,33 +148,49 @@ def _torch_export(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tu
 def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
     require_onnx()
-    with blame_packing(recipe.network, "onnx"):
-        program = torch.onnx.export(
-            module, (), kwargs=_arguments(recipe, _first_items(raw)), dynamo=True, dynamic_shapes=_dynamic(recipe, raw),
-            verbose=False, input_names=list(raw), output_names=recipe.outputs, external_data=False,
-        )  # fmt: skip
+    program = torch.onnx.export(
+        module, (), kwargs=_arguments(recipe, _first_items(raw)), dynamo=True, dynamic_shapes=_dynamic(recipe, raw),
+        verbose=False, input_names=list(raw), output_names=recipe.outputs, external_data=False,
+    )  # fmt: skip
     assert program is not None
     program.model.metadata_props["partrain"] = json.dumps(preprocessed_metadata(recipe, "onnx"), sort_keys=True)
     model = program.model_proto
-    if recipe.words:
+    text = _has_text(recipe, "onnx")
+    if text and recipe.words:
         words_for_codes(model, recipe.words)
-    if recipe.network.kind.one_class and recipe.codec.classes:
+    if text and recipe.network.kind.one_class and recipe.codec.classes:
         class_names(model, recipe.codec.classes)
+    if recipe.network.dtype != torch.float64:
+        _test_in_single(model.graph)
     data = onnx_bytes(model)
     session = onnx_session(data)
 
     def run(part: RawItems) -> dict[str, Tensor]:
         feed: dict[str, Any] = {name: tensor.numpy() for name, tensor in part.items()}
-        if "codes" in feed:
-            words = list(recipe.words.values())
-            texts = [[as_text(words[at], code) for at, code in enumerate(row)] for row in feed.pop("codes").tolist()]
-            feed["words"] = np.array(texts, object)
+        if text and "codes" in feed:
+            codes, words = feed.pop("codes"), list(recipe.words.values())
+            texts = [as_text(words[at], code) for row in codes.tolist() for at, code in enumerate(row)]
+            feed["words"] = np.array(texts, object).reshape(codes.shape)
         return {
             name: torch.from_numpy(np.ascontiguousarray(array))
             for name, array in zip(recipe.outputs, session.run(recipe.outputs, feed), strict=True)
         }
 
     return data, run
+
+
+def _test_in_single(graph: Any) -> None:
+    """Let IsNaN and IsInf test numbers in single precision, in place: some runtimes have them for no other."""
+    from onnx import TensorProto, helper
+
+    nodes = []
+    for node in graph.node:
+        if node.op_type in ("IsNaN", "IsInf"):
+            nodes.append(helper.make_node("Cast", [node.input[0]], [f"{node.output[0]}.single"], to=TensorProto.FLOAT))
+            node.input[0] = f"{node.output[0]}.single"
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _arguments(recipe: Preprocessing, raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 InputType = Literal["uint8", "float64"]
 """Type of raw numbers that do not come from a table."""
+WordForm = Literal["text", "codes"]
+"""Form of words in a graph."""
 RawItems = dict[str, "NDArray[Any]"]
 """Raw values by the name of the graph's input."""
 _HOLES = 0.2
@@ -60,9 +62,11 @@ class Preprocessing:
     network: TrainedNetwork
     type: InputType
     """Type of raw numbers that do not come from a table."""
+    words_as: WordForm | None = None
+    """Form of words in the graph; None: text where the format has it."""
 
     @classmethod
-    def of(cls, network: TrainedNetwork, dtype: InputType | None = None) -> Preprocessing:
+    def of(cls, network: TrainedNetwork, dtype: InputType | None = None, words_as: WordForm | None = None) -> Preprocessing:
         """Check a network's codec. CannotCreate if a graph cannot hold it."""
         stored, kind, form = network.codec, network.kind, network.codec.get("form")
         if kind.targets == "tokens" or form == "text":
@@ -76,7 +80,7 @@ class Preprocessing:
         scaled = "mean" in stored and not stored.get("by_batch")
         if dtype == "uint8" and (form in ("table", "series") or scaled):
             raise _cannot("its items are no bytes: leave --input-type out")
-        return cls(network, dtype or ("uint8" if network.record.of_bytes else "float64"))
+        return cls(network, dtype or ("uint8" if network.record.of_bytes else "float64"), words_as)
 
     @cached_property
     def codec(self) -> Codec:

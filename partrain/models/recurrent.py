@@ -38,6 +38,8 @@ class RecurrentNetwork(nn.Module):
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Answer items (b, L, ...). `lengths` (b,): steps of each that are no padding; the layers never see the others."""
         embedded = self.embedding(items)
+        if lengths is not None and torch.compiler.is_exporting():
+            return self.answer(self._unpacked(embedded, lengths))  # type: ignore[no-any-return]
         if lengths is not None:
             embedded = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, last = self.layers(embedded)
@@ -49,6 +51,33 @@ class RecurrentNetwork(nn.Module):
             states = torch.cat(tuple(hidden[-directions:]), dim=1)
         answers: Tensor = self.answer(self.dropout(states))
         return answers
+
+    def _unpacked(self, embedded: Tensor, lengths: Tensor) -> Tensor:
+        """Compute the states (b, L, ...) or the last ones (b, ...) without packed sequences, which a graph cannot hold.
+
+        Padding follows a sequence, so it changes no state before. The backward layers get each sequence reversed by its own length.
+        """
+        steps, lengths = torch.arange(embedded.shape[1]), lengths.unsqueeze(1)
+        inside, last = (steps < lengths).unsqueeze(2), (lengths - 1).unsqueeze(2)
+        mirrored = torch.where(steps < lengths, lengths - 1 - steps, steps).unsqueeze(2)
+        layers, states = self.layers, embedded
+        run, weights, directions = getattr(torch, layers.mode.lower()), layers.all_weights, 2 if layers.bidirectional else 1
+        form = {"has_biases": True, "num_layers": 1, "dropout": 0.0, "train": False, "bidirectional": False, "batch_first": True}
+        begin = torch.zeros(1, embedded.shape[0], layers.hidden_size, dtype=embedded.dtype)
+        initial = (begin, begin) if layers.mode == "LSTM" else begin
+        for layer in range(0, len(weights), directions):
+            both = []
+            for backward, direction in enumerate(weights[layer : layer + directions]):
+                inputs = _gather(states, mirrored) if backward else states
+                outputs, *_ = run(inputs, initial, direction, **form)
+                both.append((_gather(outputs, mirrored) if backward else outputs, _gather(outputs, last).squeeze(1)))
+            states, ends = (torch.cat(parts, -1) for parts in zip(*both, strict=True))
+        return states * inside if self.each else ends
+
+
+def _gather(states: Tensor, steps: Tensor) -> Tensor:
+    """Return the states (b, L, k) at steps (b, s, 1)."""
+    return states.gather(1, steps.expand(-1, -1, states.shape[2]))
 
 
 def _layers(section: Rnn | Lstm | Gru, width: int) -> nn.RNNBase:

@@ -234,3 +234,5 @@ def test_a_run_of_objects_is_exported_with_its_preprocessing_a_program_and_a_car
         trained.export(tmp_path / "other.safetensors", with_preprocessing=True)
     with pytest.raises(partrain.Failure, match="`input_type` is only for"):
         trained.export(tmp_path / "other.onnx", input_type="uint8")
+    with pytest.raises(partrain.Failure, match="torch-export has no tensors of text: leave words out"):
+        trained.export(tmp_path / "other.pt2", with_preprocessing=True, words="text")

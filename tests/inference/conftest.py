@@ -155,6 +155,10 @@ JOBS: dict[str, tuple[str, ...]] = {
         dataset(kind="npz", path="unequal.npz", tokens=True, offsets="offsets", validation=10),
         'model={name="transformer", layers=1, width=16, heads=2}',
     ),
+    "ragged": (
+        dataset(kind="npz", path="unequal.npz", tokens=True, offsets="offsets", validation=10),
+        'model={name="lstm", hidden=8, layers=2, bidirectional=true}',
+    ),
     "codes": ('model={name="autoencoder", hidden=[4], code=1}',),
 }  # fmt: skip
 

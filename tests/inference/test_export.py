@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from safetensors.torch import load_file
 from support.runs import partrain
 
 from partrain.errors import UserCodeFailed
+from partrain.inference.deliver import Delivery
 from partrain.inference.export import export
 from partrain.inference.network import TrainedNetwork
 
@@ -147,6 +150,37 @@ class Moody(torch.nn.Linear):
 def test_what_answers_otherwise_is_refused(run_of: Runs, network_of: Networks, module: torch.nn.Module, what: str) -> None:
     with pytest.raises(UserCodeFailed, match=what):
         export(replace(network_of("own"), module=module), "torch-export")
+
+
+class Centered(torch.nn.Linear):
+    """A network whose answer to an item depends on the others of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - x.mean(0)) * self.bias
+
+
+def test_a_network_that_mixes_items_is_exported_for_at_least_one(network_of: Networks) -> None:
+    verified = export(replace(network_of("own"), module=Centered(2, 2)), "torch-export")[1]
+    assert (verified["items"], verified["fewest_items"]) == (10, 1)
+    assert "at least one item" in Delivery("torch-export", Path("out"), b"", verified, {}, "").compared
+
+
+NO_ITEMS = """import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+(taken,) = session.get_inputs()
+print(session.run(None, {taken.name: numpy.zeros((0, *taken.shape[1:]), numpy.float32)})[0].shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
+@pytest.mark.parametrize("name", ["spots", "both"])
+def test_an_empty_batch_has_empty_answers(network_of: Networks, tmp_path: Path, name: str) -> None:
+    """Recurrent layers end the process with SIGABRT otherwise, members of a tabular network with SIGFPE."""
+    data, verified = export(network_of(name), "onnx")
+    (tmp_path / "out.onnx").write_bytes(data)
+    child = subprocess.run([sys.executable, "-c", NO_ITEMS, tmp_path / "out.onnx"], capture_output=True, text=True, check=False)
+    assert (child.returncode, child.stdout, verified["fewest_items"]) == (0, "(0, 2)\n", 0), child.stderr
 
 
 def test_nothing_is_written_over(run_of: Runs, tmp_path: Path) -> None:

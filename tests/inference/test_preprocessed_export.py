@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Callable
@@ -313,7 +314,7 @@ def test_forecasts_of_differences_are_values(network_of: Networks, tmp_path: Pat
     assert computed(recipe, inputs=hole)["answers"].isnan().all()
 
 
-ARRAYS = ["pixels", "maps", "pair", "labels", "tokens", "unequal"]
+ARRAYS = ["pixels", "maps", "pair", "labels", "tokens", "unequal", "ragged"]
 
 
 @pytest.mark.parametrize("name", ["clouds", "spots", "windows", "codes", "own", "sales", "holes", "changes", *ARRAYS])
@@ -421,6 +422,53 @@ def test_onnx_takes_words_and_names_classes(run_of: Runs, network_of: Networks, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("onnx_registry")
+def test_onnx_takes_codes_of_words_without_operators_of_text(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
+    """Other runtimes lack ai.onnx.ml, and IsNaN and IsInf of numbers in double precision."""
+    import onnx
+
+    from partrain.inference.export import onnx_session
+
+    output = tmp_path / "out.onnx"
+    said = partrain("export", run_of("tabular"), "-f", "onnx", "-o", output, "--with-preprocessing", "--words", "codes", "--json")
+    assert (said.code, said.err) == (0, "")
+    facts = json.loads(said.out)["facts"]["preprocessing"]
+    assert (list(facts["inputs"]), facts["inputs"]["codes"]["words"]) == (
+        ["numbers", "codes"],
+        {"colour": ["blue", "green", "red"]},
+    )
+    assert list(facts["outputs"]) == ["probabilities", "label"]
+    model = onnx.load(output)
+    assert not any(node.domain for node in model.graph.node)
+    casts = [
+        node.output[0] for node in model.graph.node if node.op_type == "Cast" and node.attribute[0].i == onnx.TensorProto.FLOAT
+    ]
+    tests = [node.input[0] for node in model.graph.node if node.op_type in ("IsNaN", "IsInf")]
+    assert set(tests) <= set(casts)
+    network = network_of("tabular")
+    feed = {name: tensor.numpy() for name, tensor in rows_as_tensors(Preprocessing.of(network), ROWS).items()}
+    probabilities, _ = onnx_session(output.read_bytes()).run(None, feed)
+    np.testing.assert_allclose(probabilities, predicted(network, tmp_path, ROWS)["probability"], rtol=1e-5)
+
+
+def test_text_that_a_graph_cannot_take_is_refused(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
+    with pytest.raises(CannotCreate, match="torch-export has no tensors of text"):
+        export_preprocessed(Preprocessing.of(network_of("tabular"), words_as="text"), "torch-export")
+    assert partrain("export", run_of("tabular"), "-f", "onnx", "-o", tmp_path / "out", "--words", "codes").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["sales", "titanic"])
+def test_an_empty_batch_has_empty_answers(network_of: Networks, name: str) -> None:
+    """Steps of a differenced series, and of dates, are none for reshapes that guess an axis."""
+    recipe = Preprocessing.of(network_of(name))
+    data, verified = export_preprocessed(recipe, "torch-export")
+    raw = {name: torch.from_numpy(values[:0]) for name, values in recipe.sample(1)[0].items()}
+    answers = torch.export.load(io.BytesIO(data)).module()(**raw)
+    assert ({len(rows) for rows in answers.values()}, verified["fewest_items"]) == ({0}, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
 def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     """`init --from`, `run` and `export` with words, dates and holes; onnxruntime answers raw rows as `predict` does."""
     import onnxruntime
@@ -448,7 +496,7 @@ def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     assert names.tolist() == expected["class"]
 
 
-IN_ONNX = ["titanic", "both", "sales", "codes", "maps", "labels", "tokens", "unequal"]
+IN_ONNX = ["titanic", "both", "sales", "codes", "maps", "labels", "tokens", "unequal", "ragged"]
 IN_TORCH = ["tabular", "prices", "spots", "holes", "changes", "clouds"]
 GRAPHS = [
     pytest.param(name, format, marks=() if name in often else pytest.mark.soak)

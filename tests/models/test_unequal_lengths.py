@@ -46,6 +46,18 @@ def padded(items: list[Tensor], longest: int, filling: int = 0) -> tuple[Tensor,
     return rows, torch.tensor([len(item) for item in items])
 
 
+@pytest.mark.parametrize("task", ["classification", "language"])
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
+def test_exporters_see_no_packed_sequences(monkeypatch: pytest.MonkeyPatch, table: dict[str, Any], task: str) -> None:
+    if task == "language" and table.get("bidirectional"):
+        pytest.skip("refused")
+    net, items = network(table | {"layers": 2}, task, 9, tokens=True), padded(sequences(tokens=True), 9, filling=3)
+    expected = net(items)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    monkeypatch.setattr("partrain.models.recurrent.pack_padded_sequence", None)
+    torch.testing.assert_close(net(items), expected)
+
+
 @pytest.mark.parametrize("tokens", [True, False])
 @pytest.mark.parametrize("task", ["classification", "language"])
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
