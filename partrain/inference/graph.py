@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.inference.preprocessing import Preprocessing, padded_name, scaled_bytes
-from partrain.tasks.kinds import answered
+from partrain.tasks.kinds import answered, finite
 
 _NAMES = {"probability": "probabilities", "label": "label", "answer": "answers", "error": "error"}
 """Names of the outputs, by those of the columns of `predict`."""
@@ -48,10 +48,10 @@ class Preprocessed(nn.Module):
             raw = {"inputs": inputs, "numbers": numbers, "dates": dates, "codes": codes}
             items, fine_part = self.recipe.items(torch, raw)
             items = items.to(self.dtype)
-            fine = torch.isfinite(items).flatten(1).all(1)
+            fine = finite(items).flatten(1).all(1)
             fine = fine if fine_part is None else fine & fine_part
         if self.recipe.continues:
-            fine = fine & torch.isfinite(inputs).flatten(1).all(1)
+            fine = fine & finite(inputs).flatten(1).all(1)
         return self._outputs(self.network(items), fine, items, inputs)
 
     def _outputs(self, answers: Tensor, fine: Tensor, items: Any, raw: Any) -> Mapping[str, Tensor]:
@@ -80,7 +80,7 @@ class Preprocessed(nn.Module):
                 inputs[name] = raw[name].clamp(1, longest)
             else:
                 inputs[name] = scaled_bytes(torch, raw[name]).float().to(self.dtype)
-                fine_part = torch.isfinite(inputs[name]).flatten(1).all(1)
+                fine_part = finite(inputs[name]).flatten(1).all(1)
             fine.append(fine_part)
         named = next(iter(parts.values())).name
         return inputs if named else tuple(inputs.values()), torch.stack(fine).all(0)

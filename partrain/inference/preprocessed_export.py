@@ -180,12 +180,12 @@ def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[byte
 
 
 def _test_in_single(graph: Any) -> None:
-    """Let IsNaN and IsInf test numbers in single precision, in place: some runtimes have them for no other."""
+    """Let IsNaN test numbers in single precision, in place: some runtimes have it for no other."""
     from onnx import TensorProto, helper
 
     nodes = []
     for node in graph.node:
-        if node.op_type in ("IsNaN", "IsInf"):
+        if node.op_type == "IsNaN":
             nodes.append(helper.make_node("Cast", [node.input[0]], [f"{node.output[0]}.single"], to=TensorProto.FLOAT))
             node.input[0] = f"{node.output[0]}.single"
         nodes.append(node)

@@ -329,8 +329,13 @@ def kinds_for(data: Kind) -> list[str]:
 
 def answered(columns: Mapping[str, Tensor]) -> Tensor:
     """Return which items (n,) have an answer in the `columns` of a kind: their numbers are finite, and their labels are known."""
-    fine = [column >= 0 if name == "label" else column.isfinite() for name, column in columns.items()]
+    fine = [column >= 0 if name == "label" else finite(column) for name, column in columns.items()]
     return reduce(and_, (mask.flatten(1).all(1) if mask.dim() > 1 else mask for mask in fine))
+
+
+def finite(numbers: Tensor) -> Tensor:
+    """Return which numbers are finite, as `isfinite` does, by operators that all runtimes of graphs have in double precision, too."""
+    return numbers.abs() < math.inf
 
 
 def _known(labels: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
@@ -338,7 +343,7 @@ def _known(labels: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
 
     A logit of minus infinity is a class that is impossible. onnxruntime makes a number of the sigmoid of NaN.
     """
-    fine = (logits < math.inf) & probabilities.isfinite()
+    fine = (logits < math.inf) & finite(probabilities)
     return labels.where(fine if fine.shape == labels.shape else fine.all(1), -1)
 
 
