@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -22,7 +21,7 @@ from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.number_format import plural
 from partrain.tasks.kinds import answered
-from partrain.training.evaluate import CHUNK_NUMBERS
+from partrain.training.evaluate import items_at_a_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,8 +161,7 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
 
 def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[Tensor], Any]) -> Tensor:
     """Apply `compute` to inputs (n, *shape) in parts, and return its answers (n, ...)."""
-    chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
-    parts = torch.split(inputs, chunk)
+    parts = torch.split(inputs, items_at_a_time(inputs))
     with torch.no_grad(), blame_user_code(network.loaded):
         answers = [compute(network.batch(part)) for part in parts]
     for answer, part in zip(answers, parts, strict=True):

@@ -14,7 +14,12 @@ from partrain.tasks.task import Task
 from partrain.training.batches import Samples
 
 CHUNK_NUMBERS = 1 << 20
-"""Numbers of the inputs evaluated at a time."""
+"""Numbers of the inputs that a network answers at a time."""
+
+
+def items_at_a_time(inputs: Tensor) -> int:
+    """Return how many of the items (n, *shape) a network answers at a time, in judgements and in later commands alike."""
+    return max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
 
 
 def evaluate(
@@ -33,7 +38,7 @@ def evaluate(
     answers: list[Tensor] = []
     hook = module.register_forward_hook(lambda *call: answers.append(call[-1])) if metrics else None
     loss, correct = 0.0, 0.0
-    chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(samples.inputs.shape[1:]))))
+    chunk = items_at_a_time(samples.inputs)
     with torch.no_grad():
         for first in range(span.start, span.stop, chunk):
             heartbeat()
