@@ -64,7 +64,7 @@ def deliver(
     if with_preprocessing:
         recipe = Preprocessing.of(network, dtype, words)
         data, verified = export_preprocessed(recipe, file_format)
-        facts, told = preprocessed_metadata(recipe, file_format), preprocessed_usage(recipe, file_format)
-        return Delivery(file_format, output, data, verified, facts, told)
+        facts, described = preprocessed_metadata(recipe, file_format), preprocessed_usage(recipe, file_format)
+        return Delivery(file_format, output, data, verified, facts, described)
     data, verified = export(network, file_format)
     return Delivery(file_format, output, data, verified, metadata(network), usage(network, file_format))

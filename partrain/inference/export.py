@@ -18,7 +18,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from importlib.util import find_spec
 from itertools import permutations
@@ -35,7 +35,7 @@ from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
 from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import TrainedNetwork, blame_user_code
-from partrain.inference.spare_row import spare_row
+from partrain.inference.spare_row import never_empty, spare_row
 from partrain.models.answers import random_items
 from partrain.models.sections import START_KEYS
 from partrain.seeds import derive
@@ -77,13 +77,14 @@ def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[st
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     with silent(), blame_user_code(network.loaded):
         fewest = 1
+        added: AbstractContextManager[None] = nullcontext()
         if file_format in GRAPHS:
             _refuse_names(network, file_format)
-            fewest = fewest_items(network, file_format)
-        with nullcontext() if fewest else spare_row(network.module):
+            fewest, added = for_empty_batches(network, network.module, (samples[0],), {}, file_format)
+        with added:
             data, run = _EXPORTERS[file_format](network)
         if not fewest:  # the network itself may take no empty batch
-            samples.append(tree_map(lambda rows: rows[:0], samples[0]))
+            samples.append(_none_of(samples[0]))
             expected.append(expected[0][:0])
         with torch.no_grad():
             results = [run(deepcopy(inputs)) for inputs in samples]
@@ -91,14 +92,30 @@ def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[st
     return data, verify(network, file_format, largest, scale) | ({"fewest_items": fewest} if file_format in GRAPHS else {})
 
 
-def fewest_items(network: TrainedNetwork, file_format: Format) -> int:
-    """Return the fewest items that a graph of the network answers: 1 if an item changes the answers to others, else 0."""
-    inputs = _random_inputs(network, max(COMPARED))
+def for_empty_batches(
+    network: TrainedNetwork, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], file_format: Format
+) -> tuple[int, AbstractContextManager[None]]:
+    """Return the fewest items that a graph of a module answers, and the context to trace it in. `args`, `kwargs`: some items.
+
+    The fewest are 0; but 1 if the module fails on an empty batch, and a row more changes the network's answers to others.
+    """
+    if file_format == "onnx":
+        return 0, nullcontext()
     with torch.no_grad():
+        with suppress(Exception):
+            module(*_none_of(args), **_none_of(kwargs))
+            return 0, nullcontext()
+        inputs = _random_inputs(network, max(COMPARED))
         alone = network.module(deepcopy(inputs))
         with spare_row(network.module):
             beside = network.module(inputs)
-    return int(_difference(beside, alone) > TOLERANCES[file_format] * max(1.0, float(alone.abs().max())))
+    mixes = _difference(beside, alone) > TOLERANCES[file_format] * max(1.0, float(alone.abs().max()))
+    return int(mixes), nullcontext() if mixes else spare_row(module)
+
+
+def _none_of(inputs: Any) -> Any:
+    """Return inputs (0, ...) of the same form."""
+    return tree_map(lambda rows: rows[:0], inputs)
 
 
 def verify(network: TrainedNetwork, file_format: Format, largest: float, scale: float) -> dict[str, Any]:
@@ -244,7 +261,9 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     )  # fmt: skip
     assert program is not None
     program.model.metadata_props["partrain"] = _metadata_text(network)
-    data = onnx_bytes(program.model_proto)
+    model = program.model_proto
+    never_empty(model.graph)
+    data = onnx_bytes(model)
     session = onnx_session(data)
 
     def run(inputs: Any) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from partrain.inference.export import (
     METADATA_PLACE,
     Format,
     any_number,
-    fewest_items,
+    for_empty_batches,
     metadata,
     onnx_session,
     require_onnx,
@@ -36,7 +35,7 @@ from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import blame_user_code
 from partrain.inference.onnx_text import as_text, class_names, words_for_codes
 from partrain.inference.preprocessing import Preprocessing
-from partrain.inference.spare_row import spare_row
+from partrain.inference.spare_row import never_empty
 from partrain.tasks.task import MultiLabel
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ def export_preprocessed(recipe: Preprocessing, file_format: Format) -> tuple[byt
     raw = {name: torch.from_numpy(values) for name, values in drawn.items()}
     with silent(), blame_user_code(network.loaded):
         module = Preprocessed(recipe).eval()
-        fewest = fewest_items(network, file_format)
-        with nullcontext() if fewest else spare_row(module):
+        fewest, added = for_empty_batches(network, module, (), _arguments(recipe, _first_items(raw)), file_format)
+        with added:
             data, run = (_onnx if file_format == "onnx" else _torch_export)(recipe, module, raw)
         counts = [count for count in COMPARED if count >= fewest]
         with torch.no_grad():
@@ -155,6 +154,7 @@ def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[byte
     assert program is not None
     program.model.metadata_props["partrain"] = json.dumps(preprocessed_metadata(recipe, "onnx"), sort_keys=True)
     model = program.model_proto
+    never_empty(model.graph)
     text = _has_text(recipe, "onnx")
     if text and recipe.words:
         words_for_codes(model, recipe.words)

@@ -1,12 +1,15 @@
 """Graphs that take no items: operators of onnxruntime and torch fail on empty batches, some by ending the process.
 
-So a row of zeros goes through the graph behind the items, and is cut off from the answers.
+ONNX            an empty batch gets a row of zeros at the entrance of the graph, whose answers are cut off at its end
+torch-export    such a row follows the items of every batch, but only if the module itself fails on an empty one: the graph cannot
+                tell them apart, as torch assumes two items or more where their number may vary
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,5 +33,50 @@ def spare_row(module: nn.Module) -> Iterator[None]:
 
 
 def _longer(rows: Tensor) -> Tensor:
-    """Return the rows and one of zeros. One whole number for each item is a length, and 1 is the least."""
-    return nn.functional.pad(rows, (0, 0) * (rows.dim() - 1) + (0, 1), value=int(rows.dim() == 1 and rows.dtype == torch.int64))
+    """Return the rows and a spare one."""
+    spare = _spare(rows.dim(), whole=rows.dtype == torch.int64)
+    return nn.functional.pad(rows, (0, 0) * (rows.dim() - 1) + (0, 1), value=spare)
+
+
+def _spare(dimensions: int, *, whole: bool) -> int:
+    """Return the number that a spare row holds. One whole number for each item is a length, and 1 is the least."""
+    return int(whole and dimensions == 1)
+
+
+def never_empty(graph: Any) -> None:
+    """Let an `onnx.GraphProto` compute with one row where its inputs have none, in place."""
+    from onnx import TensorProto, helper
+
+    def constant(name: str, values: list[int], kind: int = TensorProto.INT64) -> None:
+        graph.initializer.append(helper.make_tensor(name, kind, [len(values)], values))
+
+    constant("rows.first", [0])
+    constant("rows.one", [1])
+    before = [helper.make_node("Shape", [graph.input[0].name], ["rows"], start=0, end=1)]
+    before.append(helper.make_node("Max", ["rows", "rows.one"], ["rows.some"]))
+    for value in graph.input:
+        name, form = value.name, value.type.tensor_type
+        constant(f"{name}.row", [1, *(size.dim_value for size in form.shape.dim[1:])])
+        spare = _spare(len(form.shape.dim), whole=form.elem_type == TensorProto.INT64)
+        constant(f"{name}.number", [spare], form.elem_type)
+        before += [
+            helper.make_node("Expand", [f"{name}.number", f"{name}.row"], [f"{name}.spare"]),
+            helper.make_node("Concat", [name, f"{name}.spare"], [f"{name}.longer"], axis=0),
+            helper.make_node("Slice", [f"{name}.longer", "rows.first", "rows.some", "rows.first"], [f"{name}.some"]),
+        ]
+    names = [output.name for output in graph.output]
+    after = [helper.make_node("Slice", [f"{name}.some", "rows.first", "rows", "rows.first"], [name]) for name in names]
+    _rename(graph, {value.name: f"{value.name}.some" for value in (*graph.input, *graph.output)})
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:], graph.value_info[:]  # their shapes have the number of rows of the inputs
+    graph.node.extend(nodes)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename values in the nodes of a graph, and in graphs within these."""
+    for node in graph.node:
+        for values in (node.input, node.output):
+            values[:] = [names.get(value, value) for value in values]
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _rename(inner, names)

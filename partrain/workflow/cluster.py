@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -130,6 +131,8 @@ def _slurm_cluster(most: int | None) -> Any:
         raise NoCluster("--cluster slurm needs SLURM's sbatch, which is not on this machine")
     cores, words = dask.config.get("jobqueue.slurm.cores"), dask.config.get("jobqueue.slurm.worker-extra-args", [])
     announced = words if "--resources" in words else [*words, "--resources", f"cores={cores}"]
+    # dask-jobqueue writes the words into a line of the shell.
+    announced = [shlex.quote(word) if len(shlex.split(word)) > 1 else word for word in announced]
     dask.config.set({
         "distributed.scheduler.unknown-task-duration": "1h",  # so long that each step is worth an allocation
         "distributed.scheduler.allowed-failures": MOST_PREEMPTIONS,

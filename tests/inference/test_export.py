@@ -152,15 +152,15 @@ def test_what_answers_otherwise_is_refused(run_of: Runs, network_of: Networks, m
         export(replace(network_of("own"), module=module), "torch-export")
 
 
-class Centered(torch.nn.Linear):
-    """A network whose answer to an item depends on the others of the batch."""
+class Least(torch.nn.Linear):
+    """A network whose answer to an item depends on the others of the batch, and which fails without items."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x - x.mean(0)) * self.bias
+        return (x - x.abs().amin(0)) * self.bias
 
 
 def test_a_network_that_mixes_items_is_exported_for_at_least_one(network_of: Networks) -> None:
-    verified = export(replace(network_of("own"), module=Centered(2, 2)), "torch-export")[1]
+    verified = export(replace(network_of("own"), module=Least(2, 2)), "torch-export")[1]
     assert (verified["items"], verified["fewest_items"]) == (10, 1)
     assert "at least one item" in Delivery("torch-export", Path("out"), b"", verified, {}, "").compared
 
