@@ -8,7 +8,7 @@ from pathlib import Path
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.record.file_names import BEST, CHECKPOINT, CHECKPOINTS, EVENTS
-from partrain.record.run_folder import RunFolder, run_folders
+from partrain.record.run_folder import RunFolder, best_trial, run_folders
 
 
 def silent(text: str) -> None:
@@ -37,6 +37,9 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         return folder.parent
     runs = run_folders(folder, files=(CHECKPOINT, CHECKPOINTS))  # copied runs may lack their events
     newest_of = {run: path for run in runs if (path := RunFolder(run).newest_checkpoint)}
+    if best := best_trial(folder, list(newest_of)):
+        note(f"{folder} is a sweep; this is its best run: {best}")
+        return best
     newest = max(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, default=None)
     if newest is None:
         began = (folder / EVENTS).exists()

@@ -217,12 +217,12 @@ def _runs_in(folder: Path | None) -> list[ListedRun]:
 
 
 def _run_at(path: Path) -> ListedRun:
-    """Return the run of an argument; print which one it is if it stands for its newest run."""
+    """Return the run of an argument; print which one it is if it stands for several."""
     from partrain.runs.listing import run_at
 
     row = run_at(path)
     if row.folder not in (path, path.parent, path.parent.parent):
-        print_note(f"the newest run in {path}: {row.folder}")
+        print_note(f"{path} stands for {row.folder}")
     return row
 
 

@@ -112,7 +112,8 @@ class SweepSection(Section):
     warmup_rounds: int = Field(0, ge=0)
     """`prune = "median"`: rounds of a trial in which it is not pruned."""
     by: str = "loss"
-    """Number of `summary.json` that ranks the trials: `loss`, `metrics.accuracy`, `test.loss`, say."""
+    """Number that ranks the trials: `loss`, `accuracy` or another metric of the run's network (`best.h5`), or a number of
+    `summary.json` as `test.loss`, `metrics.accuracy` (of the last judgement) and `seconds.train`."""
     largest: bool | None = None
     """true: the largest number is the best. Default: as the metric means it; for other numbers false if `by` has `loss`, `error`,
     `seconds`, `rounds`, `iterations` or `bytes` in it, else true."""

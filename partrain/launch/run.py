@@ -180,7 +180,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
         skews = label_skews(job, plan, dataset)
 
         def on_start(ready: dict[int, Ready]) -> None:
-            context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, ready))
+            context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, ready, dataset.task))
 
         ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
         if isinstance(ended.failure, WrongValue):

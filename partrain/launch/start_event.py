@@ -17,6 +17,7 @@ from partrain.launch.context import RunContext, Start
 from partrain.launch.worker.messages import Ready
 from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerHere, WorkerPlace, WorkerSkew
 from partrain.system.cores import usable_cores
+from partrain.tasks import Kind
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ def start_event(
     context: RunContext,
     skews: list[WorkerSkew],
     ready: dict[int, Ready],
+    kind: Kind,
 ) -> StartEvent:
-    """Build the `start` event. `skews` are those of `label_skews`, `ready` the messages of this machine's workers by rank."""
+    """Build the `start` event. `skews` are those of `label_skews`, `ready` the messages of this machine's workers by rank, `kind` that of the data set's items."""
     job = loaded.job
+    best_by = job.best_by(kind)
     before = counts_before(start, len(plan.shares))
     workers: list[StartedWorker] = [
         {
@@ -67,6 +70,7 @@ def start_event(
         cores=usable_cores(),
         workers=workers,
         stop=job.stop.model_dump(exclude_none=True),
+        lower_is_better=best_by is None or best_by.lower,
     )
 
 

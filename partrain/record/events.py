@@ -126,6 +126,8 @@ class StartEvent:
     """All workers, by rank."""
     stop: dict[str, Any]
     """The `[stop]` table."""
+    lower_is_better: bool = True
+    """The number of `patience_by` is better if it is lower."""
     start_file: str | None = None
     """SHA-256 of the file that the network started from (`[model] from`), if there was one."""
     code: dict[str, str] = field(default_factory=dict)

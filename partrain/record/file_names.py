@@ -16,6 +16,8 @@ FILES = (JOB, EVENTS, SUMMARY, CHECKPOINT, BEST)
 """Files of a run beside its checkpoints."""
 STEP = "step.json"
 """The record of a workflow's step."""
+RANKING = "sweep.json"
+"""The ranking of a sweep, in the folder of its step."""
 WORKFLOW = "workflow.toml"
 """The steps of a workflow, in its folder."""
 RUNNER = "runner.json"

@@ -66,7 +66,5 @@ def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:
             how = "raise `rounds` in [stop] and run it again" if spent else "resume it for more rounds"
             return [f"still improving at the end: {how}"]
         case "past its best":
-            return [f"past its best since round {content['best']['round']:,}: more rounds of this kind would not help"]
-        case "level":
-            return ["at its best: the last rounds changed little"]
+            return ["past its best: the judged loss rises, and more rounds of this kind would not help"]
     return []

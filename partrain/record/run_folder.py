@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
 from partrain.record.event_log import read_events
 from partrain.record.events import Event, StartEvent, is_sound
-from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, SUMMARY
+from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, RANKING, SUMMARY
 from partrain.system.regular_file import open_regular, parse_json, read_object
 
 TRAINING, KILLED = "training", "killed"
@@ -146,6 +146,16 @@ def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)
         yield folder
     for name in sorted(name for name, is_folder in inner.items() if depth and is_folder and name != CHECKPOINTS):
         yield from run_folders(folder / name, depth - 1, files)
+
+
+def best_trial(folder: Path, runs: Sequence[Path]) -> Path | None:
+    """Return the best run of the sweep that all `runs` below a folder are of, as its ranking names it; None if there is no such sweep."""
+    places = {place for run in runs for place in run.parents if place.is_relative_to(folder) and (place / RANKING).exists()}
+    if len(places) != 1 or not all(run.is_relative_to(*places) for run in runs):
+        return None
+    (place,) = places
+    best = place / Path(str(read_object(place / RANKING).get("best"))).name  # a name only: the file may be hostile
+    return best if best in runs else None
 
 
 def is_locked(folder: Path) -> bool:

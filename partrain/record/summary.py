@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
@@ -11,10 +13,10 @@ from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
 
-FEWEST_JUDGEMENTS = 5
+FEWEST_JUDGEMENTS = 8
 """Fewest judgements that show the course of a run."""
-NOTABLE = 0.02
-"""Share of the whole range of judged losses from which a change counts."""
+FALLS, RISES = 0.03, 0.1
+"""Share of the whole range of judged losses from which a fall and a rise count. `benchmarks/verdicts.py` measures how often the course is right."""
 
 
 class RunSeconds(TypedDict):
@@ -48,6 +50,10 @@ class BestJudgement(TypedDict):
     """Loss on the held-out items."""
     metrics: dict[str, float]
     """Accuracy and further metrics, by name."""
+    by: str
+    """The number that decided: that of `patience_by`, else the accuracy, else the loss."""
+    lower: bool
+    """A lower number is better."""
 
 
 class SummaryOptions(TypedDict, total=False):
@@ -63,7 +69,7 @@ class SummaryOptions(TypedDict, total=False):
     """Numbers of answers that need no training, for the test items, or for those held out. `constant`: the shares of the classes, or the
     mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: one that repeats the newest season."""
     course: str
-    """`improving`: the judged loss still fell at the end. `past its best`: it has risen since the best round. `level`: neither."""
+    """`improving`: the judged loss still fell at the end. `past its best`: it has risen since its least. Absent if it shows neither."""
     undefined: dict[str, int]
     """Judgements in which a number that `[stop]` names was undefined, by its name. Such a judgement is neither the best nor a miss."""
     judgements: int
@@ -193,8 +199,17 @@ def summary(state: RunState) -> Summary:
         earlier["judged_round"] = judged.round
     best: SummaryOptions = {}
     if state.best:
-        best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
-        if course := _course(state):
+        asked = state.start.stop.get("patience_by")
+        by = asked or ("accuracy" if "accuracy" in state.best.metrics else "loss")
+        lower = state.start.lower_is_better if asked else by == "loss"
+        best["best"] = {
+            "round": state.best.round,
+            "loss": state.best.loss,
+            "metrics": state.best.metrics,
+            "by": by,
+            "lower": lower,
+        }
+        if course := _course(state.judged_losses.resampled()):
             best["course"] = course
     ended: SummaryOptions = {}
     if state.undefined:
@@ -230,17 +245,21 @@ def summary(state: RunState) -> Summary:
     }
 
 
-def _course(state: RunState) -> str:
-    """Say how the judged loss went at the end; "" if there are too few judgements to say."""
-    losses = state.judged_losses.resampled()
-    if len(losses) < FEWEST_JUDGEMENTS or not state.best or not state.judged:
+def _course(losses: Sequence[float]) -> str:
+    """Tell how the judged loss (n,) went at the end; "" if it shows neither a fall nor a rise, or if there are too few judgements.
+
+    The medians of the last fifth and of the fifth before are compared, so that one judgement more or less is no course.
+    """
+    count = len(losses)
+    if count < FEWEST_JUDGEMENTS:
         return ""
-    tail = max(len(losses) // 5, 1)
-    before, since = min(losses[:-tail]), min(losses[-tail:])
-    notable = NOTABLE * (max(losses) - min(losses))
-    if state.best.round >= 0.9 * state.judged.round and before - since > notable:
+    fifth, least, span = max(count // 5, 2), min(losses), max(losses) - min(losses)
+    newest, before, place = median(losses[-fifth:]), median(losses[-2 * fifth : -fifth]), losses.index(least)
+    if place >= count - fifth and before - newest > FALLS * span:
         return "improving"
-    return "past its best" if losses[-1] - min(losses) > notable and state.best.round < state.judged.round else "level"
+    rise = newest - least
+    rises = place < 0.6 * count and newest >= before and rise > RISES * span and rise > 0.02 * abs(least)
+    return "past its best" if rises else ""
 
 
 def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:

@@ -9,9 +9,9 @@ from typing import Any
 
 from partrain.checkpoint.runs import run_of, silent
 from partrain.errors import InputMissing
-from partrain.record.file_names import EVENTS, STEP
+from partrain.record.file_names import EVENTS, RANKING, STEP
 from partrain.system.regular_file import read_json
-from partrain.workflow.record import RANKING, StepRecord
+from partrain.workflow.record import StepRecord
 
 BEST_RUNS = 8
 """Most runs of a sweep whose curves are drawn: those of the best combinations."""

@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from partrain.job.plan import PAYS
-from partrain.number_format import number
+from partrain.number_format import number, scores
 from partrain.record.events import JudgementEvent
+from partrain.record.result import RunResult
 from partrain.report.history import RunHistory
 from partrain.report.sources import SweepResult
 from partrain.report.sweep import settings_text, shares
@@ -144,14 +145,23 @@ def limits(run: RunHistory) -> str:
 
 
 def _overview(runs: Sequence[RunHistory]) -> str:
-    """Say which of several runs was best by judged loss, since none has one worker."""
-    judged = [run for run in runs if run.summary.get("loss") is not None]
-    if not judged:
+    """Say which of several runs is best: by seconds where all reached their target, else by the number that chose their networks."""
+    if all(run.status == "reached" for run in runs):
+        first = min(runs, key=lambda run: run.summary["seconds"]["train"])
+        return f"Of {len(runs)} runs, one each, {first.label} reached its target first, after {_seconds(first)}."
+    ranked = [(rank, run) for run in runs if (rank := RunResult.of(run.summary).rank) is not None]
+    if not ranked:
         return f"None of the {len(runs)} runs was judged yet."
-    best = min(judged, key=lambda run: run.summary["loss"])
-    accuracy = best.summary["metrics"].get("accuracy")
-    shown = f"judged loss {number(best.summary['loss'])}" + (f" and accuracy {number(accuracy)}" if accuracy is not None else "")
-    return f"Of {len(runs)} runs {best.label} ended best, with {shown} after {best.summary['seconds']['train']:.3g} s."
+    best = min(ranked, key=lambda pair: pair[0])[1]
+    result = RunResult.of(best.summary)
+    if {RunResult.of(run.summary).by for _, run in ranked} != {result.by}:
+        return f"Nothing tells which of {len(runs)} runs is best: different numbers ([stop] patience_by) chose their networks."
+    shown = scores({result.by: result.numbers[result.by]} | result.numbers)
+    return f"Of {len(runs)} runs, one each, {best.label} is best: its network has {shown} (judged), after {_seconds(best)}."
+
+
+def _seconds(run: RunHistory) -> str:
+    return f"{run.summary['seconds']['train']:.3g} {'simulated seconds' if run.simulated else 's'}"
 
 
 def _best_combination(sweep: SweepResult) -> str:

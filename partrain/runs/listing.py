@@ -13,11 +13,12 @@ from typing import Any
 from partrain.config.overrides import flatten
 from partrain.errors import InputMissing
 from partrain.record.file_names import CHECKPOINTS
-from partrain.record.run_folder import RunFolder, run_folders, status_of
+from partrain.record.result import RunResult
+from partrain.record.run_folder import RunFolder, best_trial, run_folders, status_of
 from partrain.runs.tags import read_tags
 
 COLUMNS = ("name", "when", "rule", "workers", "status", "rounds", "loss", "accuracy", "seconds", "size", "tags")
-"""Facts of every run; None if unknown. `when` is Unix time, `size` bytes on disk."""
+"""Facts of every run; None if unknown. `when` is Unix time, `size` bytes on disk, `loss` and `accuracy` are of the run's network."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class ListedRun:
     """The content of `summary.json`; {} while the run trains, and after it was killed."""
     start: dict[str, Any]
     """The first `start` event; {} if the run ended before it began to train."""
+    result: RunResult
+    """The run's network and its numbers; while there is no summary, the network judged last."""
 
     @property
     def name(self) -> str:
@@ -38,8 +41,8 @@ class ListedRun:
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """Numbers and words of the summary by dotted name, with the columns over them."""
-        return numbers_in(self.summary) | self.columns
+        """Numbers and words of the summary by dotted name; over them those of the run's network by their bare names, and the columns."""
+        return numbers_in(self.summary) | self.result.numbers | self.columns
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -54,7 +57,10 @@ def runs_below(folder: Path) -> list[ListedRun]:
 
 
 def run_at(path: Path) -> ListedRun:
-    """Return the run that a path stands for: a run folder, a file in it, or the newest below a folder. Raises `InputMissing`."""
+    """Return the run that a path stands for: a run folder, a file in it, the best of a sweep, or the newest below a folder.
+
+    Raises `InputMissing`.
+    """
     for folder in (path, path.parent, path.parent.parent):
         if RunFolder(folder).exists and (folder == path or path.is_file() or path.name == CHECKPOINTS):
             return read_run(folder)
@@ -62,7 +68,8 @@ def run_at(path: Path) -> ListedRun:
         raise InputMissing(f"no such run: {path}; partrain runs lists them")
     if not (rows := runs_below(path)):
         raise InputMissing(f"{path} holds no run")
-    return rows[0]
+    best = best_trial(path, [row.folder for row in rows])
+    return next((row for row in rows if row.folder == best), rows[0])
 
 
 def read_run(folder: Path) -> ListedRun:
@@ -72,6 +79,7 @@ def read_run(folder: Path) -> ListedRun:
     start = next((event for event in first if event.get("event") == "start"), {})
     late = {} if summary else _late(files)
     status = status_of(summary, training=not summary and files.is_training, ended=late.get("status"))
+    result = RunResult.of(summary or late)
     began = start.get("t") or next((event["t"] for event in first if isinstance(event.get("t"), int | float)), None)
     columns = {
         "name": str(folder),
@@ -80,13 +88,13 @@ def read_run(folder: Path) -> ListedRun:
         "workers": len(start["workers"]) if isinstance(start.get("workers"), list) else None,
         "status": status,
         "rounds": summary.get("rounds", late.get("round")),
-        "loss": summary.get("loss", late.get("loss")),
-        "accuracy": _table(summary or late, "metrics").get("accuracy"),
+        "loss": result.loss,
+        "accuracy": result.metrics.get("accuracy"),
         "seconds": _table(summary, "seconds").get("train", late.get("seconds")),
         "size": size_of(folder),
         "tags": read_tags(folder),
     }
-    return ListedRun(folder, columns, summary, start)
+    return ListedRun(folder, columns, summary, start, result)
 
 
 def numbers_in(summary: dict[str, Any]) -> dict[str, Any]:

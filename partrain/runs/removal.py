@@ -108,16 +108,13 @@ def _committed(folder: Path) -> bool:
 
 
 def _best(runs: Sequence[ListedRun]) -> Iterator[ListedRun]:
-    """Yield the best run of each job: by judged accuracy, else by loss."""
-    by_job: defaultdict[str, list[ListedRun]] = defaultdict(list)
+    """Yield the best run of each job, by the number that chose the run's network; if runs of a job differ in it, by each."""
+    ranked: defaultdict[tuple[str, str], list[tuple[float, ListedRun]]] = defaultdict(list)
     for run in runs:
-        if _committed(run.folder):
-            by_job[_job(run)].append(run)
-    for several in by_job.values():
-        for key, sign in (("accuracy", -1), ("loss", 1)):
-            if measured := [run for run in several if isinstance(run.columns[key], int | float)]:
-                yield min(measured, key=lambda run: sign * run.columns[key])
-                break
+        if _committed(run.folder) and run.result.rank is not None:
+            ranked[_job(run), run.result.by].append((run.result.rank, run))
+    for several in ranked.values():
+        yield min(several, key=lambda pair: pair[0])[1]
 
 
 def _job(run: ListedRun) -> str:

@@ -15,10 +15,13 @@ from partrain.config.overrides import as_toml
 from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean, shown
 from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
+from partrain.job.load import Job
 from partrain.job.load import load as load_job
 from partrain.job.sweep import SweepSection, Trial
+from partrain.record.summary import Summary
 from partrain.runs.conditions import BadCondition, Condition
 from partrain.runs.references import Reference, references, substitute
+from partrain.tasks.kinds import KINDS
 from partrain.workflow.actions import JobAction
 from partrain.workflow.commands import Commands
 from partrain.workflow.findings import Findings
@@ -180,6 +183,7 @@ class _Loader:
         own = (action.job.task and action.job.task.lower_is_better) or ()
         if sweep.largest is None and sweep.by.rpartition(".")[2] in own:
             sweep = sweep.model_copy(update={"largest": False})
+        self._check_by(path, action.job, sweep.by)
         trials = sweep.named_runs(action.job.seed)
         tuner = self._tuner(path, action, sweep, trials) if sweep.tuned else None
         runs = []
@@ -192,6 +196,21 @@ class _Loader:
             runs.append(replace(step, name=f"{step.name}/{name}", action=job, needs=step.needs | before, assertions=()))
         ranking = SweepAction(sweep, trials, action, tuner)
         return [*runs, replace(step, action=ranking, needs=frozenset(run.name for run in runs), when=None)]
+
+    def _check_by(self, path: KeyPath, job: Job, by: str) -> None:
+        """Check before any training that the trials will record the metric that ranks them."""
+        place, _, name = by.rpartition(".")
+        if (
+            job.hooks.code
+            or place not in ("", "metrics", "best.metrics", "test")
+            or (not place and name in Summary.__annotations__)
+        ):
+            return  # a hook may add numbers
+        judged = dict.fromkeys(("loss", "accuracy", *(job.task.judged if job.task else ())))
+        if name not in judged and all(name not in kind.judged for kind in KINDS.values()):
+            near = did_you_mean(name, judged)
+            advice = f'did you mean "{near}"?' if near else f"the job judges {', '.join(judged)}; further ones: [task] metrics"
+            self._findings.find((*path, "sweep", "by"), f"no trial will record `{shown(by, 60)}`", advice)
 
     def _tuner(self, path: KeyPath, action: JobAction, sweep: SweepSection, trials: Mapping[str, Trial]) -> Tuner:
         """Check that what a tuner may draw fits the job, and return the tuner."""

@@ -15,8 +15,6 @@ from partrain.record.file_names import STEP
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 
-RANKING = "sweep.json"
-"""The ranking of a sweep, in the folder of its step."""
 SHOWN = 40
 """Characters of a value in a reason."""
 DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"

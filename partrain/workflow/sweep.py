@@ -13,13 +13,12 @@ from typing import Any
 
 from partrain.errors import BadJob, CannotCreate, Diverged
 from partrain.job.sweep import SweepSection, Trial
-from partrain.record.file_names import CHECKPOINT, PRUNED, SUMMARY
+from partrain.record.file_names import CHECKPOINT, PRUNED, RANKING, SUMMARY
 from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 from partrain.workflow.actions import Action, Prepared, Process, Resolve
-from partrain.workflow.record import RANKING, StepRecord, clear
 from partrain.workflow.resources import Resources
 from partrain.workflow.tuning import Tuner, recorded
 
@@ -89,17 +88,13 @@ class SweepAction(Action):
         )
 
     def perform(self, folder: Path) -> None:
-        """Rank the runs and write `sweep.json`; remove runs of a former, larger sweep.
+        """Rank the runs and write `sweep.json`. Runs of a former, larger sweep stay, and have no rank.
 
         Raises:
             CannotCreate: The ranking cannot be written.
             Diverged: All trials diverged.
             BadJob: No trial has the number to rank by.
         """
-        for former in sorted(path for path in folder.iterdir() if path.is_dir() and path.name not in self.trials):
-            if StepRecord.read(former):
-                clear(former)
-                former.rmdir()
         rows = self.ranked(folder)
         content = {
             "by": self.sweep.by,

@@ -22,6 +22,7 @@ from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
 from partrain.record.events import JudgementEvent
 from partrain.record.file_names import PRUNED
+from partrain.record.result import RunResult
 from partrain.record.run_folder import RunFolder
 from partrain.runs.conditions import UnknownNumber, lookup
 from partrain.seeds import derive
@@ -36,11 +37,15 @@ if TYPE_CHECKING:
 
 
 def recorded(folder: Path, by: str) -> float | None:
-    """Return the number by which a run is ranked; None if it was not recorded, is not finite, or the run was pruned."""
+    """Return the number by which a run is ranked; None if it was not recorded, is not finite, or the run was pruned.
+
+    A name without a dot is a number of the run's network first, then of the summary.
+    """
     if (folder / PRUNED).exists():
         return None
     try:
-        value = lookup(RunFolder(folder).summary, by)
+        summary = RunFolder(folder).summary
+        value = lookup({**summary, **RunResult.of(summary).numbers}, by)
     except UnknownNumber:
         return None
     return value if isinstance(value, int | float) and math.isfinite(value) else None
@@ -49,7 +54,7 @@ def recorded(folder: Path, by: str) -> float | None:
 def judged(events: Sequence[JudgementEvent], by: str) -> Iterator[tuple[int, float]]:
     """Iterate over the rounds of regular judgements, with the number by which runs are ranked."""
     for event in events:
-        value = event.loss if by == "loss" else event.metrics.get(by.partition(".")[2])
+        value = event.loss if by == "loss" else event.metrics.get(by.rpartition(".")[2])
         if event.regular and value is not None:
             yield event.round, value
 

@@ -70,7 +70,7 @@ def test_the_list_has_the_newest_first(place: Path) -> None:
     run = listed()[0]
     assert run["name"] == "runs/c"
     assert (run["rule"], run["workers"], run["status"], run["rounds"]) == ("average", 2, "finished", 4)
-    assert (run["loss"], run["accuracy"]) == (summary["loss"], summary["metrics"]["accuracy"])
+    assert (run["loss"], run["accuracy"]) == (summary["best"]["loss"], summary["best"]["metrics"]["accuracy"])
     assert run["seconds"] == summary["seconds"]["train"]
     inodes = {each.stat().st_ino: each.stat().st_size for each in (place / "c").rglob("*") if each.is_file()}
     assert run["size"] == sum(inodes.values())
@@ -80,7 +80,7 @@ def test_the_list_has_the_newest_first(place: Path) -> None:
 
 
 def test_sorting_filtering_and_limits(place: Path) -> None:
-    by_loss = sorted("abc", key=lambda name: json.loads((place / name / "summary.json").read_text())["loss"])
+    by_loss = sorted("abc", key=lambda name: json.loads((place / name / "summary.json").read_text())["best"]["loss"])
     assert names("--sort", "loss") == by_loss
     assert names("--sort", "-loss") == by_loss[::-1]
     assert names("--sort", "test.loss", "--limit", 2) == names("--sort", "test.loss")[:2]
@@ -166,7 +166,7 @@ def test_show_has_all_facts(place: Path) -> None:
     assert told["summary"] == json.loads((place / "a" / "summary.json").read_text())
     newest = partrain("runs", "show", "runs")
     assert newest.out.startswith("runs/c\n")
-    assert "the newest run in runs: runs/c" in newest.err
+    assert "runs stands for runs/c" in newest.err
     assert partrain("runs", "show", "runs/a/checkpoint.h5").out == said.out
     assert partrain("runs", "show", "runs/none").code == 66
 
@@ -229,6 +229,15 @@ def test_gc_keeps_the_newest_and_the_best(place: Path) -> None:
     assert partrain("runs", "gc", "--keep", 1, "--older-than", 1, "--dry-run").out == "nothing to remove\n"
     partrain("runs", "gc", "--keep", 0, "--yes")
     assert names("--sort", "name") == sorted(["a", best]), f"`a` is the only one of its job; {other} was neither kept nor best"
+
+
+def test_gc_keeps_the_best_by_the_number_that_chose_its_network(place: Path) -> None:
+    for name, best, newest in (("b", 0.95, 0.1), ("c", 0.9, 0.94)):
+        summary = json.loads((place / name / "summary.json").read_text())
+        summary["best"]["metrics"]["accuracy"], summary["metrics"]["accuracy"] = best, newest
+        (place / name / "summary.json").write_text(json.dumps(summary))
+    partrain("runs", "gc", "--keep", 0, "--yes")
+    assert names("--sort", "name") == ["a", "b"]
 
 
 def test_runs_of_a_workflow(place: Path) -> None:

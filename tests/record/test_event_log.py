@@ -121,7 +121,7 @@ def test_a_line_reads_back_as_the_event(event):
 LINES = [
     (
         start(),
-        "version name run_id rule resumed_from parameters held_out judge_every cores workers stop start_file code accepted",
+        "version name run_id rule resumed_from parameters held_out judge_every cores workers stop lower_is_better start_file code accepted",
     ),
     (round_(3), "rank round iterations items loss lr compute wait mix distance bytes staleness seconds"),
     (judgement(2), "round item_iterations seconds loss metrics best regular"),
@@ -371,7 +371,7 @@ def test_summary_has_the_keys_scripts_read(tmp_path):
     ]  # fmt: skip
     assert content == {
         "status": "finished", "reason": "rounds", "rounds": 4, "loss": 0.125, "metrics": {"accuracy": 0.875},
-        "best": {"round": 4, "loss": 0.125, "metrics": {"accuracy": 0.875}},
+        "best": {"round": 4, "loss": 0.125, "metrics": {"accuracy": 0.875}, "by": "accuracy", "lower": False},
         "test": {"loss": 0.11, "accuracy": 0.97}, "seconds": seconds, "item_iterations": 5120, "workers": workers,
     }  # fmt: skip
 
@@ -497,10 +497,13 @@ def test_unknown_events_are_passed_over():
 @pytest.mark.parametrize(
     ("losses", "course"),
     [
-        ([1.0, 0.8, 0.6, 0.4, 0.3, 0.2], "improving"),
-        ([1.0, 0.5, 0.2, 0.3, 0.5, 0.7], "past its best"),
-        ([1.0, 0.5, 0.3, 0.2, 0.2, 0.2], "level"),
-        ([1.0, 0.5], None),
+        ([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.45, 0.4, 0.35, 0.3], "improving"),
+        ([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.45, 0.4, 0.35, 0.36], "improving"),
+        ([1.0, 0.5, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], "past its best"),
+        ([1.0, 0.8, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.27, 0.28], None),
+        ([1.0, 0.5, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2], None),
+        ([0.7000, 0.6995, 0.6990, 0.7005, 0.7001, 0.7002, 0.7005, 0.7006, 0.7007, 0.7008], None),
+        ([1.0, 0.8, 0.6, 0.4, 0.3, 0.2], None),
     ],
 )
 def test_the_summary_says_how_the_judged_loss_went(losses: list[float], course: str | None) -> None:

@@ -36,8 +36,7 @@ def test_a_result_stands_beside_an_answer_that_needs_no_training(
     [
         ("improving", "finished", False, "still improving at the end: resume it for more rounds"),
         ("improving", "not-reached", True, "still improving at the end: raise `rounds` in [stop] and run it again"),
-        ("past its best", "finished", False, "past its best since round 4: more rounds of this kind would not help"),
-        ("level", "stopped", False, "at its best: the last rounds changed little"),
+        ("past its best", "finished", False, "past its best: the judged loss rises, and more rounds of this kind would not help"),
         ("improving", "reached", False, None),
         (None, "finished", False, None),
     ],

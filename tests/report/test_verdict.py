@@ -53,7 +53,9 @@ def test_without_a_run_of_one_worker_it_claims_nothing(tmp_path: Path) -> None:
     for runs in ([two], [two, three]):
         assert "paid" not in verdict(runs)
         assert "did not pay" not in verdict(runs)
-    assert verdict([two, three]).startswith("Of 2 runs two ended best, with judged loss 0.2500")
+    assert verdict([two, three]).startswith(
+        "Of 2 runs, one each, two is best: its network has accuracy 0.8750, loss 0.2500 (judged)"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [

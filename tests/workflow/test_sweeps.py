@@ -198,14 +198,15 @@ def test_runs_are_ordinary_runs(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_smaller_sweep_leaves_no_runs_of_a_larger_one(place: Path) -> None:
+def test_a_smaller_sweep_keeps_the_runs_of_a_larger_one_without_a_rank(place: Path) -> None:
     run(STUDY)
-    assert len(list(Path("runs/study/search").glob("*/checkpoint.h5"))) == 4
-    run(STUDY.replace("seeds = 2", "seeds = 1"))
-    assert sorted(path.name for path in Path("runs/study/search").iterdir() if path.is_dir()) == [
-        "lr=0.05,momentum=0.9",
-        "lr=1e-09,momentum=0.9",
-    ]
+    folder = Path("runs/study/search")
+    before = {path: path.read_bytes() for path in folder.glob("*/checkpoint.h5")}
+    assert len(before) == 4
+    run(STUDY.replace("[0.05, 1e-9]", "[1e-9]"))
+    assert {path: path.read_bytes() for path in before} == before
+    ranking = json.loads((folder / "sweep.json").read_text())
+    assert [row["runs"] for row in ranking["rows"]] == [["lr=1e-09,momentum=0.9,seed=3", "lr=1e-09,momentum=0.9,seed=4"]]
 
 
 @pytest.mark.slow
@@ -233,6 +234,22 @@ def test_validate_tries_the_values_of_a_sweep(place: Path) -> None:
     said = partrain("validate", place / "wrong.toml")
     assert said.code == 78
     assert "unknown key `lrr` in [optimizer]" in said.out
+
+
+@pytest.mark.slow
+def test_the_name_of_a_sweep_means_its_best_run(place: Path) -> None:
+    text = (
+        STUDY[: STUDY.index('[[steps]]\nname = "longer"')]
+        .replace("seeds = 2", "seeds = 1")
+        .replace("test.accuracy", "accuracy", 1)
+    )
+    run(text)  # the newest run, of the rate 1e-9, is the worst
+    best = "runs/study/search/lr=0.05,momentum=0.9"
+    for folder in ("runs/study", "runs/study/search"):
+        said = partrain("evaluate", folder)
+        assert f"{folder} is a sweep; this is its best run: {best}" in " ".join(said.err.split()), said
+        shown = partrain("runs", "show", folder)
+        assert shown.out.splitlines()[0] == best
 
 
 @pytest.mark.representative
@@ -299,6 +316,8 @@ def test_cross_validation_and_the_best_settings_on_all_items(place: Path) -> Non
     (FOLDS.replace('"optimizer.lr" = "{', '"optimizer.rate" = "{'), "study.toml:13:8: unknown key `rate`"),
     (STUDY.replace('"optimizer.lr" = [', '"optimizer.rate" = ['), "study.toml:8:10: unknown key `rate`"),
     (STUDY.replace("[0.05, 1e-9]", '["fast"]'), "`lr`: expected a number"),
+    (STUDY.replace("test.accuracy", "metrics.acuracy", 1), 'study.toml:8:87: no trial will record `metrics.acuracy`'),
+    (STUDY.replace("test.accuracy", "cost", 1), "study.toml:8:87: no trial will record `cost`"),
     (STUDY.replace("[0.05, 1e-9]", "0.05"), "`optimizer.lr` needs a list of values"),
 ])  # fmt: skip
 def test_errors_are_found_before_anything_starts(place: Path, text: str, message: str) -> None:

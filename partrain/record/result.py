@@ -1,0 +1,44 @@
+"""The result of a run: the network that stands for it, and the number that chose it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The network of `best.h5` and its judged numbers; of a run without a best judgement, the network judged last."""
+
+    round: int | None
+    """The round after which it was judged; None if nothing was judged."""
+    loss: float | None
+    metrics: Mapping[str, float]
+    """Accuracy and further metrics, by name."""
+    by: str
+    """The number that chose it: that of `patience_by`, else the accuracy, else the loss."""
+    lower: bool
+    """A lower number is better."""
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> RunResult:
+        """Read the result from the content of summary.json, or from the last judgement of a run without one."""
+        newest = {key: summary.get(key) for key in ("loss", "metrics")} | {
+            "round": summary.get("judged_round", summary.get("rounds"))
+        }
+        judged = summary.get("best") or newest
+        metrics = judged.get("metrics") or {}
+        by = str(judged.get("by") or ("accuracy" if "accuracy" in metrics else "loss"))
+        return cls(judged.get("round"), judged.get("loss"), metrics, by, bool(judged.get("lower", by == "loss")))
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """Loss and metrics by name."""
+        return {"loss": self.loss, **self.metrics}
+
+    @property
+    def rank(self) -> float | None:
+        """A number by which results of one kind are sorted, the best first; None without the number that chose it."""
+        value = self.numbers.get(self.by)
+        return None if value is None else value if self.lower else -value
