@@ -26,6 +26,7 @@ from partrain.system.cores import usable_cores
 from partrain.system.regular_file import read_object
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
+from partrain.workflow.record import VERSION
 from partrain.workflow.resources import Resources
 from partrain.workflow.tuning import TunedTrial
 
@@ -207,7 +208,7 @@ class JobAction(Action):
         return Prepared(
             settings={
                 **dict(flatten(substitute(dict(drawn.data), results.digest), _is_dict)),
-                "partrain": __version__,
+                VERSION: __version__,
                 **({"machines": self.machines} if self.machines > 1 else {}),
             },
             inputs=[*data_files(data.get("dataset", {}), beside), *code, *start, *matching(*self.more_inputs)],
@@ -280,7 +281,7 @@ class CommandAction(Action):
             settings={
                 **dict(flatten(substitute(dict(self.options), results.digest), _is_dict)),
                 "command": " ".join(self.spec.words),
-                "partrain": __version__,
+                VERSION: __version__,
             },
             inputs=[*named, *data, *matching(*self.more_inputs)],
             words=self.spec.arguments(options | ({"json": True} if self.spec.parameter("json") else {}), self.base, folder),

@@ -10,7 +10,7 @@ from partrain.config.problems import did_you_mean
 from partrain.errors import Failure, InputMissing
 from partrain.number_format import counted
 from partrain.workflow.actions import CONTINUABLE, Prepared
-from partrain.workflow.record import DONE, FAILED, STOPPED, StepRecord, difference
+from partrain.workflow.record import DONE, FAILED, STOPPED, VERSION, StepRecord, difference
 from partrain.workflow.results import Results
 from partrain.workflow.step import Step, Workflow
 
@@ -69,6 +69,8 @@ class Decision:
     """Digests of what it reads."""
     continuing: bool = False
     """An interrupted run in the step's folder goes on."""
+    remark: str = ""
+    """A remark on the results, if the step does not run."""
 
 
 def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
@@ -88,7 +90,9 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
         continuing = record.status in CONTINUABLE
     else:
         reason = results.changed(record)
-    return Decision(reason, prepared, inputs, continuing)
+    made_by, version = (record.settings if record else {}).get(VERSION), prepared.settings.get(VERSION)
+    remark = f"made by partrain {made_by}" if made_by != version and not reason else ""
+    return Decision(reason, prepared, inputs, continuing, remark)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
@@ -112,7 +116,11 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
             continue
         if decision.reason:
             moving.add(step.name)
-        yield step.name, "run" if decision.reason else "skip", decision.reason or "unchanged"
+        yield (
+            step.name,
+            "run" if decision.reason else "skip",
+            decision.reason or ", ".join(filter(None, ("unchanged", decision.remark))),
+        )
 
 
 def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:

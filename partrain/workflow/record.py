@@ -15,6 +15,8 @@ from partrain.record.file_names import STEP
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 
+VERSION = "partrain"
+"""Key of a step's settings: the version that made the results. They stay valid under another one."""
 SHOWN = 40
 """Characters of a value in a reason."""
 DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"
@@ -70,8 +72,11 @@ class StepRecord:
 def difference(
     record: StepRecord, settings: dict[str, Any], inputs: dict[str, str | None], shown: Callable[[str], str] = str
 ) -> str:
-    """Describe the first change since a record; "" if nothing changed. `shown` writes the name of an input for a person."""
-    before, now = plain(record.settings), plain(settings)
+    """Describe the first change since a record, other than of partrain's version; "" if nothing changed.
+
+    `shown` writes the name of an input for a person.
+    """
+    before, now = (plain({key: value for key, value in table.items() if key != VERSION}) for table in (record.settings, settings))
     for key in sorted(now.keys() | before.keys()):
         if now.get(key) != before.get(key):
             return f"`{key}` {_changed(before.get(key), now.get(key))}"

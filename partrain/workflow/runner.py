@@ -174,7 +174,7 @@ class Runner:
                 record = self._results.record(step.name)
                 assert record is not None
                 if not self._assert(step, record, state):
-                    self._settle(state, "unchanged", "")
+                    self._settle(state, "unchanged", decision.remark)
                 return True
             if not self._fetched(step, state, decision):
                 self._start(step, state, decision)

@@ -221,3 +221,19 @@ def test_the_check_of_results(place: Path) -> None:
     assert [line.split()[0] for line in said.out.splitlines()[1:]] == ["prepare", "count"]
     said = partrain("flow", "check", "study.toml", "--json")
     assert json.loads(said.out)["stale"]["prepare"] == "raw.txt changed"
+
+
+def test_results_of_another_version_are_kept_and_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from partrain.workflow import actions
+
+    Path("study.toml").write_text('name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\n')
+    assert partrain("run", "study.toml", "--quiet").code == 0
+    before = Path("runs/study/a/checkpoint.h5").read_bytes()
+    made_by = actions.__version__
+    monkeypatch.setattr(actions, "__version__", "9.9.9")
+    assert f"unchanged, made by partrain {made_by}" in partrain("run", "study.toml", "-n").out
+    assert partrain("flow", "check", "study.toml").code == 0
+    again = json.loads(partrain("run", "study.toml", "--json").out)["steps"]
+    assert [step["status"] for step in again] == ["unchanged"]
+    assert Path("runs/study/a/checkpoint.h5").read_bytes() == before
+    assert json.loads(partrain("run", "study.toml", "--json", "--rerun", "a").out)["steps"][0]["status"] == "done"
