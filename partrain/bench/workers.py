@@ -46,6 +46,8 @@ accuracy = 0.97
 item_iterations = 192000
 """
 
+BUSY = 2.0
+"""Ratio of the largest and the least gain among pairs of runs from which the machine was busy."""
 CADENCE = 12_800
 """Item-iterations between two judgements, for any number of workers; a job's own `judge_every` is for one worker."""
 
@@ -173,7 +175,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         f"{statistics.median(row['items']):,.0f}",
         spread(row["loss"], ".4f"),
         spread(row["test_accuracy"], ".4f"),
-        f"{statistics.median(row['items_per_second']):,.0f}",
+        spread(row["items_per_second"], ",.0f"),
         spread(row["speed_up"] or []),
         f"{statistics.median(row['efficiency']):.0%}" if row["efficiency"] else "-",
     ]
@@ -185,7 +187,7 @@ def _verdict(result: dict[str, Any]) -> list[str]:
     for name, rows in result["variants"].items():
         how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"
         for row in rows[1:]:
-            gain = f"{statistics.median(row['throughput_gain']):.2f} times" if row["throughput_gain"] else "no measure of"
+            gain = f"{_of_pairs(row['throughput_gain'])} times" if row["throughput_gain"] else "no measure of"
             speed = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
             if not result["has_target"]:
                 lines.append(f"{speed}.")
@@ -197,7 +199,18 @@ def _verdict(result: dict[str, Any]) -> list[str]:
                 continue
             middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
             paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
-            lines.append(f"{speed}, the target {middle:.2f} times as soon: {paid}.")
+            lines.append(f"{speed}, the target {_of_pairs(row['speed_up'])} times as soon: {paid}.")
+    every = [row for rows in result["variants"].values() for row in rows]
+    if any(gains and max(gains) > BUSY * min(gains) for gains in (row["throughput_gain"] for row in every)):
+        lines.append("The pairs differ by more than two times, so this machine was busy: repeat the bench.")
     if not result["has_target"]:
-        lines.append("The job has no target ([stop] accuracy or loss): whether more workers paid is not known.")
+        losses = [loss for row in every for loss in row["loss"]]
+        reached = f" --set stop.loss={max(losses):.3g} is a target that all of these runs reached." if losses else ""
+        lines.append(f"The job has no target ([stop] accuracy or loss): whether more workers paid is not known.{reached}")
     return lines
+
+
+def _of_pairs(ratios: Sequence[float]) -> str:
+    """Return the median of the ratios of pairs of runs, each with one seed; of several with their range."""
+    middle = f"{statistics.median(ratios):.2f}"
+    return middle if len(ratios) < 2 else f"{middle} (median of {len(ratios)} pairs, {min(ratios):.2f} to {max(ratios):.2f})"

@@ -129,16 +129,30 @@ def test_rows_of_which_one_has_a_run_more() -> None:
 def test_the_verdict_names_the_runs_without_a_time() -> None:
     def said(one: int, two: int, has_target: bool = True) -> str:
         rows = [
-            {"workers": count, "reached": reached, "runs": 7, "throughput_gain": [1.8], "speed_up": None}
+            {"workers": count, "reached": reached, "runs": 7, "throughput_gain": [1.8], "speed_up": None, "loss": [0.2, 0.31]}
             for count, reached in ((1, one), (2, two))
         ]
         return workers._verdict({"has_target": has_target, "variants": {"equal": [*rows, rows[1]]}})[-1].rpartition(", but ")[2]
 
     assert said(1, 7) == "1 worker reached the target in 1 of 7 runs: there are no times to compare."
     assert said(1, 6) == "2 workers reached the target in 6 of 7 runs: there are no times to compare."
-    assert (
-        said(0, 0, has_target=False) == "The job has no target ([stop] accuracy or loss): whether more workers paid is not known."
-    )
+    no_target = "The job has no target ([stop] accuracy or loss): whether more workers paid is not known."
+    assert said(0, 0, has_target=False) == f"{no_target} --set stop.loss=0.31 is a target that all of these runs reached."
+
+
+def test_the_verdict_has_the_range_of_the_pairs() -> None:
+    def said(*gains: float) -> list[str]:
+        rows = [
+            {"workers": count, "reached": 3, "runs": 3, "throughput_gain": list(gains), "speed_up": list(gains), "loss": [0.2]}
+            for count in (1, 2)
+        ]
+        return workers._verdict({"has_target": True, "variants": {"equal": rows}})
+
+    assert said(1.5, 1.6, 1.7) == [
+        "2 workers at equal learning rate: 1.60 (median of 3 pairs, 1.50 to 1.70) times the items per second, the target "
+        "1.60 (median of 3 pairs, 1.50 to 1.70) times as soon: they paid."
+    ]
+    assert "so this machine was busy: repeat the bench" in said(0.58, 0.97, 2.07)[-1]
 
 
 @pytest.mark.slow
