@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,8 +16,10 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
 from partrain.record.events import RoundEvent, StartEvent
+from partrain.record.result import RunResult
 from partrain.record.round_record import finite, time_shares
 from partrain.record.run_folder import RunFolder
+from partrain.record.stop_conditions import conditions_of
 from partrain.record.summary import read_summary
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
@@ -44,6 +46,13 @@ class ComparedJob:
     runs: list[Facts] = field(default_factory=list)
     numbers: list[dict[str, Any]] = field(default_factory=list)
     """All that each run recorded, by the names of summary.json and of the results."""
+    metrics: list[Mapping[str, float]] = field(default_factory=list)
+    """Metrics of each run's network."""
+
+    @property
+    def has_target(self) -> bool:
+        """True if the job's `[stop]` has a target, which a run reaches or not."""
+        return any(condition.kind == "target" for condition in conditions_of(self.settings.get("stop", {})))
 
     @property
     def cases(self) -> list[Case]:
@@ -58,8 +67,10 @@ class ComparedJob:
     def add(self, folder: Path) -> None:
         """Add a run that has ended."""
         facts, summary = _read(folder)
+        result = RunResult.of(summary)
         self.runs.append(facts)
-        self.numbers.append(numbers_in(summary) | facts)
+        self.metrics.append(result.metrics)
+        self.numbers.append(numbers_in(summary) | result.numbers | facts)
 
     def values(self, key: str) -> list[float]:
         return [float(run[key]) for run in self.runs if run[key] is not None]  # type: ignore[arg-type]
@@ -176,7 +187,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     starts = [event for event in all_events if isinstance(event, StartEvent)]
     if not starts:
         raise NeverBegan(f"{folder}: the run ended before training started: nothing to compare")
-    rounds = [event.record for event in all_events if isinstance(event, RoundEvent)]
+    rounds, result = [event.record for event in all_events if isinstance(event, RoundEvent)], RunResult.of(summary)
     reached = summary["status"] == "reached"
     shares = time_shares((record.compute, record.wait, record.mix) for record in rounds)
     distances = [record.distance for record in rounds if finite(record.distance) is not None]
@@ -189,8 +200,8 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
         "items": summary["item_iterations"],
         "seconds_to_target": summary["seconds"]["train"] if reached else None,
         "items_to_target": summary["item_iterations"] if reached else None,
-        "loss": summary["loss"],
-        "accuracy": summary["metrics"].get("accuracy"),
+        "loss": result.loss,
+        "accuracy": result.metrics.get("accuracy"),
         "test_accuracy": summary["test"].get("accuracy"),
         "bytes": _mean([record.bytes for record in rounds]),
         "waiting": shares.get("wait"),
@@ -228,14 +239,14 @@ def _row(contender: ComparedJob) -> dict[str, Any]:
     numbers = [key for key, value in runs[0].items() if not isinstance(value, str)]
     reached = sum(run["status"] == "reached" for run in runs)
     same = {"label": contender.label, "rule": runs[0]["rule"], "runs": len(runs), "reached": reached}
-    metrics = {name: [number[name] for number in contender.numbers if name in number] for name in _metrics(contender)}
-    return same | {key: contender.values(key) for key in numbers} | {"statuses": [run["status"] for run in runs]} | metrics
+    metrics = {f"{METRIC}{name}": [run[name] for run in contender.metrics if name in run] for name in _metrics(contender)}
+    statuses = {"statuses": [run["status"] for run in runs], "has_target": contender.has_target}
+    return same | {key: contender.values(key) for key in numbers} | statuses | metrics
 
 
 def _metrics(contender: ComparedJob) -> list[str]:
-    """Return the names of the judged metrics in summary.json, as in `metrics.f1`, that are no facts of their own."""
-    names = dict.fromkeys(name for number in contender.numbers for name in number if name.startswith(METRIC))
-    return [name for name in names if name != f"{METRIC}accuracy"]
+    """Return the names of the judged metrics beside the accuracy."""
+    return [name for name in dict.fromkeys(name for run in contender.metrics for name in run) if name != "accuracy"]
 
 
 def _mean(values: Sequence[float]) -> float | None:

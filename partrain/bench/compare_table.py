@@ -98,13 +98,12 @@ def _middle(values: Sequence[float]) -> float:
 
 def _cells(row: dict[str, Any], metrics: Sequence[str]) -> list[str]:
     whole = row["reached"] == row["runs"]
-    aimless = set(row["statuses"]) == {"finished"}
-    missed = "-" if aimless else "not reached"
+    missed = "not reached" if row["has_target"] else "-"
     return [
         row["label"],
         row["rule"],
         f"{row['workers'][0]:.0f}",
-        "no target" if aimless else f"{row['reached']}/{row['runs']}" + " diverged" * ("diverged" in row["statuses"]),
+        (f"{row['reached']}/{row['runs']}" if row["has_target"] else "no target") + " diverged" * ("diverged" in row["statuses"]),
         spread(row["seconds_to_target"]) if whole else missed,
         spread(row["items_to_target"], ",.0f") if whole else "-",
         spread(row["accuracy"], ".4f"),

@@ -14,9 +14,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from partrain.record.file_names import SIGNATURES
 from partrain.system.regular_file import open_to_append, read_regular
 
-SIGNATURES = "job.hmac"
 KEY_BYTES = 32
 
 

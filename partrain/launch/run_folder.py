@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from partrain.checkpoint import copy_file, link_best, link_latest, read_best, round_path
-from partrain.checkpoint.signature import SIGNATURES
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
 from partrain.record.event_log import FORBIDDEN, unwritable
 from partrain.record.events import COMMIT_MARK
-from partrain.record.file_names import BEST, CHECKPOINTS, EVENTS, FILES, JOB, SUMMARY
+from partrain.record.file_names import BEST, CHECKPOINTS, EVENTS, FILES, JOB, SIGNATURES, SUMMARY
 from partrain.record.run_folder import RunFolder
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_regular

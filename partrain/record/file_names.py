@@ -14,6 +14,8 @@ CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints, one file per round."""
 FILES = (JOB, EVENTS, SUMMARY, CHECKPOINT, BEST)
 """Files of a run beside its checkpoints."""
+SIGNATURES = "job.hmac"
+"""The jobs that this user has trained in the folder, signed: their code may run again."""
 STEP = "step.json"
 """The record of a workflow's step."""
 RANKING = "sweep.json"

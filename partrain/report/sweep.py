@@ -137,8 +137,8 @@ def shares(sweep: SweepResult) -> dict[str, float]:
     """
     ranked = _ranked(sweep)
     numbers = [float(row["median"]) for row in ranked]
-    if len(numbers) < 3 or not (whole := statistics.pvariance(numbers)):
-        return {}
+    if len(varied(sweep)) < 2 or len(numbers) < 3 or not (whole := statistics.pvariance(numbers)):
+        return {}  # one setting explains all
     mean, by_key = statistics.fmean(numbers), {}
     for key in varied(sweep):
         groups: dict[Any, list[float]] = {}

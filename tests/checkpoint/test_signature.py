@@ -10,6 +10,7 @@ import pytest
 from support.runs import partrain, sabotage
 
 from partrain.checkpoint import signature
+from partrain.record.file_names import SIGNATURES
 
 JOB, FOLDER = "name = 'x'", Path("/somewhere")
 
@@ -34,12 +35,12 @@ def test_own_runs_go_on_without_a_word(home: Path, tmp_path: Path, monkeypatch: 
     assert partrain("evaluate", run).code == 0
     assert partrain("resume", run, "--until", "rounds=3", "-q").code == 0
     assert partrain("resume", run / "checkpoints/round-000003.h5", "--until", "rounds=4", "-q").code == 0
-    assert len((run / signature.SIGNATURES).read_text().splitlines()) == 3
+    assert len((run / SIGNATURES).read_text().splitlines()) == 3
 
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(run, elsewhere)
     assert partrain("evaluate", elsewhere).code == 0, "a run folder may move"
-    (elsewhere / signature.SIGNATURES).unlink()
+    (elsewhere / SIGNATURES).unlink()
     assert partrain("evaluate", elsewhere).errors == ["not-trusted"]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of another user"))
     assert partrain("evaluate", run).errors == ["not-trusted"]
@@ -49,20 +50,20 @@ def test_a_job_that_names_neither_code_nor_files_is_not_signed(home: Path, tmp_p
     from support.runs import train
 
     run = train(tmp_path, "stop.rounds=1")
-    assert not (run / signature.SIGNATURES).exists()
+    assert not (run / SIGNATURES).exists()
     assert not home.exists()
 
 
 def test_a_signature_is_of_one_job_in_one_folder(home: Path, tmp_path: Path) -> None:
     signature.sign(tmp_path, JOB, FOLDER)
     signature.sign(tmp_path, JOB, FOLDER)
-    assert len((tmp_path / signature.SIGNATURES).read_text().splitlines()) == 1
+    assert len((tmp_path / SIGNATURES).read_text().splitlines()) == 1
     assert signature.is_signed(tmp_path, JOB, FOLDER)
     assert not signature.is_signed(tmp_path, JOB + " ", FOLDER)
     assert not signature.is_signed(tmp_path, JOB, FOLDER / "deeper")
     assert not signature.is_signed(None, JOB, FOLDER)
     assert not signature.is_signed(tmp_path / "no run", JOB, FOLDER)
-    (tmp_path / signature.SIGNATURES).write_bytes(b"\xff\n")
+    (tmp_path / SIGNATURES).write_bytes(b"\xff\n")
     assert not signature.is_signed(tmp_path, JOB, FOLDER)
 
 
@@ -86,7 +87,7 @@ def test_a_key_that_others_could_know_does_not_count(home: Path, tmp_path: Path,
 def test_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", os.devnull)
     signature.sign(tmp_path, JOB, FOLDER)
-    assert not (tmp_path / signature.SIGNATURES).exists()
+    assert not (tmp_path / SIGNATURES).exists()
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
     assert signature.key_path() is None

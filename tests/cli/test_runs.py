@@ -222,6 +222,12 @@ def test_gc_removes_what_never_committed(place: Path) -> None:
     assert partrain("runs", "gc").out == "nothing to remove\n"
 
 
+def test_nothing_is_left_of_a_run(place: Path) -> None:
+    (place / "a" / "job.hmac").touch()
+    assert partrain("runs", "remove", "runs/a", "--yes").code == 0
+    assert not (place / "a").exists()
+
+
 def test_gc_keeps_the_newest_and_the_best(place: Path) -> None:
     runs = {Path(run["name"]).name: run for run in listed()}
     best = max("bc", key=lambda name: runs[name]["accuracy"])

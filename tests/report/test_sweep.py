@@ -26,7 +26,7 @@ def test_a_setting_that_decides_alone_has_the_whole_share() -> None:
 
 
 def test_drawn_numbers_count_by_quarters() -> None:
-    found = shares(sweep_of(*(({"lr": value / 100}, float(value)) for value in range(1, 21))))
+    found = shares(sweep_of(*(({"lr": value / 100, "seed": value % 2}, float(value)) for value in range(1, 21))))
     assert 0.9 < found["lr"] < 1
 
 
