@@ -218,7 +218,7 @@ class Coordinator:
             raise
         finally:
             if self._rendezvous:
-                self._rendezvous.vote(problem)
+                self._rendezvous.vote(problem, self.start.code)
 
     def _start_workers(self) -> None:
         """Start the workers and wait until all are ready, or the user wants the run to end."""

@@ -10,7 +10,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -89,11 +89,13 @@ class Rendezvous:
         if problems := self._get("go", "the first machine"):
             raise BadJob(problems)
 
-    def vote(self, problem: str) -> None:
-        """Send the outcome of this machine's dry run; without a problem, wait for the others'.
+    def vote(self, problem: str, code: Mapping[str, str]) -> None:
+        """Send the outcome of this machine's dry run, and the digests of its user code; without a problem, wait for the others'.
 
-        Raises UserCodeFailed with their problems, WorkersLost if they were only stopped.
+        Raises UserCodeFailed with their problems, or if a file of user code is not the same on all, WorkersLost if they were only
+        stopped.
         """
+        self._store.set(f"code/{self.machine.number}", json.dumps(dict(code)))
         self._store.set(f"tried/{self.machine.number}", self._signed(problem))
         if problem:
             return
@@ -101,6 +103,12 @@ class Rendezvous:
         if problems := "; ".join(answer for answer in answers if answer):
             kind = WorkersLost if all(answer.endswith(STOPPED) for answer in answers if answer) else UserCodeFailed
             raise kind(problems)
+        first, *others = (json.loads(self._get(f"code/{number}", f"machine {number}")) for number in range(self.machine.count))
+        for number, files in enumerate(others, 1):
+            if unlike := [name for name, digest in files.items() if first.get(name, digest) != digest]:
+                raise UserCodeFailed(
+                    f"machine {number}: {', '.join(unlike)}: not the file of the first machine; copy it to all machines"
+                )
 
     def _signed(self, problem: str) -> str:
         return f"machine {self.machine.number} ({socket.gethostname()}): {problem}" if problem else ""

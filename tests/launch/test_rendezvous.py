@@ -137,6 +137,24 @@ def test_what_cannot_run_on_several_machines_is_refused_by_all(tmp_path: Path) -
         other.receive()
 
 
+@pytest.mark.parametrize(("theirs", "agrees"), [({"net.py": "a", "more.py": "b"}, True), ({"net.py": "c"}, False)])
+def test_user_code_that_is_not_the_same_on_all_machines_is_refused_by_all(theirs: dict[str, str], agrees: bool) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    machines = [Rendezvous(Machine(number, 2, "127.0.0.1", store.port)) for number in range(2)]
+    with ThreadPoolExecutor() as threads:
+        votes = [
+            threads.submit(*each)
+            for each in zip((one.vote for one in machines), ("", ""), ({"net.py": "a"}, theirs), strict=True)
+        ]
+        raised = [vote.exception() for vote in votes]
+    if agrees:
+        assert raised == [None, None]
+    else:
+        assert [str(error) for error in raised] == [
+            "machine 1: net.py: not the file of the first machine; copy it to all machines"
+        ] * 2
+
+
 def test_what_the_first_machine_cannot_begin_ends_the_others_at_once(
     tmp_path: Path, one_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

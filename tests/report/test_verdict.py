@@ -93,4 +93,6 @@ def test_a_sweep_names_its_best_combination() -> None:
     assert "mattered" not in said, "one setting explains all"
     for row, seconds in zip(rows, (1, 1, 2), strict=True):
         row["settings"]["stop.seconds"] = seconds
-    assert "optimizer.lr mattered most (100% of the variance)" in verdict([], [SweepResult("", "metrics.accuracy", True, "", rows)])
+    assert "optimizer.lr mattered most (100% of the variance)" in verdict(
+        [], [SweepResult("", "metrics.accuracy", True, "", rows)]
+    )
