@@ -49,12 +49,12 @@ class NetworkRecord(Section):
     task: str
     """Kind of task, or `user`."""
     vocabulary: Count | None
+    of_bytes: bool
+    """Items are bytes, which the network sees divided by 255."""
     data: Kind | None = None
     """Kind of the data set's items, for a user task."""
     parts: list[InputPart] = []
     """The inputs of an item, if there are several, or their lengths differ."""
-    of_bytes: bool = False
-    """Items are bytes, which the network sees divided by 255."""
 
     @property
     def interface(self) -> Interface:

@@ -194,12 +194,12 @@ IMAGES = {"form": "images", "classes": ["cat", "dog"], "size": [8, 9], "channels
 ARRAYS = {"classes": [3, 5], "renumbered": True, "mean": [0.0, 0.5], "std": [1.0, 2.0], "axis": -1}
 TARGETS = {"targets": ["price"], "target_mean": [3.0], "target_std": [0.5]}
 FORMS: dict[str, tuple[dict[str, Any], NetworkRecord]] = {
-    "series": (SERIES, NetworkRecord(input=[8, 2], outputs=2, task="forecast", vocabulary=None)),
-    "text": (TEXT, NetworkRecord(input=[16], outputs=3, task="language", vocabulary=3)),
-    "images": (IMAGES, NetworkRecord(input=[3, 8, 9], outputs=2, task="classification", vocabulary=None)),
-    "arrays": (ARRAYS, NetworkRecord(input=[2], outputs=2, task="classification", vocabulary=None)),
-    "targets": (TARGETS, NetworkRecord(input=[4], outputs=1, task="regression", vocabulary=None)),
-    "none": ({}, NetworkRecord(input=[], outputs=1, task="regression", vocabulary=None)),
+    "series": (SERIES, NetworkRecord(input=[8, 2], outputs=2, task="forecast", vocabulary=None, of_bytes=False)),
+    "text": (TEXT, NetworkRecord(input=[16], outputs=3, task="language", vocabulary=3, of_bytes=False)),
+    "images": (IMAGES, NetworkRecord(input=[3, 8, 9], outputs=2, task="classification", vocabulary=None, of_bytes=False)),
+    "arrays": (ARRAYS, NetworkRecord(input=[2], outputs=2, task="classification", vocabulary=None, of_bytes=False)),
+    "targets": (TARGETS, NetworkRecord(input=[4], outputs=1, task="regression", vocabulary=None, of_bytes=False)),
+    "none": ({}, NetworkRecord(input=[], outputs=1, task="regression", vocabulary=None, of_bytes=False)),
 }
 
 

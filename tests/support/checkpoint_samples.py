@@ -37,7 +37,7 @@ TRAINED: dict[str, Any] = {
     "codec": {},
     "folder": "/",
     "horizon": None,
-    "network": {"input": [4], "outputs": 3, "task": "classification", "vocabulary": None},
+    "network": {"input": [4], "outputs": 3, "task": "classification", "vocabulary": None, "of_bytes": False},
     "workers": [{"rank": rank, "device": "cpu", "threads": 1, "partition": 8} for rank in range(2)],
     "progress": asdict(Progress(round=3)),
 }

@@ -73,9 +73,13 @@ import torch
 from torch import nn
 
 DONE = pathlib.Path(__file__).with_name("done")
+COUNTS = {"calls": 0}
 
 
 class Net(nn.Sequential):
+    # beside the network: a run warns of numbers in attributes that change
+    calls = property(lambda self: COUNTS["calls"], lambda self, count: COUNTS.update(calls=count))
+
     def __init__(self, deed="", worker=1, call=1):
         super().__init__(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3))
         self.deed = deed if multiprocessing.current_process().name == f"partrain worker {worker}" else ""

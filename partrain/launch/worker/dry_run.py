@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
-from partrain.errors import Diverged, UserCodeFailed
+from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
 from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
@@ -133,11 +133,11 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         yield "comparing the network with one that is built again"
         worker.params.add_(0.01 * torch.randn(layout.params.size, generator=torch.Generator().manual_seed(0)).to(worker.params))
         inputs, targets = setup.samples.part(slice(0, min(batches.batch_size, len(setup.samples.targets))))
-        second.compare(setup.module, setup.task, inputs, targets)
-        now = frozen_sums(setup.module)
-        moved += [name for name, total in frozen.items() if now.get(name) != total]
         try:
+            second.compare(setup.module, setup.task, inputs, targets)
             probe(setup.module, setup.interface)
+        except Failure:
+            raise
         except Exception as error:
             what = (
                 f"`{job.model.name}` cannot answer drawn items in evaluation mode ({type(error).__name__}: {error})".splitlines()[
@@ -145,6 +145,8 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
                 ]
             )
             channel.send(RunRemark(f"[model] name: {what}, so later commands cannot tell if its code has changed"))
+        now = frozen_sums(setup.module)
+        moved += [name for name, total in frozen.items() if now.get(name) != total]
     if hook:
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None
