@@ -73,12 +73,12 @@ import torch
 from torch import nn
 
 DONE = pathlib.Path(__file__).with_name("done")
-COUNTS = {"calls": 0}
+COUNTS = {}
 
 
 class Net(nn.Sequential):
     # beside the network: a run warns of numbers in attributes that change
-    calls = property(lambda self: COUNTS["calls"], lambda self, count: COUNTS.update(calls=count))
+    calls = property(lambda self: COUNTS.get(id(self), 0), lambda self, count: COUNTS.update({id(self): count}))
 
     def __init__(self, deed="", worker=1, call=1):
         super().__init__(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3))
