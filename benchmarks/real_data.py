@@ -143,9 +143,7 @@ def measure(package: str, item: str, seeds: int, folder: Path) -> dict[str, Any]
         )
         for key, numbers in summary["trivial"].items():
             scores.setdefault(key, []).append(numbers[name])
-        verdicts |= dict.fromkeys(
-            line for line in ran.stdout.splitlines() if line.startswith(("still", "past", "NO BETTER"))
-        )
+        verdicts |= dict.fromkeys(line for line in ran.stdout.splitlines() if line.startswith(("still", "past", "NO BETTER")))
         scores.setdefault("seconds", []).append(summary["seconds"]["total"])
         if not series:
             with warnings.catch_warnings():
