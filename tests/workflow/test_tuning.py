@@ -139,7 +139,7 @@ def test_trials_at_once_are_drawn_from_the_same_results(jobs: int, tmp_path: Pat
     for name, settings in sorted(drawn(place).items()):
         if len(asked) >= 2:
             former, trial = asked[-2]
-            study.tell(trial, json.loads((place / former / "summary.json").read_bytes())["loss"])
+            study.tell(trial, json.loads((place / former / "summary.json").read_bytes())["best"]["loss"])
         trial = study.ask()
         asked.append((name, trial))
         assert settings["optimizer.lr"] == trial.suggest_float("optimizer.lr", 1e-5, 1.0, log=True)
