@@ -24,7 +24,7 @@ import partrain
 HELPED = 0.02
 """Share of the range of judged losses from which more rounds helped."""
 COURSES = {"improving": True, "past its best": False, "(none)": None}
-"""What the run tells, and whether more rounds help then."""
+"""The course in summary.json, and whether more rounds should help then: None if it claims nothing."""
 
 
 def drawn(count: int, seed: int) -> Iterator[tuple[dict[str, Any], int, int]]:

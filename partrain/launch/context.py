@@ -125,8 +125,8 @@ class Start:
     """User code has been tried with the checkpoint's network."""
     caps: list[list[int]] = field(default_factory=list)
     """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
-    recorded: list[tuple[int, list[tuple[float, ...]]]] = field(default_factory=list)
-    """Numbers of the rounds that follow, as an earlier session recorded them: by round, then by rank."""
+    recorded: list[tuple[int, list[float]]] = field(default_factory=list)
+    """Numbers of the rounds that follow, as an earlier session recorded them (`round_records.compared`)."""
 
     @property
     def resuming(self) -> bool:

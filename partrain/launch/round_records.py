@@ -32,7 +32,7 @@ class RoundRecords:
         context: RunContext,
         *,
         hooked: bool = False,
-        recorded: Sequence[tuple[int, list[tuple[float, ...]]]] = (),
+        recorded: Sequence[tuple[int, list[float]]] = (),
     ) -> None:
         """Read the ring of an arena.
 
@@ -59,8 +59,8 @@ class RoundRecords:
         """The newest round that was emitted."""
         self._drained = progress.round
         """The newest round that was read; after a replay, some are read again."""
-        self._emitted: deque[tuple[int, list[tuple[float, ...]]]] = deque(recorded, maxlen=RING)
-        """Numbers of each worker in the newest rounds, and in those that an earlier session has recorded."""
+        self._emitted: deque[tuple[int, list[float]]] = deque(recorded, maxlen=RING)
+        """`compared` of the newest rounds, and of those that an earlier session has recorded."""
         self.rows: list[tuple[float, ...]] = []
         """Rows of the history that the checkpoint writer does not have yet."""
         self.seconds = elapsed
@@ -137,7 +137,7 @@ class RoundRecords:
         """Warn if a round that runs again trains in another way than before. Rounds are the same unless user code is not."""
         while self._emitted and self._emitted[0][0] < number:
             self._emitted.popleft()
-        if self._emitted and self._emitted[0][0] == number and self._emitted[0][1] != compared(records):
+        if self._emitted and self._emitted[0][0] == number and _differ(self._emitted[0][1], compared(records)):
             self._emitted.clear()
             self._context.warn(
                 f"round {number} gave other numbers when it ran again: user code keeps a value that no checkpoint holds, or draws "
@@ -183,10 +183,15 @@ class RoundRecords:
             self._context.warn(f"{where}: such a judgement is neither the best nor a miss, and meets no target")
 
 
-def compared(records: Sequence[RoundRecord]) -> list[tuple[float, ...]]:
-    """List the numbers by which two runs of a round are compared: items and loss of each worker, and the judged loss. NaN equals itself."""
-    losses = [(record.items, record.loss if record.items else 0.0) for record in records]
-    return [*losses, (0.0 if math.isnan(records[0].judged_loss) else records[0].judged_loss,)]
+def compared(records: Sequence[RoundRecord]) -> list[float]:
+    """List the numbers by which two runs of a round are compared: items and loss of each worker, and the judged loss; NaN without one."""
+    return [number for record in records for number in (record.items, record.loss)] + [records[0].judged_loss]
+
+
+def _differ(before: Sequence[float], now: Sequence[float]) -> bool:
+    """Return whether two runs of a round differ in a number that both have: a round that ended a run may have been judged only then."""
+    pairs = zip(before, now, strict=True)
+    return any(one != other for one, other in pairs if not math.isnan(one) and not math.isnan(other))
 
 
 def _judged(record: RoundRecord) -> bool:

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def decides(metrics: Mapping[str, Any]) -> str:
+    """Return the number that decides which judgement is the best where `patience_by` names none, as in `Progress.judge`."""
+    return "accuracy" if "accuracy" in metrics else "loss"
+
+
 @dataclass(frozen=True)
 class RunResult:
     """The network of `best.h5` and its judged numbers; of a run without a best judgement, the network judged last."""
@@ -29,7 +34,7 @@ class RunResult:
         }
         judged = summary.get("best") or newest
         metrics = judged.get("metrics") or {}
-        by = str(judged.get("by") or ("accuracy" if "accuracy" in metrics else "loss"))
+        by = str(judged.get("by") or decides(metrics))
         return cls(judged.get("round"), judged.get("loss"), metrics, by, bool(judged.get("lower", by == "loss")))
 
     @property

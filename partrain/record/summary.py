@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
+from partrain.record.result import decides
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
@@ -200,7 +201,7 @@ def summary(state: RunState) -> Summary:
     best: SummaryOptions = {}
     if state.best:
         asked = state.start.stop.get("patience_by")
-        by = asked or ("accuracy" if "accuracy" in state.best.metrics else "loss")
+        by = asked or decides(state.best.metrics)
         lower = state.start.lower_is_better if asked else by == "loss"
         best["best"] = {
             "round": state.best.round,

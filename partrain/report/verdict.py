@@ -149,12 +149,12 @@ def _overview(runs: Sequence[RunHistory]) -> str:
     if all(run.status == "reached" for run in runs):
         first = min(runs, key=lambda run: run.summary["seconds"]["train"])
         return f"Of {len(runs)} runs, one each, {first.label} reached its target first, after {_seconds(first)}."
-    ranked = [(rank, run) for run in runs if (rank := RunResult.of(run.summary).rank) is not None]
+    results = [(RunResult.of(run.summary), run) for run in runs]
+    ranked = [(result.rank, result, run) for result, run in results if result.rank is not None]
     if not ranked:
         return f"None of the {len(runs)} runs was judged yet."
-    best = min(ranked, key=lambda pair: pair[0])[1]
-    result = RunResult.of(best.summary)
-    if {RunResult.of(run.summary).by for _, run in ranked} != {result.by}:
+    _, result, best = min(ranked, key=lambda row: row[0])
+    if len({other.by for _, other, _ in ranked}) > 1:
         return f"Nothing tells which of {len(runs)} runs is best: different numbers ([stop] patience_by) chose their networks."
     shown = scores({result.by: result.numbers[result.by]} | result.numbers)
     return f"Of {len(runs)} runs, one each, {best.label} is best: its network has {shown} (judged), after {_seconds(best)}."

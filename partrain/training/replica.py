@@ -175,7 +175,7 @@ class Replica:
             if registered.get(name) is not parameter or parameter.data_ptr() != address:
                 what = f"parameter `{name}` was exchanged for another tensor, and would not be trained"
                 raise UserCodeFailed(f"{where}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
-        check_flags(registered, self._homes, where)
+        _check_flags(registered, self._homes, where)
         frozen, now = self._frozen, frozen_sums(self.module)
         self._frozen = now if frozen is None else frozen
         if moved := [name for name, total in (frozen or {}).items() if now.get(name) != total]:
@@ -196,17 +196,15 @@ class Replica:
                     owner[name] = view
 
 
-def check_flags(parameters: dict[str, nn.Parameter], trained: Container[str], where: str) -> None:
+def _check_flags(parameters: dict[str, nn.Parameter], trained: Container[str], where: str) -> None:
     """Raise UserCodeFailed, naming `where`, if `requires_grad` of a parameter is not as it was when the network was built."""
     for name, parameter in parameters.items():
         if parameter.requires_grad == (name in trained):
             continue
         now = "trainable" if parameter.requires_grad else "frozen"
         what = f"parameter `{name}` became {now} in training, and partrain trains those that are trainable from the start"
-        advice = f"use `self.{name}.detach()` in `forward` while it is to stay"
-        raise UserCodeFailed(
-            f"{where}: {what}; let it be trainable in `__init__`, and {advice}; or train in two jobs by [model] freeze"
-        )
+        advice = "let it be trainable in `__init__`, and `.detach()` it in `forward` while it is to stay"
+        raise UserCodeFailed(f"{where}: {what}; {advice}; or train in two jobs by [model] freeze")
 
 
 def _keep_parameters() -> None:

@@ -130,12 +130,8 @@ class Noisy(Net):
         return super().forward(functional.dropout(x, 0.1, self.training))
 
 
-class Unfrozen(Net):
+class Unfrozen(Annealed):
     """Gradual unfreezing (Howard 2018): the first layer learns from step 5 on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:

@@ -138,9 +138,8 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
         return UserCodeFailed(f"{where}{iteration}: {error.message}")
     if spec.job.network_code and process:
         try:
-            process.worker.replica.check_module(
-                where + iteration
-            )  # torch may have missed what the network did with its parameters
+            # torch may have failed because of what the network did with its parameters
+            process.worker.replica.check_module(where + iteration)
         except UserCodeFailed as failure:
             return failure
     user_code = ", ".join(f"`{name}`" for name in spec.job.user_code)

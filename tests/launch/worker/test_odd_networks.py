@@ -141,3 +141,12 @@ def test_a_resumed_round_is_compared_with_its_record(tmp_path: Path) -> None:
     assert said.code == 0, said
     said = resume(round_file(tmp_path / "run", 2))
     assert "round 3 gave other numbers when it ran again: user code keeps a value that no checkpoint holds" in said.err
+
+
+def test_a_judgement_only_because_the_run_ended_is_no_difference(tmp_path: Path) -> None:
+    """Round 3 was the last and was judged for that; after a resume to round 6 it is not."""
+    job = job_of(tmp_path, HEAD_ONLY + "    def forward(self, x):\n        return self.head(x)\n")
+    sets = ("--set", "stop={rounds=3, judge_every=2}")
+    assert partrain("run", job, "--out", tmp_path / "run", "-q", *sets).code == 0
+    said = resume(round_file(tmp_path / "run", 1), "--until", "rounds=6")
+    assert "gave other numbers" not in said.err, said
