@@ -191,7 +191,7 @@ def compared(records: Sequence[RoundRecord]) -> list[float]:
 def _differ(before: Sequence[float], now: Sequence[float]) -> bool:
     """Return whether two runs of a round differ in a number that both have: a round that ended a run may have been judged only then."""
     pairs = zip(before, now, strict=True)
-    return any(one != other for one, other in pairs if not math.isnan(one) and not math.isnan(other))
+    return any(first != second for first, second in pairs if not math.isnan(first) and not math.isnan(second))
 
 
 def _judged(record: RoundRecord) -> bool:
