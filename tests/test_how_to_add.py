@@ -131,6 +131,27 @@ def greet(debug: Debug = False) -> None:
 '''
 
 RUN = ("run", "job.toml", "--out", "run", "--json")
+SHOWN = """
+from pathlib import Path
+
+from types import SimpleNamespace
+
+from partrain.display.live_table import frame
+from partrain.hooks.prometheus import PrometheusHook
+from partrain.hooks.scalars import scalars
+from partrain.report.figures import FIGURES, figure
+from partrain.report.history import read_history
+
+run = read_history(Path("run"), "run")
+assert {row["y"] for row in figure("answer", [run])["data"]["values"]} == {43.0}
+table = ["".join(text for text, _ in line) for line in frame(run.state, 0.0, 200, 40)]
+titles = next(line for line in table if line.rstrip().endswith("answer"))
+metrics = PrometheusHook._workers(SimpleNamespace(_state=run.state))
+print(FIGURES["answer"].title, scalars(run.state)["answer"], table[table.index(titles) + 1].split()[-1],
+      *(metric.name for metric in metrics if "answer" in metric.name))
+"""
+"""Prints the added number as four surfaces show it."""
+
 ADDITIONS = [
     Addition(
         "A sync rule",
@@ -212,7 +233,11 @@ ADDITIONS = [
         "a number per worker and round",
         {},
         {
-            "record/round_record.py": ("    judged_loss: float = NAN\n", '    judged_loss: float = NAN\n    answer: float = 42.0\n'),
+            "record/round_record.py": (
+                "    judged_loss: float",
+                '    answer: float = declared("The answer.", 42.0, column=Heading("the", "answer", 6), drawn=Drawn("Answer", "answer"), '
+                'metric="answer", scalar="answer")\n    judged_loss: float',
+            ),
             "training/loop.py": ("        discarded=worker.discarded,\n", "        discarded=worker.discarded,\n        answer=43.0,\n"),
         },
         RUN,
@@ -245,6 +270,10 @@ def test_an_addition_changes_the_files_that_the_page_names(addition: Addition, t
     assert command.returncode in (0, 1), command.stderr
     if addition.proof == "answer":
         assert {event["answer"] for event in events(tmp_path / "run") if event["event"] == "round"} == {43.0}
+        surfaces = subprocess.run(
+            [sys.executable, "-c", SHOWN], cwd=tmp_path, env=os.environ | {"PYTHONPATH": "."}, capture_output=True, text=True
+        )
+        assert surfaces.stdout.split() == ["Answer", "43.0", "43.000", "partrain_answer"], surfaces.stderr
     else:
         assert addition.proof in command.stdout
     if addition.words[0] == "run":

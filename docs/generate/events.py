@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints, i
 from generate.markdown import code, page, prose, table
 
 from partrain.record import events as kinds
-from partrain.record.round_record import ELSEWHERE, RoundRecord
+from partrain.record.numbers import DERIVED, RoundNumber
+from partrain.record.round_record import NUMBERS
 from partrain.record.summary import Summary
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "value", NoneType: "null"}
@@ -30,6 +31,29 @@ def events() -> str:
         "incomplete.",
         table(("event", "meaning"), [(f"[`{name}`](#event-{name})", _first(each)) for name, each in kinds.KINDS.items()]),
         *(part for name, each in kinds.KINDS.items() for part in _event(name, each)),
+        "### The numbers of a round on every surface",
+        "One table in the code declares each number. *Workers*: how the numbers of all workers become that of a round; *rounds*: how those of all "
+        "rounds become that of a run. *Network*: `training`, which a worker trains, or `newest`, the mixed one after the round. *Hooks*: the name in "
+        "TensorBoard, MLflow and W&B. *Prometheus*: after `partrain_`, by worker; in brackets of all workers.",
+        table(
+            ("number", "workers", "rounds", "network", "live table", "`plot --what`", "hooks", "Prometheus"),
+            [
+                (
+                    code(name),
+                    number.workers.value,
+                    number.rounds.value,
+                    number.network,
+                    " ".join(filter(None, number.column[:2])).replace("- ", "-") if number.column else "",
+                    code(name * bool(number.drawn)),
+                    code(number.scalar),
+                    " ".join(filter(None, (code(number.metric), f"({code(number.run_metric)})" * bool(number.run_metric)))),
+                )
+                for name, number in NUMBERS.items()
+                if name not in DERIVED
+            ],
+        ),
+        "Surfaces compute these from them:",
+        table(("number", "meaning"), [(code(name), meaning) for name, meaning in DERIVED.items()]),
         "### Tables within events",
         *(
             part
@@ -46,8 +70,13 @@ def events() -> str:
 def _event(name: str, event: type) -> list[str]:
     fields = _fields(event, without=("t", "record"))
     if event is kinds.RoundEvent:
-        fields += "\n" + "\n".join(_fields(RoundRecord, without=ELSEWHERE).splitlines()[2:])
+        numbers = [(code(name), _kind(number), number.meaning) for name, number in NUMBERS.items() if not number.elsewhere]
+        fields += "\n" + "\n".join(table(("field", "type", "meaning"), numbers).splitlines()[2:])
     return [f"### Event `{name}`", prose(event.__doc__), fields]
+
+
+def _kind(number: RoundNumber) -> str:
+    return WORDS[int if number.whole else float] + ", or absent" * number.optional
 
 
 def _first(event: type) -> str:

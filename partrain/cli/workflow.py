@@ -230,7 +230,9 @@ def row_of(state: StepState) -> StepRow:
         progress = f"round {run.round}" + (f", {fraction:.0%}" if fraction is not None else "")
         eta = run.eta(time.time()) if running else None
     seconds = boot_seconds() - state.started if running else state.seconds
-    return StepRow(state.name, state.status, progress, seconds, eta, _device(state), run.loss() if run else None, state.note)
+    return StepRow(
+        state.name, state.status, progress, seconds, eta, _device(state), run.merged("loss") if run else None, state.note
+    )
 
 
 def _device(state: StepState) -> str:

@@ -164,7 +164,7 @@ class PlainDisplay(Display):
         finish(self._output)
 
     def _numbers(self) -> str:
-        state, loss = self.state, self.state.loss()
+        state, loss = self.state, self.state.merged("loss")
         trained = "" if loss is None else f"  loss {number(loss)}"
         return f"{tenths(state.clock.train):>8} s  round {state.round:,}  {state.item_iterations:,} item-iterations{trained}  {count(state.rate())} items/s"
 

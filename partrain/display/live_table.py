@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from partrain.number_format import clock, count, number, size, tenths
+from partrain.record.numbers import Heading, RoundNumber
+from partrain.record.round_record import ACTIVITIES, NUMBERS
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import CELLS, WorkerState
 
@@ -55,23 +57,46 @@ class Cells(NamedTuple):
     glyphs: Glyphs
 
 
-COLUMNS = (
+FIRST = (
     Column("", "#", 3, lambda at: (str(at.worker.rank), "dim")),
     Column("", "device", 7, lambda at: (at.worker.device, ""), left=True),
-    Column("", "state", 9, lambda at: activity_cell(at.activity, at.slowdown if at.activity == "training" else 1.0), left=True),
-    Column("", "iterations", 10, lambda at: (count(at.worker.iterations), "")),
-    Column("item-", "iterations", 10, lambda at: (count(at.worker.total.items), "")),
-    Column("", "share", 5, lambda at: (f"{at.worker.total.items / max(at.all_items, 1):.0%}", "")),
-    Column("", "items/s", 8, lambda at: (count(at.worker.rate(), 8), "")),
-    Column("", "wait", 4, lambda at: (f"{at.worker.waiting():.0%}", "")),
-    Column("training", "loss", 8, lambda at: (number(at.worker.loss), "")),
-    Column("", "", CELLS, lambda at: (sparkline(at.worker.curve.resampled(), at.glyphs.levels), "cyan"), left=True),
-    Column("seconds", "computing", 9, lambda at: (tenths(at.worker.total.compute), "")),
-    Column("seconds", "waiting", 8, lambda at: (tenths(at.worker.total.wait), "")),
-    Column("seconds", "mixing", 8, lambda at: (tenths(at.worker.total.mix), "")),
-    Column("distance", "to mean", 8, lambda at: (number(at.worker.distance), "")),
+    Column(
+        "",
+        "state",
+        9,
+        lambda at: activity_cell(at.activity, at.slowdown if at.activity == ACTIVITIES["compute"] else 1.0),
+        left=True,
+    ),
 )
-ACTIVITY_STYLES = {"training": "green", "mixing": "blue", "starting": "cyan", "stopped": "yellow", "lost": "bold red"}
+AFTER = {
+    "items": (
+        Column("", "share", 5, lambda at: (f"{at.worker.items / max(at.all_items, 1):.0%}", "")),
+        Column("", "items/s", 8, lambda at: (count(at.worker.rate(), 8), "")),
+        Column("", "wait", 4, lambda at: (f"{at.worker.waiting():.0%}", "")),
+    ),
+    "loss": (
+        Column("", "", CELLS, lambda at: (sparkline(at.worker.curve.resampled(), at.glyphs.levels), "cyan"), left=True),
+    ),
+}  # fmt: skip
+"""Columns that are computed from several numbers, by the number that they follow."""
+
+
+def _column(name: str, of: RoundNumber, heading: Heading) -> Column:
+    """Return the column of a number of a round."""
+    text: Callable[[Any], str] = tenths if of.activity else count if of.whole else number
+    return Column(*heading, lambda at: (text(at.worker.numbers.get(name)), ""))
+
+
+COLUMNS = (
+    *FIRST,
+    *(
+        column
+        for name, declared in NUMBERS.items()
+        if declared.column
+        for column in (_column(name, declared, declared.column), *AFTER.get(name, ()))
+    ),
+)
+ACTIVITY_STYLES = {"computing": "green", "mixing": "blue", "starting": "cyan", "stopped": "yellow", "lost": "bold red"}
 """Styles of activities; the others are dim."""
 
 
@@ -160,7 +185,7 @@ def fact_lines(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE
             f"{count(state.item_iterations):>10} item-iterations",
             f"{count(state.rate()):>10} items/s",
             clock(state.clock.train),
-            *([] if state.lr is None else [f"lr {number(state.lr)}"]),
+            *([] if (lr := state.merged("lr")) is None else [f"lr {number(lr)}"]),
         ],
         "saved": [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"],
         "folder": [folder if len(folder) <= width - 8 else "..." + folder[-max(width - 11, 1) :]] if folder else [],

@@ -13,6 +13,8 @@ from prometheus_client.registry import Collector
 
 from partrain.hooks.scalars import tags
 from partrain.record.events import CommitEvent, KnownEvent, StartEvent
+from partrain.record.numbers import DERIVED, Merge
+from partrain.record.round_record import NUMBERS
 from partrain.record.run_state import RunState
 
 
@@ -54,10 +56,11 @@ class PrometheusHook(Collector):
     def _collect(self) -> Iterator[Metric]:
         state = self._state
         yield InfoMetricFamily("partrain_run", "The run: job, rule, workers, version.", self._info)
-        yield _gauge("round", "Newest round that all workers have finished.", state.round)
-        yield _gauge("learning_rate", "Learning rate of the newest round.", state.lr)
-        yield _gauge("items_per_second", "Item-iterations per second of all workers lately.", state.rate())
-        yield _gauge("train_loss", "Mean training loss of the newest round.", state.loss())
+        yield _gauge("round", DERIVED["round"], state.round)
+        yield _gauge("items_per_second", DERIVED["items_per_second"], state.rate())
+        for name, number in NUMBERS.items():
+            if number.run_metric:
+                yield _gauge(number.run_metric, f"{number.meaning} Newest round, all workers.", state.merged(name))
         judged = state.judged
         yield _gauge("judged_round", "Round of the newest judgement.", judged.round if judged else None)
         yield _gauge("judged_loss", "Loss of the mixed network on held-out items.", judged.loss if judged else None)
@@ -73,22 +76,20 @@ class PrometheusHook(Collector):
         yield from self._workers()
 
     def _workers(self) -> Iterator[Metric]:
-        labels = ["rank", "device"]
-        items = CounterMetricFamily("partrain_item_iterations", "Item-iterations of a worker.", labels=labels)
-        sent = CounterMetricFamily("partrain_bytes", "Bytes of the messages of a worker.", labels=labels)
-        seconds = CounterMetricFamily("partrain_worker_seconds", "Seconds of a worker by activity.", labels=[*labels, "activity"])
-        loss = GaugeMetricFamily("partrain_worker_loss", "Training loss of a worker, smoothed.", labels=labels)
-        distance = GaugeMetricFamily("partrain_distance", "Distance of the replicas from their mean.", labels=labels)
-        for rank, worker in sorted(self._state.workers.items()):
-            key = [str(rank), worker.device]
-            items.add_metric(key, worker.total.items)
-            sent.add_metric(key, worker.bytes)
-            for activity, spent in zip(("computing", "waiting", "mixing"), worker.total.spent, strict=True):
-                seconds.add_metric([*key, activity], spent)
-            for family, value in (loss, worker.loss), (distance, worker.distance):
-                if value is not None:
-                    family.add_metric(key, value)
-        yield from (items, sent, seconds, loss, distance)
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for name, number in NUMBERS.items():
+            if not number.metric:
+                continue
+            family = families.get(number.metric)
+            if family is None:
+                kind = CounterMetricFamily if number.rounds is Merge.SUM else GaugeMetricFamily
+                labels = ["rank", "device", *(["activity"] if number.activity else [])]
+                meaning = "Seconds of a worker by activity." if number.activity else number.meaning
+                family = families[number.metric] = kind(f"partrain_{number.metric}", meaning, labels=labels)
+            for rank, worker in sorted(self._state.workers.items()):
+                if (value := worker.numbers.get(name)) is not None:
+                    family.add_metric([str(rank), worker.device, *([number.activity] if number.activity else [])], value)
+        yield from families.values()
 
 
 def _gauge(name: str, text: str, value: float | None) -> GaugeMetricFamily:

@@ -9,7 +9,7 @@ from typing import Any
 
 from partrain.config.overrides import flatten
 from partrain.record.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
-from partrain.record.round_record import time_shares
+from partrain.record.round_record import NUMBERS, time_shares
 from partrain.record.run_state import RunState
 
 ROW_S = 0.1
@@ -68,14 +68,10 @@ class ScalarHook:
 
 def scalars(state: RunState) -> dict[str, float]:
     """Return the numbers of a run's newest round, as far as they are known."""
-    workers = list(state.workers.values())
     values = {
-        "train/loss": state.loss(),
-        "lr": state.lr,
+        **{number.scalar: state.merged(name) for name, number in NUMBERS.items() if number.scalar},
         "items_per_second": state.rate(),
         "waiting_share": waiting_share(state),
-        "distance": next((worker.distance for worker in workers), None),
-        "bytes": sum(worker.bytes for worker in workers),
         "round": state.round,
         "seconds": state.clock.train,
     }

@@ -56,7 +56,7 @@ def restore_run_state(state: RunState, start: Start, manifest: Manifest) -> None
     for member, before in zip(manifest.workers, counts_before(start, len(manifest.workers)), strict=True):
         worker = state.workers[member.rank] = WorkerState(member.rank)
         worker.begin(member.device, state.round, before.get("before"))
-    state.item_iterations = sum(worker.total.items for worker in state.workers.values())
+    state.item_iterations = sum(worker.items for worker in state.workers.values())
 
 
 def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunContext) -> None:

@@ -1,6 +1,6 @@
-"""A worker's record of one round. The ring in shared memory and `events.jsonl` take every field.
+"""A worker's record of one round: the one declaration of its numbers. The ring in shared memory and `events.jsonl` take them from it.
 
-`training/loop.py` fills the record. To show a field, extend `WorkerState.count` and `COLUMNS` in `display/live_table.py`.
+`training/loop.py` fills the record.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from partrain.record.numbers import MEAN, MOST, SUM, Drawn, Heading, RoundNumber, declared
+
 NAN = float("nan")
 
 
@@ -17,42 +19,73 @@ NAN = float("nan")
 class RoundRecord:
     """One worker's numbers of one round; NaN where there is nothing to say. Durations are in seconds."""
 
-    round: int
-    """Number of the round, from 1."""
-    iterations: int
-    """Local iterations in this round."""
-    items: int
-    """Item-iterations in this round."""
-    loss: float
-    """Mean training loss over the item-iterations of the round."""
-    lr: float
-    """Learning rate of the last iteration."""
-    compute: float
-    """Seconds of local iterations."""
-    wait: float
-    """Seconds of waiting for other workers."""
-    mix: float
-    """Seconds of mixing."""
-    distance: float
-    """Consensus distance of the replicas before they were mixed: sqrt(mean_i |x_i - mean|^2), where it was measured."""
-    bytes: int
-    """Bytes of the messages that the worker sent to the other workers or took from the center."""
-    staleness: float
-    """Mean staleness of the worker's updates (asynchronous rules): changes of the center since the worker read it."""
-    seconds: float
-    """Training seconds up to the end of the round; in events, of all sessions of the run."""
-    judged_loss: float = NAN
-    accuracy: float = NAN
-    clipped_norm: float = NAN
-    """L2 norm of the longest update that was scaled down to `[faults] max_update_norm`."""
-    excluded: int = 0
-    """The numbers that were not finite, as an index of NOT_FINITE: the worker was left out of means. 0: it was not."""
-    discarded: int = 0
-    """Item-iterations that were taken back because of that; `items` does not count them."""
-    cap: float = NAN
-    """Largest number of local iterations in the round, if `[faults] round_seconds` or `[partition] balance` sets one."""
-    core_wait: float = NAN
-    """Seconds in which the worker was ready to run and no core was free, if there were any."""
+    round: int = declared("Number of the round, from 1.", whole=True)
+    iterations: int = declared(
+        "Local iterations in this round.", whole=True, workers=SUM, rounds=SUM,
+        column=Heading("", "iterations", 10), metric="iterations",
+    )  # fmt: skip
+    items: int = declared(
+        "Item-iterations in this round.", whole=True, workers=SUM, rounds=SUM,
+        column=Heading("item-", "iterations", 10), metric="item_iterations",
+    )  # fmt: skip
+    loss: float = declared(
+        "Mean training loss over the item-iterations of the round.", workers=MEAN, network="training",
+        column=Heading("training", "loss", 8), metric="worker_loss", run_metric="train_loss", scalar="train/loss",
+    )  # fmt: skip
+    lr: float = declared(
+        "Learning rate of the last iteration.", run_metric="learning_rate", scalar="lr",
+        drawn=Drawn("Learning rate", "learning rate"),
+    )  # fmt: skip
+    compute: float = declared(
+        "Seconds of local iterations.", workers=SUM, rounds=SUM, activity="computing",
+        column=Heading("seconds", "computing", 9), metric="worker_seconds",
+    )  # fmt: skip
+    wait: float = declared(
+        "Seconds of waiting for other workers.", workers=SUM, rounds=SUM, activity="waiting",
+        column=Heading("seconds", "waiting", 8), metric="worker_seconds",
+    )  # fmt: skip
+    mix: float = declared(
+        "Seconds of mixing.", workers=SUM, rounds=SUM, activity="mixing",
+        column=Heading("seconds", "mixing", 8), metric="worker_seconds",
+    )  # fmt: skip
+    distance: float = declared(
+        "Consensus distance of the replicas before they were mixed: sqrt(mean_i |x_i - mean|^2), where it was measured.",
+        network="training", column=Heading("distance", "to mean", 8), metric="distance", scalar="distance",
+        drawn=Drawn("Distance between replicas", "distance to the mean", log=True),
+    )  # fmt: skip
+    bytes: int = declared(
+        "Bytes of the messages that the worker sent to the other workers or took from the center.", whole=True,
+        workers=SUM, rounds=SUM, metric="bytes", scalar="bytes",
+        drawn=Drawn("Messages", "bytes so far", by="seconds"),
+    )  # fmt: skip
+    staleness: float = declared(
+        "Mean staleness of the worker's updates (asynchronous rules): changes of the center since the worker read it.",
+        workers=MEAN, rounds=MEAN, metric="staleness", scalar="staleness",
+        drawn=Drawn("Staleness", "center versions"),
+    )  # fmt: skip
+    seconds: float = declared("Training seconds up to the end of the round; in events, of all sessions of the run.", workers=MOST)
+    judged_loss: float = declared("Loss on the held-out items.", NAN, elsewhere="judgement", network="newest")
+    accuracy: float = declared("Accuracy on the held-out items.", NAN, elsewhere="judgement", network="newest")
+    clipped_norm: float = declared(
+        "L2 norm of the longest update that was scaled down to `[faults] max_update_norm`.",
+        NAN, optional=True, workers=MOST, rounds=MOST,
+    )  # fmt: skip
+    excluded: int = declared(
+        "The numbers that were not finite, as an index of NOT_FINITE: the worker was left out of means. 0: it was not.",
+        0, whole=True, elsewhere="exclusion",
+    )  # fmt: skip
+    discarded: int = declared(
+        "Item-iterations that were taken back because of that; `items` does not count them.",
+        0, whole=True, elsewhere="exclusion", workers=SUM, rounds=SUM,
+    )  # fmt: skip
+    cap: float = declared(
+        "Largest number of local iterations in the round, if `[faults] round_seconds` or `[partition] balance` sets one.",
+        NAN, whole=True, optional=True,
+    )  # fmt: skip
+    core_wait: float = declared(
+        "Seconds in which the worker was ready to run and no core was free, if there were any.",
+        NAN, optional=True, workers=SUM, rounds=SUM, metric="core_wait_seconds",
+    )  # fmt: skip
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""
@@ -71,12 +104,10 @@ class RoundRecord:
         values = vars(self).copy()
         for name in ELSEWHERE:
             del values[name]
-        for name in ("clipped_norm", "core_wait"):
-            if math.isnan(values[name]):
-                del values[name]
-        if math.isnan(cap := values.pop("cap")):
-            return values
-        values["cap"] = int(cap)
+        for name, kind in OPTIONAL.items():
+            if math.isnan(value := values.pop(name)):
+                continue
+            values[name] = kind(value)
         return values
 
     @classmethod
@@ -86,19 +117,21 @@ class RoundRecord:
         return cls(values["round"], values["iterations"], values["items"], **numbers)
 
 
-FIELDS = tuple(field.name for field in fields(RoundRecord))
-WHOLE = ("round", "iterations", "items", "bytes", "excluded", "discarded")
-"""Fields that are whole numbers."""
-ELSEWHERE = ("judged_loss", "accuracy", "excluded", "discarded")
-"""Fields that a `judgement` or an `exclusion` event holds, not a `round` event."""
+NUMBERS: dict[str, RoundNumber] = {field.name: field.metadata["number"] for field in fields(RoundRecord)}
+"""The numbers of a round by name, in the order of a record."""
+FIELDS = tuple(NUMBERS)
+ELSEWHERE = tuple(name for name, number in NUMBERS.items() if number.elsewhere)
+OPTIONAL = {name: int if number.whole else float for name, number in NUMBERS.items() if number.optional}
+WHOLE = tuple(name for name, number in NUMBERS.items() if number.whole and not number.optional)
+"""Fields that always hold a whole number."""
 NOT_FINITE = ("", "the training loss", "the parameters", "the gradient", "the optimizer state", "the buffers")
 """Numbers that may be the reason for an exclusion."""
 MEASURED = tuple(name for name in FIELDS if name not in ELSEWHERE)[3:]
 """Numbers of a `round` event after `round`, `iterations` and `items`, which each has."""
 
 
-ACTIVITIES = ("compute", "wait", "mix")
-"""Activities of a worker in its rounds."""
+ACTIVITIES = {name: number.activity for name, number in NUMBERS.items() if number.activity}
+"""Activities of a worker in its rounds: the number of their seconds, and the word."""
 
 
 def time_shares(seconds: Iterable[Sequence[float]]) -> dict[str, float]:

@@ -28,7 +28,8 @@ from partrain.record.events import (
     StartEvent,
 )
 from partrain.record.loss_band import LossBand
-from partrain.record.round_record import finite
+from partrain.record.numbers import Merge, Merged
+from partrain.record.round_record import ACTIVITIES, NUMBERS
 from partrain.record.stop_conditions import Standing, StopCondition, conditions_of, numbers_of
 from partrain.record.worker_state import Curve, WorkerState
 
@@ -114,8 +115,6 @@ class RunState:
         self.judged: JudgementEvent | None = None
         self.best: JudgementEvent | None = None
         self.judged_losses = Curve(CURVE_CELLS)
-        self.lr: float | None = None
-        """Learning rate of the newest round."""
         self.misses = 0
         """Regular judgements since the best one; one made only because the run ended, or without the deciding number, does not count."""
         self.judgements = 0
@@ -176,14 +175,17 @@ class RunState:
         done = self.item_iterations - sum(worker.elsewhere for worker in self.workers.values())
         return done / self.clock.train if self.clock.train > 0 else None
 
-    def loss(self) -> float | None:
-        """Return the mean training loss of each worker's newest round, weighted by items."""
-        losses = [(worker.round_items, worker.round_loss) for worker in self.workers.values() if worker.round_loss is not None]
-        items = sum(items for items, _ in losses)
-        return sum(items * loss for items, loss in losses) / items if items else None
+    def merged(self, name: str) -> float | None:
+        """Merge a number of a round over the workers: sums and means of all rounds so far, else of each worker's newest round."""
+        every, number = Merged(), NUMBERS[name]
+        for worker in self.workers.values():
+            weight = worker.items if number.rounds is Merge.MEAN else worker.round_items
+            if name in worker.numbers.values:
+                every.add(worker.numbers.values, [(name, number.workers)], weight)
+        return every.get(name)
 
     def activity(self, worker: WorkerState) -> str:
-        """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or the recent main activity: `training`, `waiting`, `mixing`."""
+        """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or that of the ACTIVITIES which lately took longest."""
         if worker.lost:
             return "lost"
         if worker.left:
@@ -193,7 +195,7 @@ class RunState:
         recent = worker.recent()
         if recent is None:
             return "starting"
-        return max((recent.compute, "training"), (recent.wait, "waiting"), (recent.mix, "mixing"))[1]
+        return max(zip(recent.spent, ACTIVITIES.values(), strict=True))[1]
 
     def slowdowns(self) -> dict[int, float]:
         """Map the ranks of slow workers to their factors, as last reported."""
@@ -241,7 +243,7 @@ class RunState:
             self._worker(described["rank"]).begin(
                 described["device"], self.round, described.get("before"), described.get("unevenness")
             )
-        self.item_iterations = sum(worker.total.items for worker in self.workers.values())
+        self.item_iterations = sum(worker.items for worker in self.workers.values())
         ranks = {described["rank"] for described in event.workers}
         for rank, worker in self.workers.items():
             worker.left = rank not in ranks
@@ -256,7 +258,6 @@ class RunState:
         self.clipped_updates += not math.isnan(record.clipped_norm)
         self._watch(worker.band, event.t, record.round, event.rank, record.loss)
         self.item_iterations += record.items
-        self.lr = finite(record.lr)
         self.clock.round(event.t, record.compute + record.wait + record.mix, seconds)
         if before == self.round:
             self._behind -= 1

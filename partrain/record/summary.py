@@ -267,19 +267,19 @@ def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
     unlike: WorkerOptions = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
     if worker.slow:
         unlike["slow"] = {"factor": worker.slow.factor, "since": worker.slow.since}
-    if worker.core_wait:
-        unlike["core_wait"] = _seconds(worker.core_wait)
+    if core_wait := worker.numbers["core_wait"]:
+        unlike["core_wait"] = _seconds(core_wait)
     return {
         "rank": worker.rank,
         "device": worker.device,
         **unlike,
-        "iterations": worker.iterations,
-        "item_iterations": worker.total.items,
-        "items_per_second": round((worker.total.items - worker.elsewhere) / train, 3) if train > 0 else None,
+        "iterations": int(worker.numbers["iterations"]),
+        "item_iterations": worker.items,
+        "items_per_second": round((worker.items - worker.elsewhere) / train, 3) if train > 0 else None,
         "seconds": {
-            "compute": _seconds(worker.total.compute),
-            "wait": _seconds(worker.total.wait),
-            "sync": _seconds(worker.total.mix),
+            "compute": _seconds(worker.numbers["compute"]),
+            "wait": _seconds(worker.numbers["wait"]),
+            "sync": _seconds(worker.numbers["mix"]),
         },
     }
 

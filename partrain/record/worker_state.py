@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -9,14 +10,17 @@ from typing import NamedTuple
 
 from partrain.record.events import CountsBefore, SlowEvent
 from partrain.record.loss_band import LossBand
-from partrain.record.round_record import RoundRecord, finite, time_shares
+from partrain.record.numbers import Merge, Merged
+from partrain.record.round_record import ACTIVITIES, ELSEWHERE, NUMBERS, RoundRecord, time_shares
 
 WINDOW_S = 4.0
 """Seconds over which rates are averaged; three rounds if those take longer."""
 MARK_S = 0.5
 """Seconds between two marks of the window: rounds may take milliseconds, and memory is bounded."""
-SMOOTHING = 5
-"""Rounds over which a worker's training loss is smoothed."""
+COUNTED = [(name, number.rounds) for name, number in NUMBERS.items() if name not in ("round", "seconds", *ELSEWHERE)]
+"""Numbers that a worker's state merges over its rounds."""
+NOTHING = {name: 0 for name, merge in COUNTED if merge is Merge.SUM}
+"""Sums before the first round."""
 CELLS = 16
 """Values of a worker's loss history."""
 
@@ -51,24 +55,15 @@ class Curve:
         return [sum(means[first:last]) / (last - first) for first, last in pairwise(cuts)]
 
 
-class Totals(NamedTuple):
-    """A worker's totals at one moment."""
+class Moment(NamedTuple):
+    """A worker's progress at one moment, or between two."""
 
     seconds: float = 0.0
     """Seconds of training."""
-    rounds: int = 0
-    """Rounds in this folder's events."""
-    items: int = 0
-    """Item-iterations of the run."""
-    compute: float = 0.0
-    wait: float = 0.0
-    mix: float = 0.0
-    """Seconds computing, waiting for others, and mixing."""
-
-    @property
-    def spent(self) -> tuple[float, float, float]:
-        """Seconds by activity, in the order of ACTIVITIES."""
-        return self[3:]
+    items: float = 0
+    """Item-iterations."""
+    spent: tuple[float, ...] = ()
+    """Seconds by activity, in the order of ACTIVITIES."""
 
 
 @dataclass(slots=True)
@@ -79,21 +74,12 @@ class WorkerState:
     device: str = "?"
     round: int = 0
     """The newest round that the worker finished."""
-    total: Totals = field(default_factory=Totals)
-    iterations: int = 0
+    numbers: Merged = field(default_factory=lambda: Merged(NOTHING))
+    """The numbers of a round, each merged over the rounds of this folder's events; work in another folder counts, too."""
     elsewhere: int = 0
     """Item-iterations in another folder, whose seconds are unknown here."""
-    bytes: int = 0
-    """Bytes of messages in this folder's events."""
-    core_wait: float = 0.0
-    """Seconds without a core in this folder's events."""
-    round_items: int = 0
-    round_loss: float | None = None
-    """Item-iterations and mean training loss of the newest round."""
-    loss: float | None = None
-    """Training loss, smoothed."""
-    distance: float | None = None
-    """Consensus distance of all replicas, when last measured."""
+    trained: bool = False
+    """This folder's events have a round of it."""
     unevenness: float | None = None
     """Label skew of the partition against all items, from 0 to 1, if measured."""
     lost: bool = False
@@ -104,14 +90,18 @@ class WorkerState:
     curve: Curve = field(default_factory=Curve)
     band: LossBand = field(default_factory=LossBand)
     """Its usual training losses."""
-    marks: deque[Totals] = field(default_factory=deque)
+    marks: deque[Moment] = field(default_factory=deque)
     t: float = 0.0
+    seconds: float = 0.0
+    """Seconds of training at the end of its newest round."""
+    round_items: int = 0
+    """Item-iterations of its newest round."""
 
     def begin(self, device: str, round_: int, before: CountsBefore | None, unevenness: float | None = None) -> None:
         """Begin a session after this round; `before` holds the worker's totals in another folder."""
-        if before and not self.total.rounds:
-            self.iterations, self.elsewhere = before["iterations"], before["item_iterations"]
-            self.total = Totals(items=self.elsewhere)
+        if before and not self.trained:
+            self.elsewhere = before["item_iterations"]
+            self.numbers.values |= {"iterations": before["iterations"], "items": self.elsewhere}
         self.device, self.round, self.unevenness = device, round_, unevenness
         self.lost = self.left = False
         self.slow = None
@@ -119,37 +109,42 @@ class WorkerState:
 
     def count(self, t: float, record: RoundRecord, seconds: float) -> None:
         """Add a round that ended at `t`, after `seconds` of training."""
-        items, loss, distance = record.items, finite(record.loss), finite(record.distance)
-        total, compute, wait, mix = self.total, record.compute, record.wait, record.mix
+        spent = record.compute + record.wait + record.mix
         if not self.marks:
-            self.marks.append(total._replace(seconds=seconds - compute - wait - mix))
-        self.t, self.round, self.lost = t, record.round, False
-        self.iterations += record.iterations
-        self.total = Totals(
-            seconds, total.rounds + 1, total.items + items, total.compute + compute, total.wait + wait, total.mix + mix
-        )
-        self.bytes += int(finite(record.bytes) or 0)
-        self.core_wait += finite(record.core_wait) or 0.0
-        self.round_items, self.round_loss = items, loss
-        if loss is not None:
-            self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.total.rounds, SMOOTHING)
-            self.curve.add(loss)
-        if distance is not None:
-            self.distance = distance
+            self.marks.append(self._at(seconds - spent))
+        self.t, self.round, self.lost, self.trained, self.seconds = t, record.round, False, True, seconds
+        self.round_items = record.items
+        self.numbers.add(vars(record), COUNTED, record.items)
+        if math.isfinite(record.loss):
+            self.curve.add(record.loss)
         if seconds - self.marks[-1].seconds >= MARK_S:
-            self.marks.append(self.total)
+            self.marks.append(self._at(seconds))
             while len(self.marks) > 4 and self.marks[1].seconds <= seconds - WINDOW_S:
                 self.marks.popleft()
 
-    def recent(self) -> Totals | None:
-        """Return the totals of the window as differences; `seconds` is its length. None before the first round."""
-        if not self.marks or self.total.seconds <= self.marks[0].seconds:
+    def _at(self, seconds: float) -> Moment:
+        return Moment(seconds, self.items, self.spent)
+
+    @property
+    def items(self) -> int:
+        """Item-iterations of the run."""
+        return int(self.numbers["items"])
+
+    @property
+    def spent(self) -> tuple[float, ...]:
+        """Seconds by activity, in the order of ACTIVITIES."""
+        return tuple(self.numbers[name] for name in ACTIVITIES)
+
+    def recent(self) -> Moment | None:
+        """Return the progress in the window; `seconds` is its length. None before the first round."""
+        if not self.marks or self.seconds <= (first := self.marks[0]).seconds:
             return None
-        return Totals._make(now - then for now, then in zip(self.total, self.marks[0], strict=True))
+        spent = tuple(now - then for now, then in zip(self.spent, first.spent, strict=True))
+        return Moment(self.seconds - first.seconds, self.items - first.items, spent)
 
     def waiting(self) -> float:
         """Return the share of the worker's seconds that it spent waiting for others."""
-        return time_shares([self.total.spent]).get("wait", 0.0)
+        return time_shares([self.spent]).get("wait", 0.0)
 
     def rate(self) -> float:
         """Item-iterations per second lately."""

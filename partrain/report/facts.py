@@ -76,10 +76,10 @@ def tiles(run: RunHistory) -> list[Tile]:
     rows.append(Tile("workers", f"{run.size}", _devices(run)))
     if run.shares and run.size > 1:
         rows.append(Tile("waiting", _share(run.shares["wait"]), f"mixing {_share(run.shares['mix'])}"))
-    if run.rounds and run.bytes:
-        rows.append(Tile("messages", size(run.bytes), f"{size(run.bytes / len(run.rounds))} per round"))
-    if run.staleness is not None:
-        rows.append(Tile("staleness", f"{run.staleness:.2f}", "center versions, mean"))
+    if run.rounds and (sent := run.state.merged("bytes")):
+        rows.append(Tile("messages", size(sent), f"{size(sent / len(run.rounds))} per round"))
+    if (staleness := run.state.merged("staleness")) is not None:
+        rows.append(Tile("staleness", f"{staleness:.2f}", "center versions, mean"))
     parameters = run.starts[-1].parameters
     if parameters:
         rows.append(Tile("parameters", count(parameters), f"rule {run.state.start.rule}"))
@@ -124,8 +124,11 @@ def numbers(runs: Sequence[RunHistory]) -> Table:
         ("computing", [_share(run.shares.get("compute")) for run in runs]),
         ("waiting", [_share(run.shares.get("wait")) if run.size > 1 else "-" for run in runs]),
         ("mixing", [_share(run.shares.get("mix")) for run in runs]),
-        ("bytes per round", [size(run.bytes / len(run.rounds)) if run.rounds and run.bytes else "-" for run in runs]),
-        ("staleness", ["-" if run.staleness is None else f"{run.staleness:.2f}" for run in runs]),
+        (
+            "bytes per round",
+            [size(sent / len(run.rounds)) if run.rounds and (sent := run.state.merged("bytes")) else "-" for run in runs],
+        ),
+        ("staleness", [number(run.state.merged("staleness")) for run in runs]),
     ]
     shown = [[name, *cells] for name, cells in rows if any(cell != "-" for cell in cells)]
     return Table(["", *(run.label for run in runs)], shown, frozenset(range(1, len(runs) + 1)))
@@ -140,10 +143,9 @@ def workers(runs: Sequence[RunHistory]) -> Table:
         items = {worker["rank"]: worker.get("partition") for worker in run.starts[-1].workers}
         rates = {worker["rank"]: worker.get("items_per_second") for worker in run.summary["workers"]}
         for rank, worker in sorted(run.state.workers.items())[:SHOWN_WORKERS]:
-            shares = time_shares([worker.total.spent])
+            shares = time_shares([worker.spent])
             parts = [
-                f"{_seconds(part)} ({_share(shares.get(name))})"
-                for name, part in zip(ACTIVITIES, worker.total.spent, strict=True)
+                f"{_seconds(part)} ({_share(shares.get(name))})" for name, part in zip(ACTIVITIES, worker.spent, strict=True)
             ]
             rows.append(
                 [
@@ -151,7 +153,7 @@ def workers(runs: Sequence[RunHistory]) -> Table:
                     f"{rank}" + " (lost)" * worker.lost,
                     worker.device,
                     "stream" if (held := items.get(rank, 0)) is None else f"{held:,}",
-                    f"{worker.total.items:,}",
+                    f"{worker.items:,}",
                     count(rates.get(rank)),
                     *parts,
                 ]

@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import accumulate
 
 from partrain.errors import CannotCreate, InputMissing
+from partrain.record.numbers import Drawn, Merge
+from partrain.record.round_record import NUMBERS
 from partrain.report.history import RunHistory
 from partrain.report.theme import LIGHT, LINE_LEGEND, NO_UNIT, PLAIN, RUN_COLORS, Rows, Spec, themed
 from partrain.report.timeline import binned, timeline
@@ -40,6 +42,7 @@ class FigureKind:
     of_runs: Callable[[Sequence[RunHistory], str], Spec | None]
     by: str
     """The horizontal axis, if none is asked for."""
+    caption: str = ""
 
 
 def figure(name: str, runs: Sequence[RunHistory], by: str | None = None) -> Spec | None:
@@ -87,8 +90,8 @@ def thinned(points: Sequence[tuple[float, float]], most: int) -> Iterator[tuple[
         yield part[-1][0], sum(y for _, y in part) / len(part)
 
 
-def _training(run: RunHistory, by: str, value: Callable[[Any], float | None]) -> list[tuple[float, float]]:
-    points = [(record.x(by), y) for record in run.rounds if (y := value(record)) is not None]
+def _training(run: RunHistory, by: str) -> list[tuple[float, float]]:
+    points = [(record.x(by), y) for record in run.rounds if (y := record.numbers.get("loss")) is not None]
     return list(thinned(points, MOST_POINTS))
 
 
@@ -99,6 +102,11 @@ def _judged(run: RunHistory, by: str, metric: str) -> list[tuple[float, float]]:
         value = judgement.loss if metric == "loss" else judgement.metrics.get(metric)
         if value is not None:
             points.append((float(getattr(judgement, at)), value))
+    return _newest(points)
+
+
+def _newest(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Keep points at equal steps, and the newest: their means would be other numbers."""
     step = -(-len(points) // MOST_POINTS) if points else 1
     return [*points[:-1:step], *points[-1:]]
 
@@ -216,7 +224,7 @@ def _y(title: str, rows: Rows, *, zero: bool = False, log: bool = False, form: s
 def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows: Rows = []
     for run in runs:
-        rows += _curve(run, "training", _training(run, by, lambda record: record.loss))
+        rows += _curve(run, "training", _training(run, by))
         rows += _curve(run, "judged", _judged(run, by, "loss"))
     marks = [*_goal(runs, "loss"), *_spikes(runs, by)]
     return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), marks)
@@ -235,29 +243,23 @@ def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
     return spec
 
 
-def _per_round(title: str, value: Callable[[Any], float | None], *, log: bool = False) -> Callable[[Sequence[RunHistory], str], Spec | None]:  # fmt: skip
-    """Return a figure of one number per round."""
+def _of_number(name: str, drawn: Drawn) -> FigureKind:
+    """Return the figure of a number of a round; one that adds up is drawn as its sum so far."""
+    adds_up = NUMBERS[name].rounds is Merge.SUM
 
     def spec(runs: Sequence[RunHistory], by: str) -> Spec | None:
-        rows = [row for run in runs for row in _curve(run, "", _training(run, by, value))]
+        rows: Rows = []
+        for run in runs:
+            points = [(record.x(by), value) for record in run.rounds if (value := record.numbers.get(name)) is not None]
+            if adds_up:
+                points = _newest([(x, so_far) for (x, _), so_far in zip(points, accumulate(y for _, y in points), strict=True)])
+            rows += _curve(run, "", points if adds_up else thinned(points, MOST_POINTS))
         if not any(row["y"] for row in rows):
             return None
-        form = "~s" if max(row["y"] for row in rows) >= 1000 else ".3~g"
-        return _lines(runs, by, rows, _y(title, rows, zero=True, log=log, form=form))
+        form = ".3~s" if max(row["y"] for row in rows) >= 1000 else ".3~g"
+        return _lines(runs, by, rows, _y(drawn.axis, rows, zero=True, log=drawn.log, form=form))
 
-    return spec
-
-
-def _bytes(runs: Sequence[RunHistory], by: str) -> Spec | None:
-    rows: Rows = []
-    for run in runs:
-        total, points = 0.0, []
-        for record in run.rounds:
-            total += record.bytes
-            points.append((record.x(by), total))
-        step = -(-len(points) // MOST_POINTS) if points else 1
-        rows += _curve(run, "", [*points[:-1:step], *points[-1:]] if total else [])
-    return _lines(runs, by, rows, _y("bytes so far", rows, zero=True, form=".3~s"))
+    return FigureKind(drawn.title, spec, drawn.by, NUMBERS[name].meaning)
 
 
 def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
@@ -292,12 +294,7 @@ FIGURES: Mapping[str, FigureKind] = {
     "loss": FigureKind("Loss", _loss, "seconds"),
     "accuracy": FigureKind("Accuracy", partial(_metric, "accuracy"), "seconds"),
     "timeline": FigureKind("Time of each worker", timeline, "seconds"),
-    "distance": FigureKind(
-        "Distance between replicas", _per_round("distance to the mean", lambda record: record.distance, log=True), "items"
-    ),
-    "bytes": FigureKind("Messages", _bytes, "seconds"),
-    "staleness": FigureKind("Staleness", _per_round("center versions", lambda record: record.mean_staleness), "items"),
-    "lr": FigureKind("Learning rate", _per_round("learning rate", lambda record: record.lr), "items"),
-    "speed": FigureKind("Speed", _speed, "seconds"),
+    **{name: _of_number(name, number.drawn) for name, number in NUMBERS.items() if number.drawn},
+    "speed": FigureKind("Speed", _speed, "seconds", "Item-iterations per second of all workers together."),
 }
 """Figures by the name that `partrain plot --what` takes."""

@@ -23,11 +23,15 @@ from partrain.record.events import (
     StartEvent,
     StoppingEvent,
 )
-from partrain.record.round_record import RoundRecord, finite, time_shares
+from partrain.record.numbers import Merge, Merged
+from partrain.record.round_record import NUMBERS, RoundRecord, time_shares
 from partrain.record.run_folder import RunFolder, status_of
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary, summary
 from partrain.system.regular_file import read_regular
+
+DRAWN = [("loss", Merge.MEAN), *((name, number.workers) for name, number in NUMBERS.items() if number.drawn)]
+"""Numbers of a round that figures show, and how those of the workers become one."""
 
 
 class WorkerSpan(NamedTuple):
@@ -59,43 +63,15 @@ class RoundTotal:
     """Training seconds at the end of the round's last worker."""
     items: int = 0
     """Item-iterations of the round; in `RunHistory.rounds` those of the run so far."""
-    loss_items: float = 0.0
-    """Sum of losses, each times its items."""
-    judged_items: int = 0
-    """Items behind `loss_items`."""
-    lr: float | None = None
-    distance: float | None = None
-    bytes: float = 0.0
-    staleness: float = 0.0
-    stale: int = 0
-    """Records with a staleness."""
-
-    @property
-    def loss(self) -> float | None:
-        """Mean training loss over the items."""
-        return self.loss_items / self.judged_items if self.judged_items else None
-
-    @property
-    def mean_staleness(self) -> float | None:
-        """Mean staleness of the workers' updates."""
-        return self.staleness / self.stale if self.stale else None
+    numbers: Merged = field(default_factory=Merged)
+    """The other numbers of the round, merged over the workers."""
 
     def add(self, record: RoundRecord) -> None:
         """Add a worker's record."""
         self.items += record.items
         if math.isfinite(record.seconds):
             self.seconds = max(self.seconds, record.seconds)
-        if math.isfinite(record.loss):
-            self.loss_items += record.loss * record.items
-            self.judged_items += record.items
-        if math.isfinite(record.bytes):
-            self.bytes += record.bytes
-        if math.isfinite(record.staleness):
-            self.staleness += record.staleness
-            self.stale += 1
-        if (distance := finite(record.distance)) is not None:
-            self.distance = distance
-        self.lr = finite(record.lr)
+        self.numbers.add(vars(record), DRAWN, record.items)
 
     def x(self, by: str) -> float:
         """Return its place on a horizontal axis."""
@@ -142,18 +118,7 @@ class RunHistory:
     @property
     def shares(self) -> dict[str, float]:
         """Shares of the workers' recorded time by activity; empty if nothing was recorded."""
-        return time_shares(worker.total.spent for worker in self.state.workers.values())
-
-    @property
-    def bytes(self) -> float:
-        """Bytes of all messages."""
-        return sum(record.bytes for record in self.rounds)
-
-    @property
-    def staleness(self) -> float | None:
-        """Mean staleness of all updates; None where there is none."""
-        count = sum(record.stale for record in self.rounds)
-        return sum(record.staleness for record in self.rounds) / count if count else None
+        return time_shares(worker.spent for worker in self.state.workers.values())
 
     @property
     def rate(self) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from partrain.record.round_record import without_nan
+from partrain.record.round_record import NUMBERS, without_nan
 from partrain.report import facts, figures, sweep, theme
 from partrain.report.facts import Table
 from partrain.report.figures import FIGURES
@@ -32,7 +32,7 @@ TIMELINES = 6
 EXPECTED = ("workers", "seed")
 """Settings in which runs of one and of several workers may differ."""
 CURVES = (("loss", "seconds"), ("loss", "items"), ("accuracy", "seconds"), ("accuracy", "items"))
-MIXING = ("speed", "distance", "staleness", "bytes", "lr")
+MIXING = ("speed", *(name for name, number in NUMBERS.items() if number.drawn))
 ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 """Characters that could end a script, in JSON."""
 
@@ -77,7 +77,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
         "sweeps": sweeps,
         "legend": [{"label": run.label, "color": RUN_COLORS[index % len(RUN_COLORS)]} for index, run in enumerate(runs)],
         "has_curves": any(f"{name}-{by}" in drawn for name, by in CURVES),
-        "has_mixing": any(name in drawn for name in MIXING),
+        "mixing": [{"name": name, "title": FIGURES[name].title, "caption": FIGURES[name].caption} for name in MIXING if name in drawn],
         "timelines": timelines,
         "workers": facts.workers(runs) if runs else None,
         "items": items,

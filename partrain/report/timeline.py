@@ -17,7 +17,6 @@ MOST_BINS = 160
 """Most parts of time of one worker."""
 SHOWN_WORKERS = 24
 """Most workers in a timeline."""
-ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
 
 
 @dataclass
@@ -86,7 +85,7 @@ def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
         "transform": [
             {"fold": list(ACTIVITIES), "as": ["key", "share"]},
             {"calculate": "indexof(['compute', 'wait', 'mix'], datum.key)", "as": "order"},
-            {"calculate": f"{[ACTIVITY_NAMES[name] for name in ACTIVITIES]}[datum.order]", "as": "what"},
+            {"calculate": f"{list(ACTIVITIES.values())}[datum.order]", "as": "what"},
             {"stack": "share", "groupby": ["k", "b"], "sort": [{"field": "order"}], "as": ["from", "to"]},
             {"filter": "datum.share > 0"},
             {"calculate": f"datum.b * {end / count!r}", "as": "x"},
@@ -115,7 +114,7 @@ def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
             "color": {
                 "field": "what",
                 "type": "nominal",
-                "scale": {"domain": list(ACTIVITY_NAMES.values()), "range": list(ACTIVITIES)},
+                "scale": {"domain": list(ACTIVITIES.values()), "range": list(ACTIVITIES)},
                 "legend": {"orient": "top", "title": None, "symbolType": "square"},
             },
             "tooltip": [

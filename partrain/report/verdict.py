@@ -137,7 +137,7 @@ def limits(run: RunHistory) -> str:
     place = "was the limit" if cost > shares["compute"] else "cost most beside computing"
     if shares["mix"] > shares["wait"]:
         return f"{start}; {spent}, so mixing {place}: mix less often ([sync] iterations)."
-    computing = {worker.rank: worker.total.compute for worker in run.state.workers.values()}
+    computing = {worker.rank: worker.numbers["compute"] for worker in run.state.workers.values()}
     slowest = max(computing, key=lambda rank: computing[rank])
     even = min(computing.values()) > 0.9 * computing[slowest]
     who = "each round waits for its slowest worker" if even else f"the others wait for worker {slowest}, which computes longest"

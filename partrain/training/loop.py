@@ -98,6 +98,10 @@ class LoopConfig:
     """The number that decides which judgement is the best; None: accuracy, or loss without it."""
 
 
+ITEMS, SIGNAL, EXCLUDED, SQUARE, FEWEST, MOST = range(6)
+"""Columns of the numbers that the workers send each other at a round's end, in the order of `_numbers`."""
+
+
 @dataclass
 class Ending:
     """The end of training."""
@@ -281,7 +285,7 @@ def _closing(worker: LocalWorker, rule: Rule, numbers: Callable[[], tuple[float,
 
 def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
     """Set each tensor's optimizer steps (p,) to their maximum over all workers; only if tensors differ do workers send them all."""
-    ranges = group.board(*map(float, counts.aminmax())) if group.closed is None else group.closed[:, -2:]
+    ranges = group.board(*map(float, counts.aminmax())) if group.closed is None else group.closed[:, FEWEST:]
     if (ranges[:, 0] == ranges[:, 1]).all():
         counts.fill_(float(ranges.max()))
     else:
@@ -289,7 +293,7 @@ def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
 
 
 def _numbers(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: float) -> tuple[float, ...]:
-    """Return a worker's item-iterations, signals and exclusion, its squared distance, its optimizer's fewest and most steps."""
+    """Return the numbers of a worker at the end of a round: item-iterations, signals, exclusion, squared distance, its optimizer's fewest and most steps."""
     signal, counts = hooks.poll(worker.clock() - began), worker.optimizer.counts
     steps = map(float, counts.aminmax()) if worker.optimizer.counts_steps else (0.0, 0.0)
     return worker.items, signal, worker.guard.excluded, group.distance**2, *steps
@@ -299,10 +303,10 @@ def _exchange(worker: LocalWorker, group: ArenaGroup, numbers: Callable[[], tupl
     """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
     board = group.board(*numbers()) if group.closed is None else group.closed
     items, signals, excluded, squares, *_ = board.sum(0).tolist()  # one call: most rounds need no more of the columns
-    if excluded and board[worker.rank, 2] and not board[board[:, 2] == 0, 0].any():
+    if excluded and board[worker.rank, EXCLUDED] and not board[board[:, EXCLUDED] == 0, ITEMS].any():
         raise worker.guard.none_left(worker.rank, worker.round)
-    distance = NAN if math.isnan(squares) else math.sqrt(fmean(board[:, 3].tolist()))
-    signal = Signal(int(np.bitwise_or.reduce(board[:, 1].astype(int))) if signals else 0)
+    distance = NAN if math.isnan(squares) else math.sqrt(fmean(board[:, SQUARE].tolist()))
+    signal = Signal(int(np.bitwise_or.reduce(board[:, SIGNAL].astype(int))) if signals else 0)
     return int(items), signal, distance
 
 

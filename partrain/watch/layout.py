@@ -236,7 +236,7 @@ def worker_lines(state: RunState, width: int, height: int, glyphs: Glyphs = UNIC
 def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int, glyphs: Glyphs) -> Line:
     doing, style = activity_cell(state.activity(worker), 1.0 if state.status or worker.lost else slowdown)
     recent = worker.recent() if state.status is None else None
-    compute, wait, mix = (recent or worker.total).spent
+    compute, wait, mix = recent.spent if recent else worker.spent
     total = max(compute + mix + wait, 1e-9)
     first, second = (max(0, min(round(bar * part / total), bar)) for part in (compute, compute + mix))
     signs = (COMPUTING, MIXING, WAITING) if glyphs is UNICODE else ASCII_SIGNS
@@ -245,8 +245,8 @@ def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int
     line: Line = [(f"{worker.rank:>3} {printable(worker.device)[:7]:<7} ", ""), (f"{doing[:9]:<9} ", style)]
     line += list(zip(pieces, ("green", "blue", "dim"), strict=True))
     padding = " " * (bar - sum(map(len, pieces)))
-    rate = worker.rate() if state.status is None else worker.total.items / max(state.clock.train, 1e-9)
-    line.append((f"{padding} {wait / total:>4.0%} {count(rate, 8):>8} {number(worker.loss)[:7]:>7}", ""))
+    rate = worker.rate() if state.status is None else worker.items / max(state.clock.train, 1e-9)
+    line.append((f"{padding} {wait / total:>4.0%} {count(rate, 8):>8} {number(worker.numbers.get('loss'))[:7]:>7}", ""))
     return line
 
 

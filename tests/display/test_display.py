@@ -99,22 +99,22 @@ TABLES = {
     140: """\
                                           item-                         training                      seconds   seconds   seconds  distance
   #  device   state      iterations  iterations  share   items/s  wait      loss                    computing   waiting    mixing   to mean
-  0  cpu      training          400      25,600    50%     1,280   36%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       12.0       7.2       0.8    0.0100
-  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       16.8       2.4       0.8    0.0100""",
+  0  cpu      computing         400      25,600    50%     1,280   36%    0.0340  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       12.0       7.2       0.8    0.0100
+  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0340  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       16.8       2.4       0.8    0.0100""",
     100: """\
                                           item-                         training
   #  device   state      iterations  iterations  share   items/s  wait      loss
-  0  cpu      training          400      25,600    50%     1,280   36%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁
-  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁""",
+  0  cpu      computing         400      25,600    50%     1,280   36%    0.0340  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁
+  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0340  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁""",
     80: """\
                                           item-                         training
   #  device   state      iterations  iterations  share   items/s  wait      loss
-  0  cpu      training          400      25,600    50%     1,280   36%    0.0609
-  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0609""",
+  0  cpu      computing         400      25,600    50%     1,280   36%    0.0340
+  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0340""",
     60: """\
                                       item-
   # device  state     iterations iterations share  items/s
-  0 cpu     training         400     25,600   50%    1,280
+  0 cpu     computing        400     25,600   50%    1,280
   1 cpu     slow 1.4x        400     25,600   50%    1,280""",
 }
 

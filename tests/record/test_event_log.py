@@ -303,8 +303,8 @@ def test_cut_returns_the_run_as_it_stood(path):
     assert state.clock.startup == 2.0
     assert state.clock.total == 5.0
     worker = state.workers[1]
-    assert (worker.iterations, worker.total.items) == (30, 1920)
-    assert (worker.total.compute, worker.total.wait, worker.total.mix) == pytest.approx((2.1, 0.6, 0.3))
+    assert (worker.numbers["iterations"], worker.items) == (30, 1920)
+    assert worker.spent == pytest.approx((2.1, 0.6, 0.3))
     assert state.best is not None
     assert state.best.round == 3
 
@@ -341,7 +341,7 @@ def test_totals_continue_over_sessions():
     assert state.clock.train == 5.0
     assert state.clock.startup == 3.0
     assert state.clock.total == first_total + 3
-    assert state.workers[0].iterations == 50
+    assert state.workers[0].numbers["iterations"] == 50
 
 
 def test_a_run_that_began_elsewhere_brings_its_items_along():
@@ -350,7 +350,7 @@ def test_a_run_that_began_elsewhere_brings_its_items_along():
         described["before"] = {"iterations": 100, "item_iterations": 6400}
     state = fed(began, *run(1, first=11))
     assert state.item_iterations == 12800 + 1280
-    assert state.workers[0].iterations == 110
+    assert state.workers[0].numbers["iterations"] == 110
 
 
 def test_summary_has_the_keys_scripts_read(tmp_path):
@@ -427,9 +427,9 @@ def test_states():
     assert [state.activity(worker) for worker in state.workers.values()] == ["starting", "starting"]
     state.apply(round_(1, 0, T + 1, compute=0.9, wait=0.1))
     state.apply(round_(1, 1, T + 1, compute=0.1, wait=0.9))
-    assert [state.activity(worker) for worker in state.workers.values()] == ["training", "waiting"]
+    assert [state.activity(worker) for worker in state.workers.values()] == ["computing", "waiting"]
     state.apply(FaultEvent(t=T + 2, what="worker 1 died", rank=1))
-    assert [state.activity(worker) for worker in state.workers.values()] == ["training", "lost"]
+    assert [state.activity(worker) for worker in state.workers.values()] == ["computing", "lost"]
     state.apply(round_(2, 0, T + 3))
     assert state.round == 2
     state.apply(EndEvent(t=T + 4, status="failed", reason="worker lost", round=2, seconds={}))

@@ -15,11 +15,11 @@ from partrain.report.history import read_history
 
 def test_rounds_are_sums_over_workers(tmp_path: Path) -> None:
     run = read_history(made_run(tmp_path / "run"), "run")
-    assert [(each.round, each.items, each.seconds, each.loss, each.bytes) for each in run.rounds] == [
+    assert [(each.round, each.items, each.seconds, each.numbers["loss"], each.numbers["bytes"]) for each in run.rounds] == [
         (1, 160, 1.0, 1.0, 800), (2, 320, 2.0, 0.5, 800), (3, 480, 3.0, pytest.approx(1 / 3), 800),
     ]  # fmt: skip
     assert run.shares == {"compute": pytest.approx(0.6), "wait": pytest.approx(0.3), "mix": pytest.approx(0.1)}
-    assert (run.bytes, run.staleness, run.size) == (2400, None, 2)
+    assert (run.state.merged("bytes"), run.state.merged("staleness"), run.size) == (2400, None, 2)
     assert (run.summary["rounds"], run.summary["item_iterations"], run.rate) == (3, 480, 160)
 
 
