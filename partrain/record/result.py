@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 
 def decides(metrics: Mapping[str, Any]) -> str:
     """Return the number that decides which judgement is the best where `patience_by` names none, as in `Progress.judge`."""
     return "accuracy" if "accuracy" in metrics else "loss"
+
+
+class BestJudgement(TypedDict):
+    """The best judgement of the run."""
+
+    round: int
+    """The round that was judged."""
+    loss: float | None
+    """Loss on the held-out items."""
+    metrics: dict[str, float]
+    """Accuracy and further metrics, by name."""
+    by: str
+    """The number that decided: that of `patience_by`, else the accuracy, else the loss."""
+    lower: bool
+    """A lower number is better."""
+
+
+def best_judgement(
+    number: int, loss: float | None, metrics: dict[str, float], stop: Mapping[str, Any], *, lower_is_better: bool
+) -> BestJudgement:
+    """Describe the judgement of a round as the best of its run. `lower_is_better` holds for the number that `patience_by` of `stop` names."""
+    by = stop.get("patience_by") or decides(metrics)
+    lower = lower_is_better if stop.get("patience_by") else by == "loss"
+    return {"round": number, "loss": loss, "metrics": metrics, "by": by, "lower": lower}
 
 
 @dataclass(frozen=True)
@@ -32,8 +56,9 @@ class RunResult:
         newest = {key: summary.get(key) for key in ("loss", "metrics")} | {
             "round": summary.get("judged_round", summary.get("rounds"))
         }
-        judged = summary.get("best") or newest
-        metrics = judged.get("metrics") or {}
+        best = summary.get("best")
+        judged = best if best and isinstance(best, dict) else newest
+        metrics = judged["metrics"] if isinstance(judged.get("metrics"), dict) else {}
         by = str(judged.get("by") or decides(metrics))
         return cls(judged.get("round"), judged.get("loss"), metrics, by, bool(judged.get("lower", by == "loss")))
 

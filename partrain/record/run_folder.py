@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ STATUSES = (TRAINING, KILLED, "reached", "finished", "not-reached", "stopped", "
 _FIRST_LINES = 8
 """Lines among which a run that has begun to train says so."""
 _TAIL_BYTES = 1 << 16
+BEST_MARK = b'"best":true'
+"""Bytes in the line of a judgement that was the best so far."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,16 @@ class RunFolder:
         except OSError:
             return
         yield from _objects(lines)
+
+    def best_values(self) -> dict[str, Any]:
+        """Return the values of the newest judgement that was the best so far; {} without one."""
+        try:
+            with open_regular(self.events_file) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                end = data.rfind(BEST_MARK)
+                line = data[data.rfind(b"\n", 0, end) + 1 : data.find(b"\n", end)] if end >= 0 else b""
+        except (OSError, ValueError):  # an empty file cannot be mapped
+            return {}
+        return next(_objects([line]), {})
 
 
 def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)) -> Iterator[Path]:

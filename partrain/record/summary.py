@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
-from partrain.record.result import decides
+from partrain.record.result import BestJudgement, best_judgement
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
@@ -40,21 +40,6 @@ class WorkerSeconds(TypedDict):
     """Seconds of waiting for other workers."""
     sync: float
     """Seconds of mixing."""
-
-
-class BestJudgement(TypedDict):
-    """The best judgement of the run."""
-
-    round: int
-    """The round that was judged."""
-    loss: float | None
-    """Loss on the held-out items."""
-    metrics: dict[str, float]
-    """Accuracy and further metrics, by name."""
-    by: str
-    """The number that decided: that of `patience_by`, else the accuracy, else the loss."""
-    lower: bool
-    """A lower number is better."""
 
 
 class SummaryOptions(TypedDict, total=False):
@@ -200,16 +185,8 @@ def summary(state: RunState) -> Summary:
         earlier["judged_round"] = judged.round
     best: SummaryOptions = {}
     if state.best:
-        asked = state.start.stop.get("patience_by")
-        by = asked or decides(state.best.metrics)
-        lower = state.start.lower_is_better if asked else by == "loss"
-        best["best"] = {
-            "round": state.best.round,
-            "loss": state.best.loss,
-            "metrics": state.best.metrics,
-            "by": by,
-            "lower": lower,
-        }
+        newest, lower = state.best, state.start.lower_is_better
+        best["best"] = best_judgement(newest.round, newest.loss, newest.metrics, state.start.stop, lower_is_better=lower)
         if course := _course(state.judged_losses.resampled()):
             best["course"] = course
     ended: SummaryOptions = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from partrain.config.overrides import flatten
 from partrain.errors import InputMissing
 from partrain.record.file_names import CHECKPOINTS
-from partrain.record.result import RunResult
+from partrain.record.result import RunResult, best_judgement
 from partrain.record.run_folder import RunFolder, best_trial, run_folders, status_of
 from partrain.runs.tags import read_tags
 
@@ -77,7 +77,7 @@ def read_run(folder: Path) -> ListedRun:
     files = RunFolder(folder)
     summary, first = files.summary, list(files.first_values())
     start = next((event for event in first if event.get("event") == "start"), {})
-    late = {} if summary else _late(files)
+    late = {} if summary else _late(files, start)
     status = status_of(summary, training=not summary and files.is_training, ended=late.get("status"))
     result = RunResult.of(summary or late)
     began = start.get("t") or next((event["t"] for event in first if isinstance(event.get("t"), int | float)), None)
@@ -120,9 +120,13 @@ def _sizes(folder: str | Path) -> Iterator[tuple[int, int]]:
         return
 
 
-def _late(files: RunFolder) -> dict[str, Any]:
-    """Return round, seconds, judged numbers and status from the last events of a run without a summary."""
+def _late(files: RunFolder, start: Mapping[str, Any]) -> dict[str, Any]:
+    """Return round, seconds, judged numbers and status from the last events of a run without a summary, and its best judgement."""
     facts: dict[str, Any] = {}
+    if best := files.best_values():
+        stop, metrics = _table(dict(start), "stop"), _table(best, "metrics")
+        lower = start.get("lower_is_better") is not False
+        facts["best"] = best_judgement(best.get("round", 0), best.get("loss"), metrics, stop, lower_is_better=lower)
     for event in files.last_values():
         match event.get("event"):
             case "round":

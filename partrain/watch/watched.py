@@ -19,6 +19,7 @@ from partrain.record.events import (
     is_sound,
 )
 from partrain.record.file_names import STEP
+from partrain.record.result import RunResult
 from partrain.record.round_record import number_of
 from partrain.record.run_folder import KILLED, TRAINING, RunFolder, status_of
 from partrain.record.run_state import RunState
@@ -153,7 +154,7 @@ class WatchedRun:
         if self._summary is not None:
             return _row_of_summary(self._summary, name, rule, goal, started, str(self.folder))
         state = self.state
-        judged = state.judged
+        judged = (not self.training and state.best) or state.judged
         rate = state.rate() if self.training else state.mean_rate()
         return RunRow(
             name, state.start.rule or rule, self.status(), state.round, _goal(state.start.stop) or goal,
@@ -192,12 +193,12 @@ class WatchedRun:
 
 
 def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | None, started: float, folder: str) -> RunRow:
-    metrics, seconds = content.get("metrics"), content.get("seconds")
+    result, seconds = RunResult.of(content), content.get("seconds")
     train = number_of(seconds.get("train")) if isinstance(seconds, dict) else None
     items, rounds = number_of(content.get("item_iterations")), number_of(content.get("rounds"))
     return RunRow(
         name, rule, str(content.get("status", "?")), None if rounds is None else int(rounds), goal,
-        number_of(content.get("loss")), number_of(metrics.get("accuracy")) if isinstance(metrics, dict) else None,
+        number_of(result.loss), number_of(result.metrics.get("accuracy")),
         _rate(content.get("workers")), train, None if items is None else int(items), started, folder,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.histories import judgement, round_of, start, write_events
 from support.watched import end, write
 from support.watched import events_of as watched_events
 
@@ -63,3 +64,16 @@ def test_a_run_that_never_began_has_no_start(tmp_path: Path) -> None:
     assert run.start is None
     assert list(run.first_values()) == list(run.last_values()) == []
     assert (run.job, run.summary) == ({}, {})
+
+
+def test_a_killed_run_is_listed_with_its_best_network(tmp_path: Path) -> None:
+    stop = {"rounds": 9, "patience_by": "r2"}
+    events = [start(1, stop=stop, lower_is_better=False)]
+    for number, (r2, best) in enumerate([(0.1, True), (0.8, True), (0.7, False), (0.6, False)], 1):
+        events += [round_of(0, number), judgement(number, float(number), 0.5, metrics={"r2": r2, "accuracy": r2 / 2}, best=best)]
+    run = read_run(write_events(tmp_path / "run", *events))
+    assert run.columns["status"] == "killed"
+    assert (run.result.round, run.result.by, run.result.metrics["r2"]) == (2, "r2", 0.8)
+    assert (run.columns["rounds"], run.columns["accuracy"]) == (4, 0.4)
+    (row,) = rows_of(read_once(tmp_path / "run"))
+    assert row.accuracy == 0.4

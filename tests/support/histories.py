@@ -12,7 +12,9 @@ STARTED = 1_790_000_000.0
 def write_events(folder: Path, *events: dict[str, Any], job: str = 'name = "made"\n') -> Path:
     """A run folder with these events and no summary."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    (folder / "events.jsonl").write_text(
+        "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events), encoding="utf-8"
+    )
     (folder / "job.toml").write_text(job, encoding="utf-8")
     return folder
 
