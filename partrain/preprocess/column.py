@@ -6,12 +6,13 @@ Symbols: n items; xp is numpy, or torch where an exporter traces the steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from partrain.errors import InputMissing
+from partrain.preprocess.cell_columns import Cells
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +27,9 @@ class CellSource(Protocol):
     def locate(self, number: int) -> str:
         """Return the location of a row, for messages."""
 
+    numbers_missing: bool
+    """True if a number stands for a missing value: a number may be none, then."""
+
     def is_missing(self, cell: Any) -> bool:
         """Return whether a cell holds no value."""
 
@@ -36,7 +40,7 @@ class RowBlock(NamedTuple):
     source: CellSource
     positions: Sequence[int]
     """Number of each row, for `CellSource.locate`."""
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Cells]
     """Cells by column: text, or the values of a typed file."""
 
     def where(self, name: str, index: int) -> str:
@@ -47,7 +51,7 @@ class RowBlock(NamedTuple):
         """Return the rows to keep."""
         if all(kept):
             return self
-        columns = {name: list(compress(cells, kept)) for name, cells in self.columns.items()}
+        columns = {name: cells.kept(kept) for name, cells in self.columns.items()}
         return RowBlock(self.source, list(compress(self.positions, kept)), columns)
 
 
@@ -104,20 +108,41 @@ class ColumnKind:
         """Return the names of the features of a column."""
         return [column]
 
-    def raw(self, block: RowBlock, name: str, *, holes: bool) -> list[Any]:
+    def raw(self, block: RowBlock, name: str, *, holes: bool) -> Sequence[Any]:
         """Return the raw value of each cell of a column. CellFault for one that cannot be read, or has no value unless `holes` may be."""
-        values = []
-        for index, cell in enumerate(block.columns[name]):
-            missing = block.source.is_missing(cell)
-            if missing and not holes:
-                raise CellFault(block, name, index, ["missing"], self.lacks(advises=bool(block.source.advice)))
+        wrong = False
+
+        def value(cell: Any) -> float:
+            nonlocal wrong
             try:
-                values.append(self.hole if missing else self.parse(cell))
+                if not block.source.is_missing(cell):
+                    return self.parse(cell)
+                wrong = wrong or not holes
             except (TypeError, ValueError):
-                raise CellFault(
-                    block, name, index, self.fault_keys, self.fault(cell, advises=bool(block.source.advice))
-                ) from None
+                wrong = True
+            return self.hole
+
+        values = self.convert(block, name, value)
+        if wrong:
+            self._refuse(block, name, holes=holes)
         return values
+
+    def convert(self, block: RowBlock, name: str, value: Callable[[Any], float]) -> Sequence[Any]:
+        """Return the `value` of each cell of a column."""
+        return block.columns[name].mapped(value)
+
+    def _refuse(self, block: RowBlock, name: str, *, holes: bool) -> None:
+        """Raise CellFault for the first cell that cannot be read, or has no value unless `holes` may be."""
+        advises = bool(block.source.advice)
+        for index, cell in enumerate(block.columns[name]):
+            if block.source.is_missing(cell):
+                if not holes:
+                    raise CellFault(block, name, index, ["missing"], self.lacks(advises=advises))
+                continue
+            try:
+                self.parse(cell)
+            except (TypeError, ValueError):
+                raise CellFault(block, name, index, self.fault_keys, self.fault(cell, advises=advises)) from None
 
     def parse(self, cell: Any) -> float:
         """Return the raw value of a cell that has a value. TypeError or ValueError: it cannot be read."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +14,9 @@ from partrain.preprocess.column import ColumnKind, RowBlock
 class NumberColumn(ColumnKind):
     """Numbers; `true` and `false` are 1 and 0."""
 
-    def raw(self, block: RowBlock, name: str, *, holes: bool) -> list[Any]:
+    def convert(self, block: RowBlock, name: str, value: Callable[[Any], float]) -> Sequence[Any]:
         cells = block.columns[name]
-        with suppress(TypeError, ValueError):
-            numbers = list(map(float, cells))
-            if math.isfinite(sum(numbers)) and not _underscored(cells):
-                return numbers
-        return super().raw(block, name, holes=holes)
+        return cells.mapped(value) if block.source.numbers_missing else cells.numbers(value)
 
     def parse(self, cell: Any) -> float:
         truth = parse_bool(cell)
@@ -36,8 +30,3 @@ class NumberColumn(ColumnKind):
             return f"`{text[:60]}` is a date, no number; list the column in `dates`, or in `drop`"
         advice = "; list the column in `one_hot` or `categories` if it holds words, or in `drop`" * advises
         return f"`{text[:60]}` is no number{advice}"
-
-
-def _underscored(cells: Sequence[Any]) -> bool:
-    """Return whether a text has an underscore, which Python reads as part of a number."""
-    return bool(cells) and isinstance(cells[0], str) and "_" in "".join(cells)

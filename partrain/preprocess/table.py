@@ -92,15 +92,16 @@ class TableSchema:
 
     def kept(self, block: RowBlock) -> RowBlock:
         """Return the rows that are used: those of selected classes that lack no value of a column whose treatment is `drop`."""
-        whole, is_missing = [True] * len(block.positions), block.source.is_missing
+        is_missing, masks = block.source.is_missing, list[Sequence[bool]]()
         if self.selected is not None:
             names = set(map(str, self.selected))
-            whole = [is_missing(cell) or parse_class(cell, whole=False) in names for cell in block.columns[self.targets[0]]]
-        if complete := [block.columns[name] for name in self.used if self.filling(name) == "drop"]:
-            whole = [chosen and not any(map(is_missing, cells)) for chosen, *cells in zip(whole, *complete, strict=True)]
-        return block.kept(whole)
+            cells = block.columns[self.targets[0]]
+            masks.append(cells.mapped(lambda cell: is_missing(cell) or parse_class(cell, whole=False) in names))
+        dropped = [name for name in self.used if self.filling(name) == "drop"]
+        masks += [block.columns[name].mapped(lambda cell: not is_missing(cell)) for name in dropped]
+        return block.kept(list(map(all, zip(*masks, strict=True)))) if masks else block
 
-    def raw(self, block: RowBlock, name: str) -> list[Any]:
+    def raw(self, block: RowBlock, name: str) -> Sequence[Any]:
         """Return the raw values of an input column. CellFault for a cell that cannot be read."""
         return self.kinds[name].raw(block, name, holes=self.may_miss(name))
 

@@ -58,7 +58,7 @@ class RunResult:
         }
         best = summary.get("best")
         judged = best if best and isinstance(best, dict) else newest
-        metrics = judged["metrics"] if isinstance(judged.get("metrics"), dict) else {}
+        metrics: dict[str, Any] = held if isinstance(held := judged.get("metrics"), dict) else {}
         by = str(judged.get("by") or decides(metrics))
         return cls(judged.get("round"), judged.get("loss"), metrics, by, bool(judged.get("lower", by == "loss")))
 

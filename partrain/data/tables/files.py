@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import re
 import zlib
 from abc import ABC, abstractmethod
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Self, cast
@@ -22,12 +23,17 @@ from partrain.data.base import WrongContent, reading, repeated
 from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.errors import InputMissing
 from partrain.number_format import plural
+from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import MISSING, is_missing, is_number
 from partrain.preprocess.column import RowBlock
 from partrain.preprocess.table import TableSchema
 
 ROWS = 1 << 14
 """Rows of a block."""
+LARGE = 1 << 20
+"""Bytes of a file from which polars pays: to import it takes half a second."""
+PIECE = 1 << 24
+"""Characters of a piece of a large file."""
 MAX_LINE = 1 << 25
 """Characters from which a line is too long: a row of a million columns has fewer."""
 UNNAMED = "Unnamed: 0"
@@ -50,6 +56,8 @@ class TableFile(ABC):
         """
         self.path, self.advice = path, advice
         self._nulls = MISSING if null_values is None else {"", *(text.strip().lower() for text in null_values)}
+        self.numbers_missing = any(map(is_number, self._nulls - MISSING))
+        """True if a number stands for a missing value."""
         self.held: RowBlock | None = None
         """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
@@ -131,15 +139,20 @@ class LineFile(TableFile):
         return f"{self.path}:{number}"
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
-        getters = {name: self._getter(name) for name in names}
-        rows = self._whole_rows(dense=dense)
-        while some := list(islice(rows, ROWS)):
-            cells = [row for _, row in some]
-            yield RowBlock(self, [line for line, _ in some], {name: list(map(get, cells)) for name, get in getters.items()})
+        return self._row_blocks(self._rows(dense=dense), names)
 
-    def _whole_rows(self, *, dense: bool) -> Iterator[tuple[int, Any]]:
+    def _row_blocks(self, rows: Iterator[tuple[int, Any]], names: Sequence[str]) -> Iterator[RowBlock]:
+        """Yield columns of rows in blocks."""
+        getters, whole = {name: self._getter(name) for name in names}, self._whole(rows)
+        while some := list(islice(whole, ROWS)):
+            cells = [row for _, row in some]
+            yield RowBlock(
+                self, [line for line, _ in some], {name: Cells(list(map(get, cells))) for name, get in getters.items()}
+            )
+
+    def _whole(self, rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         """Yield the rows without fault, each with its line."""
-        for line, row in self._rows(dense=dense):
+        for line, row in rows:
             if not (wrong := self._fault(line, row)):
                 yield line, row
             elif self.unreadable is None:
@@ -205,24 +218,56 @@ class CsvFile(LineFile):
             )
         return names
 
+    def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
+        """Yield blocks: pieces of the file that polars splits as csv does; from the first other one on, csv splits the rows."""
+        if len(self._separator.encode()) > 1 or self.path.stat().st_size < LARGE:
+            yield from super()._blocks(names, dense=dense)
+            return
+        from partrain.data.tables.polars_cells import cells_of_column, text_columns
+
+        with self._named(), self._open() as file:
+            lines = self._lines(file)
+            header = csv.reader(lines, delimiter=self._separator, strict=True)
+            next(header)
+            line = header.line_num + self._skipped + 1
+            for piece, after in _pieces(file):
+                too_long = len(piece) >= MAX_LINE and "\n" not in piece
+                frame = None if too_long else text_columns(piece, len(self.names), self._separator)
+                if frame is None:
+                    text = piece + after
+                    text += "" if text.endswith("\n") else file.readline(MAX_LINE)
+                    read = io.StringIO(text, newline="")
+                    rest = chain(self._lines(read, line), self._lines(file, line + text.count("\n")))
+                    yield from self._row_blocks(self._split(rest, line, dense=dense), names)
+                    return
+                columns = frame.get_columns()
+                cells = {name: cells_of_column(columns[self.places[name]], self._rewrite) for name in names}
+                yield RowBlock(self, range(line, line + frame.height), cells)
+                line += frame.height
+
     def _rows(self, *, dense: bool) -> Iterator[tuple[int, list[str]]]:
         with self._named(), self._open() as file:
-            reader = csv.reader(self._lines(file), delimiter=self._separator, strict=True)
-            before = empty = 0
-            try:
-                for row in reader:
-                    if row and dense and empty:
-                        raise InputMissing(f"{self.path}:{empty}: an empty line, and rows after it: fill it in, or delete it")
-                    if before and row:
-                        yield before + 1, row
-                    empty = empty or (0 if row else before + 1)
-                    before = reader.line_num + self._skipped
-            except csv.Error as error:
-                raise InputMissing(f"{self.path}:{before + 1}: {error}") from None
+            rows = self._split(self._lines(file), 1 + self._skipped, dense=dense)
+            next(rows)
+            yield from rows
 
-    def _lines(self, file: IO[str]) -> Iterator[str]:
-        """Yield the lines of a file; InputMissing for one that is too long, before all of it is in memory."""
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), ""), 1):
+    def _split(self, lines: Iterator[str], first: int, *, dense: bool) -> Iterator[tuple[int, list[str]]]:
+        """Split lines into the cells of rows, each with the line that it begins in; `first` is the number of the first line."""
+        reader, before, empty = csv.reader(lines, delimiter=self._separator, strict=True), first - 1, 0
+        try:
+            for row in reader:
+                if row and dense and empty:
+                    raise InputMissing(f"{self.path}:{empty}: an empty line, and rows after it: fill it in, or delete it")
+                if row:
+                    yield before + 1, row
+                empty = empty or (0 if row else before + 1)
+                before = reader.line_num + first - 1
+        except csv.Error as error:
+            raise InputMissing(f"{self.path}:{before + 1}: {error}") from None
+
+    def _lines(self, file: IO[str], first: int = 1) -> Iterator[str]:
+        """Yield the lines of a file from number `first` on; InputMissing for one that is too long, before all of it is in memory."""
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), ""), first):
             if len(line) == MAX_LINE:
                 raise InputMissing(f"{self.path}:{number}: a line of more than {MAX_LINE - 1:,} characters: this is no table")
             if number > self._skipped:
@@ -265,6 +310,19 @@ class CsvFile(LineFile):
                 except UnicodeError:
                     return number
         return 1
+
+
+def _pieces(file: IO[str]) -> Iterator[tuple[str, str]]:
+    """Yield the rest of a file in pieces of whole lines, each with the text after it that was read; a line that is too long ends one."""
+    after = ""
+    while text := file.read(PIECE):
+        text = after + text
+        end = text.rfind("\n") + 1 or len(text) * (len(text) >= MAX_LINE)
+        piece, after = text[:end], text[end:]
+        if piece:
+            yield piece, after
+    if after:
+        yield after, ""
 
 
 def usual_separator(path: Path) -> str:
@@ -312,9 +370,13 @@ class ParquetFile(TableFile):
         return f"{self.path}: row {number}"
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
+        from partrain.data.tables.polars_cells import cells_of_column
+
         first = 1
-        for part in self._frame(names).iter_slices(ROWS):
-            yield RowBlock(self, range(first, first + part.height), {name: _cells(part.get_column(name)) for name in names})
+        for part in self._frame(names).iter_slices(ROWS << 4):
+            yield RowBlock(
+                self, range(first, first + part.height), {name: cells_of_column(part.get_column(name)) for name in names}
+            )
             first += part.height
 
     def _header(self) -> list[str]:
@@ -368,9 +430,3 @@ def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list
     """Return the cells of columns of all blocks."""
     held = list(blocks)
     return {name: [cell for block in held for cell in block.columns[name]] for name in names}
-
-
-def _cells(column: Any) -> list[Any]:
-    """Return the cells of a column of polars; lists and structures as texts, as they can be counted."""
-    cells = column.to_list()
-    return [None if cell is None else str(cell) for cell in cells] if column.dtype.is_nested() else cells

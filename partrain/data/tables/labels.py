@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from partrain.data.base import check_weights
 from partrain.data.tables.time_stamps import moments_of
 from partrain.errors import InputMissing
+from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import Class, is_missing, ordered_classes, parse_class
 from partrain.preprocess.column import RowBlock
 from partrain.preprocess.numbers import NumberColumn
@@ -62,7 +64,7 @@ def remap_labels(
     numbers: NDArray[Any], codes: Mapping[str, int], classes: Sequence[Class], where: str, lacking: str = UNTRAINED
 ) -> NDArray[Any]:
     """Turn codes (n,) of `encode_labels` into labels. InputMissing for a class that is none of `classes`: it is `lacking`."""
-    labels: NDArray[Any] = _labels(codes, classes)[numbers]
+    labels: NDArray[Any] = _labels(Cells(list(codes)), classes)[numbers]
     if (unknown := labels < 0).any():
         item = int(unknown.argmax())
         raise InputMissing(f"{where}: item {item}: the class `{list(codes)[numbers[item]][:60]}` {lacking}")
@@ -80,25 +82,22 @@ def labels_of(block: RowBlock, name: str, classes: Sequence[Class]) -> NDArray[A
     return labels
 
 
-def _labels(cells: Iterable[Any], classes: Sequence[Class]) -> NDArray[Any]:
+def _labels(cells: Cells, classes: Sequence[Class]) -> NDArray[Any]:
     """Return the label of each cell; -1 where it is none of the classes."""
     whole, labels = all(isinstance(name, int) for name in classes), {name: label for label, name in enumerate(classes)}
-    return np.fromiter((labels.get(parse_class(cell, whole=whole), -1) for cell in cells), np.int64)
+    return np.asarray(cells.mapped(lambda cell: labels.get(parse_class(cell, whole=whole), -1)), np.int64)
 
 
 def weights_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.float32]:
     """Return the weight (n,) of each row that a schema uses, from a column. InputMissing for a cell that is none."""
-    weights, places = list[float](), list[int]()
-    for block in table.used_blocks(schema, name):
-        weights += NumberColumn().raw(block, name, holes=False)
-        places += block.positions
-    numbers = np.array(weights, np.float32)
+    blocks = list(table.used_blocks(schema, name))
+    numbers = np.concatenate([np.asarray(NumberColumn().raw(block, name, holes=False), np.float32) for block in blocks])
+    places = list(chain.from_iterable(block.positions for block in blocks))
     check_weights(numbers, lambda row: f"{table.locate(places[row])}: column `{name}`")
     return numbers
 
 
 def time_order(blocks: Iterable[RowBlock], time: str) -> NDArray[np.int64]:
     """Return the indices (n,) of rows from the oldest to the newest; rows of one moment stay in the order of the file."""
-    stamps = [moment for block in blocks for moment in moments_of(block, time)]
-    order: NDArray[np.int64] = np.argsort(np.array(stamps), kind="stable")
+    order: NDArray[np.int64] = np.argsort(np.concatenate([moments_of(block, time) for block in blocks]), kind="stable")
     return order

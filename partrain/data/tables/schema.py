@@ -19,7 +19,7 @@ from partrain.data.fetch import local_path
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile, open_by_name
 from partrain.data.tables.sections import Csv, HasNullValues, InMemory, Parquet, Tabular
-from partrain.data.tables.time_stamps import moments_of
+from partrain.data.tables.time_stamps import is_date, moments_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
     FEW_ROWS,
@@ -273,8 +273,8 @@ class _Contents:
     """Distinct cells of targets, of columns whose kind learns from them, and of columns that may number the rows."""
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
-    kinds_of_time: set[type] = field(default_factory=set)
-    """Types of the time stamps: numbers or dates."""
+    kinds_of_time: set[bool] = field(default_factory=set)
+    """Whether time stamps are dates, or numbers."""
 
     def present(self, name: str) -> list[Any]:
         """Return the distinct cells of a column that have a value."""
@@ -293,9 +293,10 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     for block in table.used_blocks(schema):
         contents.rows += len(block.positions)
         if schema.time:
-            contents.kinds_of_time |= set(map(type, moments_of(block, schema.time)))
+            moments_of(block, schema.time)
+            contents.kinds_of_time |= set(map(is_date, block.columns[schema.time].counts()))
         for name, cells in contents.cells.items():
-            cells.update(block.columns[name])
+            cells.update(block.columns[name].counts())
         for name in schema.inputs:
             if name not in texts and name not in contents.faults:
                 try:

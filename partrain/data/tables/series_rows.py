@@ -63,7 +63,7 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
         faults = []
         for name, column in columns.items():
             try:
-                column += _Number().raw(block, name, holes=missing != "error")
+                column.extend(map(float, _Number().raw(block, name, holes=missing != "error")))
             except CellFault as fault:
                 faults.append(fault)
         if faults:

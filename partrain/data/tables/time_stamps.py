@@ -95,9 +95,26 @@ def stamps_of(block: RowBlock, time: str) -> list[Stamp]:
     return stamps
 
 
-def moments_of(block: RowBlock, time: str) -> list[float | int]:
-    """Return numbers by which some rows can be sorted in time: whole microseconds of dates, or the numbers of the time stamps."""
-    return [stamp if isinstance(stamp, float) else (_utc(stamp) - _EPOCH) // _MICROSECOND for stamp in stamps_of(block, time)]
+def moments_of(block: RowBlock, time: str) -> Sequence[float | int]:
+    """Return numbers by which some rows can be sorted in time: whole microseconds of dates, or the numbers of the time stamps.
+
+    Raises WrongContent for a cell that is no time stamp.
+    """
+    try:
+        return block.columns[time].mapped(_moment)
+    except (TypeError, ValueError):
+        stamps_of(block, time)
+        raise
+
+
+def is_date(cell: Any) -> bool:
+    """Return whether a time stamp is a date, not a number."""
+    return not isinstance(parse_stamp(cell), float)
+
+
+def _moment(cell: Any) -> float | int:
+    stamp = parse_stamp(cell)
+    return stamp if isinstance(stamp, float) else (_utc(stamp) - _EPOCH) // _MICROSECOND
 
 
 def _utc(stamp: datetime) -> datetime:
