@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
-from partrain.preprocess.cells import finite
+from partrain.preprocess.cells import finite, is_finite
 
 
 class Cells(Sequence[Any]):
@@ -48,7 +48,7 @@ class Cells(Sequence[Any]):
 
     def odd(self) -> Counter[Any]:
         """Return the rows of each distinct cell that does not spell a finite number."""
-        return Counter({cell: count for cell, count in self.counts().items() if math.isnan(finite_or(lambda _: math.nan, cell))})
+        return Counter({cell: count for cell, count in self.counts().items() if not is_finite(cell)})
 
     def kept(self, kept: Sequence[bool]) -> Cells:
         """Return the cells of the rows to keep."""

@@ -77,6 +77,15 @@ def finite(cell: Any) -> float:
     return number
 
 
+def is_finite(cell: Any) -> bool:
+    """Return whether a cell holds a finite number."""
+    try:
+        finite(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def numbers_rows(name: str) -> bool:
     """Return whether a column of this name may number the rows: `id`, `PassengerId`, `row`, say."""
     return _ROW_NUMBER.fullmatch(name) is not None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection
+from itertools import chain, islice
 
-from partrain.preprocess.cells import FEW_ROWS, is_number, numbers_rows, parse_bool, parse_date
+from partrain.preprocess.cell_columns import Cells
+from partrain.preprocess.cells import FEW_ROWS, is_finite, is_number, numbers_rows, parse_bool, parse_date
+from partrain.preprocess.column import CellSource
 
 WORDS_OF_TEXTS = 4
 """Words of a cell, on average, from which a column holds texts."""
-MOST_VALUES = 100_000
+MOST_VALUES = 20_000
 """Different numbers of a column that are remembered."""
 
 
@@ -20,33 +22,43 @@ class ColumnFacts:
     def __init__(self, name: str) -> None:
         self.name, self.rows = name, 0
         self.different = Counter[str]()
-        """Rows of each value."""
+        """Rows of each value; of numbers only of the first `MOST_VALUES`."""
+        self.unread = set[str]()
+        """Those of them that are no finite numbers."""
         self.holes = Counter[str]()
         """Rows of each text that means no value."""
         self.odd = set[str]()
         """Those of them that stand among numbers: a note names them."""
 
-    def add(self, cells: Iterable[Any], is_missing: Callable[[Any], bool]) -> None:
-        """Add the cells of some rows."""
-        for cell, count in Counter(cells).items():
+    def add(self, cells: Cells, source: CellSource, *, every: bool) -> None:
+        """Add the cells of some rows of a table. `every`: remember all values."""
+        self.rows += len(cells)
+        odd = cells.odd()
+        for cell, count in odd.items():
             text = "" if cell is None else str(cell).strip()
-            self.rows += count
-            if is_missing(cell):
-                self.holes[text] += count
-            elif len(self.different) < MOST_VALUES or text in self.different or not is_number(text):
-                self.different[text] += count
+            (self.holes if source.is_missing(cell) else self.different)[text] += count
+            if not (source.is_missing(cell) or is_finite(text)):
+                self.unread.add(text)
+        most = None if every or source.numbers_missing else MOST_VALUES - len(self.different)
+        if most is None or most > 0:
+            for cell, count in islice(cells.counts().items(), most):
+                if cell not in odd:
+                    missing = source.numbers_missing and source.is_missing(cell)
+                    (self.holes if missing else self.different)[str(cell).strip()] += count
 
     def rewrite(self, plain: Callable[[str], str]) -> None:
         """Write the numbers in another way."""
         values, self.different = self.different, Counter()
         for text, count in values.items():
             self.different[plain(text)] += count
+        self.unread = {text for text in self.different if not is_finite(text)}
 
     def discard(self, texts: Collection[str]) -> None:
         """Take these texts, in small letters, as missing values."""
         for text in [text for text in self.different if text.lower() in texts]:
             self.holes[text] += self.different.pop(text)
             self.odd.add(text)
+            self.unread.discard(text)
 
     @property
     def missing(self) -> int:
@@ -55,7 +67,7 @@ class ColumnFacts:
 
     @property
     def numbers(self) -> bool:
-        return all(is_number(text) or parse_bool(text) is not None for text in self.different)
+        return all(is_number(text) or parse_bool(text) is not None for text in self.unread)
 
     @property
     def whole(self) -> bool:
@@ -63,7 +75,7 @@ class ColumnFacts:
 
     @property
     def dates(self) -> bool:
-        return not self.numbers and all(map(parse_date, self.different))
+        return not self.numbers and all(map(parse_date, chain(self.unread, self.different)))
 
     @property
     def truths(self) -> bool:

@@ -52,7 +52,7 @@ def series_job(
     if first is None:
         return None
     time, (step, holes) = first
-    unit = epoch_unit(map(str, columns[time])) if step.unit == "numbers" else None
+    unit = epoch_unit(list(map(str, columns[time]))) if step.unit == "numbers" else None
     seconds = TimeStep("seconds", step.size / unit) if unit else step
     season = SEASONS.get((seconds.unit, round(seconds.size))) or _season_of_numbers(step)
     if season and len(values) < 4 * season:

@@ -72,18 +72,20 @@ def _job(
             raise InputMissing(f"{file.header_location}: --time: column `{asked.time}` is the target")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
-        answered = [not any(map(file.is_missing, cells)) for cells in zip(*map(block.columns.__getitem__, targets), strict=True)]
-        used = block.kept(answered)  # a row without a target is left out
+        present = [block.columns[name].mapped(lambda cell: not file.is_missing(cell)) for name in targets]
+        used = block.kept(list(map(all, zip(*present, strict=True))))  # a row without a target is left out
         for name, column in columns.items():
-            column.add((block if name in targets else used).columns[name], file.is_missing)
+            answer = name in targets
+            column.add((block if answer else used).columns[name], file, every=answer)
     if not typed:
-        dialect, sentences = number_dialect(dialect, {name: column.different for name, column in columns.items()}, asked.dialect)
-        dialect, more = date_forms(dialect, {name: column.different for name, column in columns.items()})
+        values = {name: column.different for name, column in columns.items() if column.unread or dialect.rewrite}
+        dialect, sentences = number_dialect(dialect, values, asked.dialect)
+        dialect, more = date_forms(dialect, values)
         notes += [*sentences, *more]
     if rewrite := dialect.rewrite:
         for column in columns.values():
             column.rewrite(rewrite)
-    odd = {name: texts for name, column in columns.items() if (texts := odd_texts(column.different))}
+    odd = {name: texts for name, column in columns.items() if column.unread and (texts := odd_texts(column.different))}
     if odd:
         notes += _odd_notes(file, columns, odd)
         more = sorted({text for texts in odd.values() for text in texts})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from partrain.data.tables.files import TableFile, cells_of
 from partrain.data.tables.time_stamps import parse_stamp
@@ -83,7 +83,10 @@ def has_stamps(column: ColumnFacts, asked: str | None) -> bool:
         return False
 
 
-def epoch_unit(stamps: Iterable[str]) -> int | None:
+def epoch_unit(stamps: Collection[str]) -> int | None:
     """Return 1 for seconds since 1970, 1000 for milliseconds; None for other numbers."""
-    numbers = [float(stamp) for stamp in stamps if is_number(stamp)]
-    return next((unit for unit in (1, 1000) if numbers and all(EPOCH[0] <= number / unit < EPOCH[1] for number in numbers)), None)
+    for unit in (1, 1000):
+        within = (EPOCH[0] <= float(stamp) / unit < EPOCH[1] for stamp in stamps if is_number(stamp))
+        if next(within, False) and all(within):
+            return unit
+    return None

@@ -15,7 +15,7 @@ from partrain.data.base import reading
 from partrain.data.tables.date_formats import USUAL_FORMATS, date_writer
 from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.data.tables.files import marked_encoding, open_bytes, open_text, separator_line, usual_separator
-from partrain.preprocess.cells import finite, is_number, parse_bool, parse_date
+from partrain.preprocess.cells import is_finite, is_number, parse_bool, parse_date
 
 SEPARATORS = (",", ";", "\t", "|")
 MARKS = "$€£¥%*†‡§()"
@@ -134,11 +134,12 @@ def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[D
 
 def _forms_of(texts: Counter[str]) -> list[str]:
     """Return the usual forms that all texts of a column have, but those that stand for nothing."""
-    present = [text for text in texts if not _stands_for_nothing(text)]
-    if not present or any(is_number(text) or parse_date(text) for text in present[:ROWS]):
+    values = (text for text in texts if not _stands_for_nothing(text))
+    first = list(islice(values, ROWS))
+    if not first or any(is_number(text) or parse_date(text) for text in first):
         return []
     forms = list(USUAL_FORMATS)
-    for some in (present[:ROWS], present[ROWS:]):
+    for some in (first, list(values)):
         forms = [form for form in forms if _are_dates(some, date_writer([form]))]
     return forms
 
@@ -163,7 +164,7 @@ def odd_texts(texts: Counter[str]) -> Counter[str] | None:
 def _odd(texts: Counter[str], dialect: Dialect) -> Counter[str] | None:
     rewrite, odd, rows, few = dialect.rewrite or str, Counter[str](), texts.total(), 0
     for text, count in texts.items():
-        if not _is_finite(plain := rewrite(text)) and parse_bool(plain) is None:
+        if not is_finite(plain := rewrite(text)) and parse_bool(plain) is None:
             odd[text] += count
             few += 0 if _stands_for_nothing(text) else count
             if len(odd) > MOST or few > FEW * rows:
@@ -171,14 +172,6 @@ def _odd(texts: Counter[str], dialect: Dialect) -> Counter[str] | None:
     if odd and len(texts) <= MOST and not all(map(_stands_for_nothing, odd)):
         return None  # codes with a word among them are categories
     return odd
-
-
-def _is_finite(text: str) -> bool:
-    try:
-        finite(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _stands_for_nothing(text: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,8 +62,8 @@ def as_frame(value: Any) -> Any:
     is_rows = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
     if not is_rows and not hasattr(value, "__arrow_c_stream__"):
         return value
-    with _polars_needed():
-        import polars
+    import polars
+
     try:
         return polars.DataFrame(value, infer_schema_length=None)
     except (polars.exceptions.PolarsError, TypeError, ValueError) as error:
@@ -74,10 +73,10 @@ def as_frame(value: Any) -> Any:
 def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
     """Convert a DataFrame; the columns `unread`, of whatever type, have no values then.
 
-    Raises InputMissing without polars, or for a column of objects that are neither words nor numbers.
+    Raises InputMissing for a column of objects that are neither words nor numbers.
     """
-    with _polars_needed():
-        import polars
+    import polars
+
     if isinstance(frame, polars.LazyFrame):
         return frame.collect()
     if isinstance(frame, polars.DataFrame):
@@ -87,15 +86,6 @@ def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
         raise InputMissing(f"DataFrame: two columns have the name `{twice}`")
     columns = ([None] * len(frame) if name in unread else _cells(frame.iloc[:, at], name) for at, name in enumerate(names))
     return polars.DataFrame([polars.Series(name, cells) for name, cells in zip(names, columns, strict=True)])
-
-
-@contextmanager
-def _polars_needed() -> Iterator[None]:
-    """Turn a failed import of polars into InputMissing."""
-    try:
-        yield
-    except ImportError:
-        raise InputMissing("DataFrames are read by polars, which is not installed: pip install 'partrain[tabular]'") from None
 
 
 def _cells(column: Any, name: str) -> Any:

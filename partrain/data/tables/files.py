@@ -109,8 +109,11 @@ class TableFile(ABC):
 
     def first(self, name: str, is_it: Callable[[Any], bool]) -> tuple[str, Any]:
         """Return the location and the cell of the first row whose cell meets a condition."""
-        cells = (pair for block in self.blocks([name]) for pair in zip(block.positions, block.columns[name], strict=True))
-        return next((self.locate(position), cell) for position, cell in cells if is_it(cell))
+        for block in self.blocks([name]):
+            cells = block.columns[name]
+            if (index := next((index for index, hit in enumerate(cells.mapped(is_it)) if hit), None)) is not None:
+                return self.locate(block.positions[index]), cells[index]
+        raise LookupError(name)
 
     @abstractmethod
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]: ...
@@ -389,12 +392,8 @@ class ParquetFile(TableFile):
 
     @contextmanager
     def _named(self) -> Iterator[Any]:
-        try:
-            import polars
-        except ImportError:
-            raise InputMissing(
-                f"{self.path}: Parquet files are read by polars, which is not installed: pip install 'partrain[tabular]'"
-            ) from None
+        import polars
+
         with reading(self.path, "damaged, or no Parquet file", polars.exceptions.PolarsError):
             yield polars
 

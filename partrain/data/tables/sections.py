@@ -194,6 +194,6 @@ class Csv(HasDialect, Tabular):
 
 
 class Parquet(Tabular):
-    """A Parquet file. Needs `pip install 'partrain[tabular]'`."""
+    """A Parquet file."""
 
     kind: Literal["parquet"]

@@ -667,12 +667,6 @@ def test_a_damaged_parquet_file(tmp_path: Path) -> None:
     assert said(section, tmp_path).startswith("t.parquet: damaged, or no Parquet file: ")
 
 
-def test_parquet_without_polars_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "polars", None)
-    assert "pip install 'partrain[tabular]'" in said(Parquet(kind="parquet", path="t.parquet", target=["y"]), tmp_path)
-
-
 # The embedded table
 
 
