@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.number_format import counted, scores
-from partrain.record.added_speed import TELLING_SECONDS, least_worker
+from partrain.record.added_speed import least_worker
 from partrain.record.file_names import BEST
 from partrain.record.result_lines import result_lines
 from partrain.record.run_state import COMPLETED

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from partrain.display.text_table import table, wrapped
 from partrain.number_format import count, number, plural, scores, spread
 from partrain.record.result import RunResult
 from partrain.record.round_record import finite
@@ -29,6 +30,11 @@ def lower_is_better(name: str, job: Mapping[str, Any]) -> bool:
 def target_of(job: Mapping[str, Any]) -> dict[str, float]:
     """Return the targets in a job's `[stop]`, which a run reaches or not, by name."""
     return {condition.name: condition.goal for condition in conditions_of(job.get("stop", {})) if condition.kind == "target"}
+
+
+def alike(jobs: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether jobs learn the same task from the same data, so that their results can be compared."""
+    return all(job.get(name) == jobs[0].get(name) for job in jobs for name in ("dataset", "task"))
 
 
 @dataclass
@@ -78,9 +84,9 @@ class _Column:
     @property
     def cells(self) -> list[str]:
         """The numbers as texts of one width, the best of them marked, unless all are alike."""
-        known = [[value for value in values if value is not None and finite(value) is not None] for values in self.values]
-        texts = [spread(values, self.show) for values in known]
-        middle = {row: statistics.median(known[row]) for row in self.among if known[row]}
+        finite_values = [[value for value in values if value is not None and finite(value) is not None] for values in self.values]
+        texts = [spread(values, self.show) for values in finite_values]
+        middle = {row: statistics.median(finite_values[row]) for row in self.among if finite_values[row]}
         if len({self.show(value) for value in middle.values()}) < 2:
             return texts
         best = self.show((min if self.lower else max)(middle.values()))
@@ -131,13 +137,17 @@ class ComparedRuns:
         seconds = f"{row.seconds[0]:.3g} {'simulated seconds' if (row.job.get('transport') or {}).get('kind') == 'simulated' else 's'}"  # fmt: skip
         if self.target and row.reached:
             return f"{several} {row.label} reached its target first, after {seconds}."
-        if not any(result.rank is not None for each in self.rows for result in each.results):
+        if not any(result.rank is not None for other in self.rows for result in other.results):
             return f"None of the {len(self.rows)} runs was judged yet."
         if not self.by:
             return f"Nothing tells which of {len(self.rows)} runs is best: different numbers ([stop] patience_by) chose their networks."  # fmt: skip
         numbers = row.results[0].numbers
-        shown = scores({self.by: numbers[self.by]} | numbers)
+        shown = scores({self.by: numbers.get(self.by)} | numbers)
         return f"{several} {row.label} is best: its network has {shown} (judged), after {seconds}."
+
+    def lines(self, width: int | None) -> list[str]:
+        """Return the table and the note as lines for a terminal of this width; None: any width."""
+        return [*table(*self.cells(), width), *wrapped([self.note], width)]
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the heading and the rows of texts. A column without any number is left out."""
@@ -159,16 +169,16 @@ class ComparedRuns:
             names = dict.fromkeys(name for table in tables for numbers in table for name in numbers)
             for name in sorted(names, key=lambda name: (name != self.by, name != "loss")):
                 lower = lower_is_better(name, rows[0].job) if name != self.by else rows[0].results[0].lower
-                yield _Column(f"{kind} {name}", [[numbers.get(name) for numbers in table] for table in tables], number, lower, everywhere)  # fmt: skip
+                yield _Column(f"{kind} {name}", [[numbers.get(name) for numbers in table] for table in tables], number, lower=lower, among=everywhere)  # fmt: skip
         reached = [row for row in everywhere if rows[row].reached]
         whole = bool(self.target) and len(reached) == len(rows)
         alike = all(row.job.get("stop") == rows[0].job.get("stop") and set(row.statuses) <= set(COMPLETED) for row in rows)
         among = reached if self.target else everywhere if alike else ()
-        yield _Column("seconds to target" if whole else "seconds", [list(row.seconds) for row in rows], _seconds, True, among)
-        yield _Column("item-iterations", self._numbers(lambda summary: summary["item_iterations"]), count, True, among)
+        yield _Column("seconds to target" if whole else "seconds", [list(row.seconds) for row in rows], _seconds, among=among)
+        yield _Column("item-iterations", self._numbers(lambda summary: summary["item_iterations"]), count, among=among)
         yield _Column("workers", self._numbers(lambda summary: len(summary["workers"])), count)
         for name, share in (("waiting", _waiting), ("core wait", lambda summary: core_wait_share(summary["workers"]))):
-            yield _Column(name, self._numbers(share), "{:.0%}".format, True, everywhere)
+            yield _Column(name, self._numbers(share), "{:.0%}".format, among=everywhere)
 
     def _numbers(self, of: Callable[[Mapping[str, Any]], float | None]) -> list[list[float | None]]:
         return [[of(summary) for summary in row.summaries] for row in self.rows]
