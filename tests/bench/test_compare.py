@@ -118,6 +118,7 @@ def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
     assert (said.code, "still training, or was killed" in said.err) == (66, True)
 
 
+@pytest.mark.slow
 def test_a_folder_stands_for_all_its_runs_and_what_is_no_run_is_left_out(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     for name in ("a", "b"):

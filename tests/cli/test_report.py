@@ -102,6 +102,7 @@ def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
     assert cells[cells.index("b") : cells.index("b") + 7] == ["b", "number", "1.0000", *cells[cells.index("b") + 3 :][:3], "20"]
 
 
+@pytest.mark.slow
 def test_the_table_of_columns_leaves_nothing_out_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dates are dates, least numbers of 0 are 0, and twins of columns with gaps are no rows."""
     lines = [f"2024-01-{at % 28 + 1:02},{at},{at % 3 or ''},{at % 7 * 0.3},{at * 2}.5" for at in range(60)]
