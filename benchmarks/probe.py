@@ -77,7 +77,7 @@ def trained(job: str, count: int, sets: list[str]) -> dict[str, float]:
     """Run a job, and return what it took."""
     with tempfile.TemporaryDirectory() as scratch:
         summary, memory = partrain("run", *words(job, count, sets), "--out", f"{scratch}/run")
-        sent = facts(Path(scratch, "run"))["bytes"]
+        sent = facts(Path(scratch, "run"))["bytes_per_round"]
     seconds, rounds = summary["seconds"]["train"], summary["rounds"]
     return {"round": seconds / rounds, "memory": memory, "bytes": float(sent or 0), "end": seconds, "rate": rate(summary), "rounds": rounds}  # fmt: skip
 

@@ -115,7 +115,7 @@ def row(name: str, workers: int, rate: float, found: list[Facts]) -> str:
     cells = [name, str(workers), f"{rate:g}", f"{reached}/{len(found)}",
              spread(values("seconds_to_target")) if whole else "not reached",
              spread(values("items_to_target"), ",.0f") if whole else "-", spread(values("accuracy"), ".4f"),
-             middle("test_accuracy", ".4f"), middle("bytes", ",.0f"), middle("waiting", ".0%"), middle("staleness", ".2f"),
+             middle("test_accuracy", ".4f"), middle("bytes_per_round", ",.0f"), middle("waiting", ".0%"), middle("staleness", ".2f"),
              middle("distance", ".1e")]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 

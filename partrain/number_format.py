@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 
 
 def count(value: float | None, width: int = 10) -> str:
@@ -39,6 +40,14 @@ def number(value: float | None) -> str:
 def scores(values: Mapping[str, float | None]) -> str:
     """Format losses and metrics by name, without those that are unknown."""
     return ", ".join(f"{name} {number(value)}" for name, value in values.items() if value is not None)
+
+
+def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`; a single value alone."""
+    if not values:
+        return "-"
+    middle = show(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({show(min(values))}-{show(max(values))})"
 
 
 def tenths(value: float) -> str:

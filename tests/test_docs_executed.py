@@ -60,7 +60,7 @@ SMALL = {
     "--probe": "--probe --seconds 0.5", "--metrics-port 9400": "--metrics-port 0", "cuda:0": "cpu",
     "trials = 20 ": "trials = 1 ", "trials = 40": "trials = 2", "seeds = 3": "seeds = 1", "k_folds = 5": "k_folds = 2", "[40, 10]": "[2, 1]",
     "rounds = 10\n": "rounds = 2\n", "partition_size = 20_000": "partition_size = 60",
-    "size = [64, 64]": "size = [16, 16]", "every image\nvalidation = 500": "every image\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
+    '"stop.rounds" = 20': '"stop.rounds" = 2', "size = [64, 64]": "size = [16, 16]", "every image\nvalidation = 500": "every image\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
     "PartrainRegressor()": "PartrainRegressor(rounds=2)",
     "--nproc-per-node 1": "--nproc-per-node 1 --local-addr 127.0.0.1", "--nnodes 1:4": "--nnodes 1:4 --rdzv-conf last_call_timeout=1",
     "--nproc-per-node=1": "--nproc-per-node=1 --local-addr=127.0.0.1",
@@ -98,6 +98,7 @@ def here(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
     (here.parent / "runs").unlink()
     (here.parent / "runs").symlink_to("here/runs")
     (here / "study.toml").write_text(blocks("docs/workflows.md", "toml")[0])
+    (here / "widths.toml").write_text(small(next(block for block in blocks("docs/workflows.md", "toml") if '"widths"' in block)))
     (here / "play.toml").write_text(blocks("docs/text.md", "toml")[0])
     (here / "find-lr.toml").write_text(next(block for block in blocks("docs/fine-tuning.md", "toml") if "find-lr" in block))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -81,8 +81,7 @@ def by_hand(run: Path) -> dict[str, float]:
         "loss": judged[-1]["loss"],
         "waiting": spent["wait"] / sum(spent.values()),
         "mixing": spent["mix"] / sum(spent.values()),
-        "bytes": float(np.mean([event["bytes"] for event in rounds])),
-        "bytes of a round": sum(event["bytes"] for event in rounds) / last,
+        "bytes_per_round": float(np.mean([event["bytes"] for event in rounds])),
         **({"distance": float(np.mean(distances))} if distances else {}),
         "rate": items / ends[-1],
     }
@@ -96,7 +95,7 @@ def off(told: float, expected: float) -> float:
 def compared(trainings: Trainings) -> float:
     folders = runs(trainings)
     rows = json.loads(partrain("compare", *folders, "--json"))["rows"]
-    names = "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "waiting", "bytes", "distance"
+    names = "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "waiting", "bytes_per_round", "distance"
     pairs = [(row, by_hand(folder)) for row, folder in zip(rows, folders, strict=True)]
     if ["distance" in expected for _, expected in pairs] != [False, True] or rows[0]["distance"]:
         raise RuntimeError("one worker has no distance, and two have one")
@@ -139,7 +138,7 @@ def reported(trainings: Trainings) -> float:
         "item-iterations": "items",
         "items per second": "rate",
         "rounds": "rounds",
-        "bytes per round": "bytes of a round",
+        "bytes per round": "bytes_per_round",
     }
     for shown, name in names.items():
         differences += [off(value_of(cell), own[name]) for cell, own in zip(rows[shown], numbers, strict=True) if cell != "-"]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from generate.markdown import cell, code, page, prose, table
 
+from partrain.cli.main import all_commands
+from partrain.cli.workflow import commands
 from partrain.config.section import Section
 from partrain.job.reference import KeyDescription, keys_of, named_tables
 from partrain.job.schema import Job, heading, identity, tables_under
@@ -83,6 +85,21 @@ def workflow() -> str:
         "## `[[steps]]`",
         prose(StepSection.__doc__),
         _keys(list(keys_of(StepSection, "[[steps]]"))),
+        "## Commands as steps",
+        'The key is the name of the command, its value a table: `compare = {paths = ["{a.folder}", "{b.folder}"], output = "table.md"}`. '
+        "Input files are relative to the workflow file, output files to the step's folder. Bold keys are required.",
+        table(
+            ("command", "keys"),
+            [
+                (
+                    code(".".join(spec.words)),
+                    ", ".join(
+                        f"**`{key.key}`**" if key.required else f"`{key.key}`" for key in spec.parameters if key.key != "json"
+                    ),
+                )
+                for spec in commands(all_commands()).values()
+            ],
+        ),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from partrain import number_format
 from partrain.display.display import Display
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job.load import LoadedJob
@@ -170,10 +170,5 @@ def incomplete_rows(result: Mapping[str, Any]) -> list[str]:
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:
-    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`; a single value alone."""
-    if not values:
-        return "-"
-    if len(values) == 1:
-        return f"{values[0]:{digits}}"
-    middle, least, most = statistics.median(values), min(values), max(values)
-    return f"{middle:{digits}} ({least:{digits}}-{most:{digits}})"
+    """Format the median with minimum and maximum, in this format."""
+    return number_format.spread(values, lambda value: format(value, digits))

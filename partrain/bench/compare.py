@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from partrain.bench.assertions import check_names_of_jobs, medians, verdict
 from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
-from partrain.record.events import RoundEvent, StartEvent
+from partrain.record.events import StartEvent
 from partrain.record.result import RunResult
-from partrain.record.round_record import finite, time_shares
 from partrain.record.run_folder import RunFolder
-from partrain.record.stop_conditions import conditions_of
-from partrain.record.summary import read_summary
+from partrain.record.run_state import RunState
+from partrain.record.summary import read_summary, shares_of
+from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
@@ -28,7 +29,7 @@ from partrain.runs.selection import BadSelection, check_names, differences, orde
 METRIC = "metrics."
 """Start of the names of judged metrics."""
 FACTS = ("rule", "workers", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
-         "test_accuracy", "bytes", "waiting", "staleness", "distance")  # fmt: skip
+         "test_accuracy", "bytes_per_round", "waiting", "staleness", "distance")  # fmt: skip
 """Names of the results of a run."""
 Facts = dict[str, float | str | None]
 """The results of a run; None if unknown."""
@@ -46,13 +47,11 @@ class ComparedJob:
     runs: list[Facts] = field(default_factory=list)
     numbers: list[dict[str, Any]] = field(default_factory=list)
     """All that each run recorded, by the names of summary.json and of the results."""
-    metrics: list[Mapping[str, float]] = field(default_factory=list)
-    """Metrics of each run's network."""
 
-    @property
-    def has_target(self) -> bool:
-        """True if the job's `[stop]` has a target, which a run reaches or not."""
-        return any(condition.kind == "target" for condition in conditions_of(self.settings.get("stop", {})))
+    @cached_property
+    def row(self) -> ComparedRow:
+        """Its line in the table."""
+        return ComparedRow(self.label, self.settings)
 
     @property
     def cases(self) -> list[Case]:
@@ -67,23 +66,22 @@ class ComparedJob:
     def add(self, folder: Path) -> None:
         """Add a run that has ended."""
         facts, summary = _read(folder)
-        result = RunResult.of(summary)
         self.runs.append(facts)
-        self.metrics.append(result.metrics)
-        self.numbers.append(numbers_in(summary) | result.numbers | facts)
+        self.row.summaries.append(summary)
+        self.numbers.append(numbers_in(summary) | RunResult.of(summary).numbers | facts)
 
     def values(self, key: str) -> list[float]:
         return [float(run[key]) for run in self.runs if run[key] is not None]  # type: ignore[arg-type]
 
 
-class NeverBegan(InputMissing):
-    """A run that ended before training started."""
+class NoResult(InputMissing):
+    """A run that has no result: it ended before training started, or has not ended."""
 
 
 def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
     """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs.
 
-    A run that never began to train is left out with a note, unless all are such runs.
+    A run without a result is left out with a note, unless all are such runs.
     """
     refuse_seed(overrides)
     if overrides and all(path.is_dir() for path in paths):
@@ -95,7 +93,7 @@ def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str],
                 job = ComparedJob(label, _kept_job(path))
                 job.add(path)
                 jobs.append(job)
-            except NeverBegan as empty:
+            except NoResult as empty:
                 if len(paths) == 1:
                     raise
                 note(f"left out: {empty}")
@@ -103,7 +101,7 @@ def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str],
             loaded = load(path, overrides)
             jobs.append(ComparedJob(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
     if not jobs:
-        raise InputMissing("all of these runs ended before training started: nothing to compare")
+        raise InputMissing("none of these runs has a result: nothing to compare")
     return jobs
 
 
@@ -121,7 +119,7 @@ def compare(
         seeds: Repeats of each job.
         note: Called with a sentence about each run.
         conditions: Assertions: the code is 1 if one does not hold.
-        sort: Name of a number to sort by, `-` before it for the largest first. Default: the order of `contenders`.
+        sort: Name of a number to sort by, `-` before it for the largest first. Default: the best first, as `ComparedRuns.ranked`.
 
     Raises:
         BadSelection: No run recorded a number that a condition or `sort` names. This is checked before the training as far as possible.
@@ -137,7 +135,8 @@ def compare(
                 by_label[case.label].add(outcome.folder)
     except Interrupted as interrupted:
         code = interrupted.code
-    present = [contender for contender in contenders if contender.runs]
+    ranked = ComparedRuns([contender.row for contender in contenders if contender.runs]).ranked
+    present = [by_label[row.label] for row in ranked.rows]
     verdicts = [verdict(job.label, condition, job.numbers) for job in present for condition in conditions]
     if code == OK and not all(answer["holds"] for answer in verdicts):
         code = NOT_REACHED
@@ -148,11 +147,14 @@ def compare(
         present = ordered(present, sort, lambda job: middle[job.label]) if sort else present
     except BadSelection as error:  # hours of training are not thrown away for a wrong word
         unknown, code = str(error), USAGE if code in (OK, NOT_REACHED) else code
+    comparison = ComparedRuns([job.row for job in present])
+    head, cells = comparison.cells()
     return {
         "code": code,
         "planned": planned,
         "finished": sum(len(job.runs) for job in present),
         "rows": [_row(job) for job in present],
+        "table": {"head": head, "rows": cells, "note": comparison.note},
         "without": [contender.label for contender in contenders if not contender.runs],
         "differ": differences({job.label: job.settings for job in present}),
         **({"asserts": verdicts} if conditions else {}),
@@ -179,18 +181,17 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     files = RunFolder(folder)
     all_events = list(files.events()) if files.events_file.exists() else []
     if all_events and not files.summary_file.exists():
-        raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
+        raise NoResult(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
     try:
         summary = read_summary(files.summary_file)
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
     starts = [event for event in all_events if isinstance(event, StartEvent)]
     if not starts:
-        raise NeverBegan(f"{folder}: the run ended before training started: nothing to compare")
-    rounds, result = [event.record for event in all_events if isinstance(event, RoundEvent)], RunResult.of(summary)
-    reached = summary["status"] == "reached"
-    shares = time_shares((record.compute, record.wait, record.mix) for record in rounds)
-    distances = [record.distance for record in rounds if finite(record.distance) is not None]
+        raise NoResult(f"{folder}: the run ended before training started: nothing to compare")
+    state, result, reached = RunState(), RunResult.of(summary), summary["status"] == "reached"
+    for event in all_events:
+        state.apply(event)
     facts: Facts = {
         "rule": starts[-1].rule,
         "workers": len(summary["workers"]),
@@ -203,10 +204,10 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
         "loss": result.loss,
         "accuracy": result.metrics.get("accuracy"),
         "test_accuracy": summary["test"].get("accuracy"),
-        "bytes": _mean([record.bytes for record in rounds]),
-        "waiting": shares.get("wait"),
-        "staleness": _mean([record.staleness for record in rounds]),
-        "distance": _mean(distances[-len(summary["workers"]) :]),
+        "bytes_per_round": state.bytes_per_round(),
+        "waiting": shares_of(summary["workers"]).get("wait"),
+        "staleness": state.merged("staleness"),
+        "distance": state.merged("distance"),
     }
     return facts, summary
 
@@ -239,16 +240,8 @@ def _row(contender: ComparedJob) -> dict[str, Any]:
     numbers = [key for key, value in runs[0].items() if not isinstance(value, str)]
     reached = sum(run["status"] == "reached" for run in runs)
     same = {"label": contender.label, "rule": runs[0]["rule"], "runs": len(runs), "reached": reached}
-    metrics = {f"{METRIC}{name}": [run[name] for run in contender.metrics if name in run] for name in _metrics(contender)}
-    statuses = {"statuses": [run["status"] for run in runs], "has_target": contender.has_target}
+    results = [result.metrics for result in contender.row.results]
+    names = dict.fromkeys(name for metrics in results for name in metrics if name != "accuracy")
+    metrics = {f"{METRIC}{name}": [run[name] for run in results if name in run] for name in names}
+    statuses = {"statuses": contender.row.statuses, "has_target": bool(target_of(contender.settings))}
     return same | {key: contender.values(key) for key in numbers} | statuses | metrics
-
-
-def _metrics(contender: ComparedJob) -> list[str]:
-    """Return the names of the judged metrics beside the accuracy."""
-    return [name for name in dict.fromkeys(name for run in contender.metrics for name in run) if name != "accuracy"]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    numbers = [value for value in values if finite(value) is not None]
-    return sum(numbers) / len(numbers) if numbers else None

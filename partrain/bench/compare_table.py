@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partrain.bench import incomplete_rows, spread
+from partrain.bench import incomplete_rows
 from partrain.display.text_table import comma_separated, markdown, table, wrapped
 from partrain.runs.table import setting_text
 
-HEAD = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
-        "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
+MORE = ("rule", "bytes/round", "staleness", "distance")
+"""Columns behind those of `ComparedRuns.cells`."""
 
 
 def render(
@@ -27,17 +27,15 @@ def render(
         only_changed: Leave out columns that are the same in all rows; settings that differ become columns.
         as_markdown: A Markdown table, and nothing below it.
     """
-    metrics = list(dict.fromkeys(name for row in result["rows"] for name in row if name.startswith("metrics.")))
-    head = [*HEAD[:7], *(f"judged {name.removeprefix('metrics.')}" for name in metrics), *HEAD[7:]]
-    rows = [_cells(row, metrics) for row in result["rows"]]
+    further = [_further(row) for row in result["rows"]]
+    kept = [column for column in range(len(MORE)) if any(cells[column] != "-" for cells in further)]
+    head = [*result["table"]["head"], *(MORE[column] for column in kept)]
+    rows = [[*cells, *(more[column] for column in kept)] for cells, more in zip(result["table"]["rows"], further, strict=True)]
     if only_changed:
         head, rows = _changed(head, rows, result)
-    if width is not None:  # on a terminal there is no room for what no row has
-        kept = [column for column in range(len(head)) if column < 4 or any(row[column] != "-" for row in rows)]
-        head, rows = [head[column] for column in kept], [[row[column] for column in kept] for row in rows]
     if as_markdown:
         return markdown(head, rows)
-    lines = [*table(head, rows, width), *incomplete_rows(result)]
+    lines = [*table(head, rows, width), *wrapped([result["table"]["note"]], width), *incomplete_rows(result)]
     if only_changed:
         return lines
     if result["differ"]:
@@ -96,21 +94,11 @@ def _middle(values: Sequence[float]) -> float:
     return int(middle) if float(middle).is_integer() else middle
 
 
-def _cells(row: dict[str, Any], metrics: Sequence[str]) -> list[str]:
-    whole = row["reached"] == row["runs"]
-    missed = "not reached" if row["has_target"] else "-"
+def _further(row: dict[str, Any]) -> list[str]:
+    """Return the cells of the columns MORE."""
     return [
-        row["label"],
         row["rule"],
-        f"{row['workers'][0]:.0f}",
-        (f"{row['reached']}/{row['runs']}" if row["has_target"] else "no target") + " diverged" * ("diverged" in row["statuses"]),
-        spread(row["seconds_to_target"]) if whole else missed,
-        spread(row["items_to_target"], ",.0f") if whole else "-",
-        spread(row["accuracy"], ".4f"),
-        *(spread(row[name], ".4g") if row.get(name) else "-" for name in metrics),
-        spread(row["test_accuracy"], ".4f"),
-        f"{statistics.median(row['bytes']):,.0f}" if row["bytes"] else "-",
-        f"{statistics.median(row['waiting']):.0%}" if row["waiting"] else "-",
+        f"{statistics.median(row['bytes_per_round']):,.0f}" if row["bytes_per_round"] else "-",
         f"{statistics.median(row['staleness']):.2f}" if row["staleness"] else "-",
         f"{statistics.median(row['distance']):.1e}" if row["distance"] else "-",
     ]

@@ -206,7 +206,7 @@ def _speed(job: Job, plan: Plan, folder: Path) -> dict[str, Any]:
         "rounds": len(records),
         "seconds_per_round": seconds / rounds,
         "items_per_round": item_iterations(job, plan.shares, rounds) / rounds,
-        "bytes_per_round": run["bytes"],
+        "bytes_per_round": run["bytes_per_round"],
         "waiting": run["waiting"],
         "seconds_to_end": min(ends, default=None),
     }

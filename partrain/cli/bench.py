@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from partrain.checkpoint.runs import run_folder_of, run_of
-from partrain.cli.options import Csv, Debug, Json, Markdown, OnlyChanged, Overrides, Sort
+from partrain.cli.options import Csv, Debug, Force, Json, Markdown, OnlyChanged, Overrides, Sort
 from partrain.cli.shared import check_one_format, examples, print_note, print_warnings
 from partrain.display.text_table import terminal_width
 from partrain.errors import InputMissing
-from partrain.record.run_folder import RunFolder
+from partrain.record.run_folder import RunFolder, run_folders
 
 app = typer.Typer()
 
@@ -80,7 +81,10 @@ def bench(
 )
 def compare(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")
+        list[Path],
+        typer.Argument(
+            metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, checkpoints in them, or folders of runs."
+        ),
     ],
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, each with another seed.")] = 3,
     asserts: Annotated[
@@ -95,22 +99,32 @@ def compare(
     *,
     only_changed: OnlyChanged = False,
     set_: Overrides = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="F.md|F.csv", help="Also write the table to this file, as Markdown or CSV."),
+    ] = None,
+    force: Force = False,
     markdown: Markdown = False,
     csv: Csv = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare jobs or runs: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
+    """Compare jobs or runs, the best first: result, test, seconds, item-iterations, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
     from partrain.bench import compare_table
+    from partrain.inference.output import check, create
     from partrain.runs.selection import BadSelection, parse_condition
 
     check_one_format(markdown=markdown, csv=csv, as_json=as_json)
+    if output:
+        if output.suffix not in (".md", ".csv"):
+            raise typer.BadParameter(f"{output}: the suffix says the format: .md or .csv", param_hint="--output")
+        check(output, force=force)
     try:
         conditions = [parse_condition(text) for text in asserts or ()]
     except BadSelection as error:
         raise typer.BadParameter(str(error), param_hint="--assert") from None
-    contenders = comparison.enter([_folder_of_run(path) for path in paths], set_ or (), print_note)
+    contenders = comparison.enter(_entries(paths), set_ or (), print_note)
     for contender in contenders:
         if contender.loaded:
             print_warnings(contender.loaded)
@@ -119,13 +133,17 @@ def compare(
         result = comparison.compare(contenders, seeds, print_note, conditions, sort)
     except BadSelection as error:
         raise typer.BadParameter(str(error), param_hint=hint) from None
-    if as_json:
-        lines = [json.dumps(result)]
-    elif csv:
-        lines = compare_table.as_csv(result)
-    else:
-        lines = compare_table.render(result, terminal_width(), only_changed=only_changed, as_markdown=markdown)
-    print("\n".join(lines), flush=True)
+
+    def lines(suffix: str) -> list[str]:
+        if suffix == ".csv":
+            return compare_table.as_csv(result)
+        width = None if suffix else terminal_width()
+        return compare_table.render(result, width, only_changed=only_changed, as_markdown=suffix == ".md")
+
+    if output:
+        create(output, "".join(f"{line}\n" for line in lines(output.suffix)).encode(), force=force)
+    shown = [json.dumps(result)] if as_json else lines(".csv" if csv else ".md" if markdown else "")
+    print("\n".join(shown), flush=True)
     for verdict in result.get("asserts", ()):
         if not verdict["holds"]:
             print_note(verdict["line"])
@@ -134,18 +152,41 @@ def compare(
     raise typer.Exit(result["code"])
 
 
-def _folder_of_run(path: Path) -> Path:
-    """Return the run folder of a checkpoint, which records time and bytes; of a folder of runs, the newest."""
+def _entries(paths: Sequence[Path]) -> list[Path]:
+    """Return jobs and run folders. Paths that are neither are left out with a note, unless nothing is left."""
+    entries: list[Path] = []
+    refused = []
+    for path in paths:
+        try:
+            entries += _entries_at(path)
+        except InputMissing as neither:
+            if not path.exists():
+                raise
+            refused.append(neither)
+    if not entries:
+        raise refused[0]
+    for nothing in refused:
+        print_note(f"left out: {nothing}")
+    return entries
+
+
+def _entries_at(path: Path) -> list[Path]:
+    """Return a job, a run folder, the run folder of a checkpoint, which records time and bytes, or all those below a folder."""
+    from partrain.workflow.kinds import is_workflow
+
     files = RunFolder(path)
-    if path.is_dir() and not files.summary_file.exists() and not files.events_file.exists():
-        return run_of(path, print_note)
-    if path.suffix != ".h5" or path.is_dir():
-        return path
+    if path.is_dir():
+        whole = files.summary_file.exists() or files.events_file.exists()
+        return [path] if whole else list(run_folders(path)) or [run_of(path, print_note)]
+    if path.suffix != ".h5":
+        if path.is_file() and (path.suffix != ".toml" or is_workflow(path)):
+            raise InputMissing(f"{path} is neither a job nor a run")
+        return [path]
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if (folder := run_folder_of(path)) is None:
         raise InputMissing(f"{path} is not in a run folder, which records time and bytes; give a run folder or a job")
-    return folder
+    return [folder]
 
 
 def _counts(text: str, option: str) -> list[int]:

@@ -40,8 +40,10 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a report of runs: one HTML file with verdict, curves, workers, faults and the job. A former report is replaced."""
+    from partrain.display.text_table import terminal_width
     from partrain.inference.output import check, create
     from partrain.report import page as pages
+    from partrain.report.history import compared_runs
     from partrain.report.sources import find
     from partrain.report.verdict import verdict
 
@@ -65,6 +67,8 @@ def report(
         )
     else:
         print(f"{sentence}\n{output}: {len(data):,} bytes; open it in a browser")
+        if len(histories) > 1:
+            print("\n".join(["", *compared_runs(histories).lines(terminal_width())]))
 
 
 @app.command(

@@ -72,7 +72,7 @@ def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
         words_given = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]  # typer keeps the first apart
         flag = next((word for word in words_given if isinstance(word, str) and word.startswith("--")), "")
         flag = flag or ("" if type(info).__name__ == "ArgumentInfo" else f"--{name.replace('_', '-')}")
-        key = flag.removeprefix("--").replace("-", "_") or name
+        key = flag.partition("/")[0].removeprefix("--").replace("-", "_") or name
         types = _leaves(plain)
         kind: Kind = "switch" if bool in types else "output" if key in OUTPUTS else "input" if Path in types else "value"
         parameters.append(Parameter(key, flag, kind, list in types, defaults[name] is Signature.empty))
@@ -260,6 +260,7 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
     if ran and not quiet:
         rows = [(state.name, state.status, seconds_text(state.seconds or None), state.note) for state in states]
         print("\n" + "\n".join(aligned([("step", "state", "time", "reason"), *rows])))
+        _show_runs(runner, folder)
     counts = [
         f"{sum(state.status == status for state in states)} {status}"
         for status in dict.fromkeys(state.status for state in states)
@@ -289,6 +290,31 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
             print(f"best: {best}")
             if sentence := difference(rows, step.action.sweep.by):
                 print(sentence)
+
+
+def _show_runs(runner: Runner, folder: Path) -> None:
+    """Print the tables of finished `compare` steps; without one, that of the steps that trained if they learned the same."""
+    from partrain.display.text_table import table, terminal_width, wrapped
+    from partrain.record.run_folder import RunFolder
+    from partrain.runs.comparing import ComparedRow, ComparedRuns, alike
+    from partrain.workflow.actions import CommandAction, JobAction
+    from partrain.workflow.sweep import SweepAction
+
+    width, steps = terminal_width(), [step for step in runner.workflow.steps.values() if runner.states[step.name].settled]
+    tables = {
+        step.name: step.action.summary(folder / step.name).get("table")
+        for step in steps
+        if isinstance(step.action, CommandAction) and step.action.spec.words == ("compare",)
+    }
+    for name, shown in tables.items():
+        if shown:
+            print("\n".join(["", f"{name}:", *table(shown["head"], shown["rows"], width), *wrapped([shown["note"]], width)]))
+    sweeps = {step.name for step in steps if isinstance(step.action, SweepAction)}
+    trained = [step.name for step in steps if isinstance(step.action, JobAction) and step.name.partition("/")[0] not in sweeps]
+    runs = [(name, RunFolder(folder / name)) for name in trained]
+    rows = [ComparedRow(name, run.job, [run.summary]) for name, run in runs if run.summary]
+    if len(rows) > 1 and not tables and alike([row.job for row in rows]):
+        print("\n".join(["", *ComparedRuns(rows).ranked.lines(width)]))
 
 
 @app.command(epilog=examples("partrain flow show jobs/workflows/wine.toml"))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from partrain.number_format import counted, scores
-from partrain.record.added_speed import TELLING_SECONDS, least_worker
+from partrain.record.added_speed import least_worker
 from partrain.record.file_names import BEST
 from partrain.record.result_lines import result_lines
-from partrain.record.round_record import time_shares
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
+from partrain.record.summary import core_wait_share, shares_of
 
 COSTLY = 0.05
 """Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
@@ -119,8 +119,7 @@ def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _without_core(workers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line with the share of their time in which workers found no free core; none if it is small."""
-    seconds = sum(sum(worker["seconds"].values()) for worker in workers)
-    share = sum(worker.get("core_wait", 0.0) for worker in workers) / (seconds or 1.0) if seconds >= TELLING_SECONDS else 0.0
+    share = core_wait_share(workers) or 0.0
     return (
         [f"cores: workers waited {share:.0%} of their time for a free core; fewer workers may be as fast"]
         if share >= COSTLY
@@ -130,8 +129,7 @@ def _without_core(workers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _waited(*workers: Mapping[str, Any]) -> float:
     """Return the share of some workers' time that they waited."""
-    seconds = [worker["seconds"] for worker in workers]
-    return time_shares((spent["compute"], spent["wait"], spent["sync"]) for spent in seconds).get("wait", 0.0)
+    return shares_of(workers).get("wait", 0.0)
 
 
 def _slow(workers: Sequence[Mapping[str, Any]], remedy: str) -> Iterator[str]:

@@ -43,11 +43,11 @@ class Column(NamedTuple):
     over: str
     title: str
     width: int
-    cell: Callable[[Cells], tuple[str, str]]
+    cell: Callable[[ShownWorker], tuple[str, str]]
     left: bool = False
 
 
-class Cells(NamedTuple):
+class ShownWorker(NamedTuple):
     """The data that a worker's cells show."""
 
     worker: WorkerState
@@ -137,7 +137,7 @@ def _table(state: RunState, width: int, height: int, glyphs: Glyphs) -> list[Lin
     shown = workers if len(workers) <= height else workers[: max(height - 1, 0)]
     slowdowns = state.slowdowns()
     for worker in shown:
-        at = Cells(worker, state.activity(worker), slowdowns.get(worker.rank, 1.0), state.item_iterations, glyphs)
+        at = ShownWorker(worker, state.activity(worker), slowdowns.get(worker.rank, 1.0), state.item_iterations, glyphs)
         cells = [(column, *column.cell(at)) for column in columns]
         lines.append([(_fit(column, text) + gap, style) for column, text, style in cells])
     if len(shown) < len(workers):

@@ -57,7 +57,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lay out a Markdown table."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in [head, *rows]]
+    cells = [[cell.strip().replace("|", "\\|") for cell in row] for row in [head, *rows]]
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     return [lines[0], "|---" + "|---:" * (len(head) - 1) + "|", *lines[1:]]
 
@@ -84,7 +84,7 @@ def _ruled(head: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[
         "  ".join(
             cell.rjust(width) if column else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
+        ).rstrip()
         for row in [head, *rows]
     ]
     return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]

@@ -78,6 +78,7 @@ def declared(meaning: str, default: float | None = None, **traits: Any) -> Any:
 DERIVED = {
     "items_per_second": "Item-iterations of all workers per second: of the last seconds while a run trains, of all training afterwards.",
     "waiting_share": "Share of the workers' seconds that they waited for others: of the last seconds while a run trains, of all training afterwards.",
+    "bytes_per_round": "Bytes that a worker sends in a round, on average.",
     "round": "Newest round that all workers have finished.",
     "seconds": "Seconds of training.",
 }

@@ -184,6 +184,11 @@ class RunState:
                 every.add(worker.numbers.values, [(name, number.workers)], weight)
         return every.get(name)
 
+    def bytes_per_round(self) -> float | None:
+        """Return the bytes that a worker sends in a round, on average; None before the first."""
+        rounds = sum(worker.rounds for worker in self.workers.values())
+        return (self.merged("bytes") or 0.0) / rounds if rounds else None
+
     def activity(self, worker: WorkerState) -> str:
         """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or that of the ACTIVITIES which lately took longest."""
         if worker.lost:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
+from partrain.record.added_speed import TELLING_SECONDS
 from partrain.record.result import BestJudgement, best_judgement
+from partrain.record.round_record import time_shares
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
@@ -221,6 +223,22 @@ def summary(state: RunState) -> Summary:
         **faults,
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
+
+
+def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the shares of the ACTIVITIES in the time of some workers of a summary; empty without time."""
+    seconds = [worker["seconds"] for worker in workers]
+    return time_shares((spent["compute"], spent["wait"], spent["sync"]) for spent in seconds)
+
+
+def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the share of their time in which some workers of a summary found no free core; None if that is unknown.
+
+    It is unknown of runs too short to tell.
+    """
+    seconds = sum(sum(worker["seconds"].values()) for worker in workers)
+    waited = [worker["core_wait"] for worker in workers if "core_wait" in worker]
+    return sum(waited) / seconds if waited and seconds >= TELLING_SECONDS else None
 
 
 def _course(losses: Sequence[float]) -> str:

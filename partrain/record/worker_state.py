@@ -78,8 +78,8 @@ class WorkerState:
     """The numbers of a round, each merged over the rounds of this folder's events; work in another folder counts, too."""
     elsewhere: int = 0
     """Item-iterations in another folder, whose seconds are unknown here."""
-    trained: bool = False
-    """This folder's events have a round of it."""
+    rounds: int = 0
+    """Its rounds in this folder's events."""
     unevenness: float | None = None
     """Label skew of the partition against all items, from 0 to 1, if measured."""
     lost: bool = False
@@ -99,7 +99,7 @@ class WorkerState:
 
     def begin(self, device: str, round_: int, before: CountsBefore | None, unevenness: float | None = None) -> None:
         """Begin a session after this round; `before` holds the worker's totals in another folder."""
-        if before and not self.trained:
+        if before and not self.rounds:
             self.elsewhere = before["item_iterations"]
             self.numbers.values |= {"iterations": before["iterations"], "items": self.elsewhere}
         self.device, self.round, self.unevenness = device, round_, unevenness
@@ -112,8 +112,8 @@ class WorkerState:
         spent = record.compute + record.wait + record.mix
         if not self.marks:
             self.marks.append(self._at(seconds - spent))
-        self.t, self.round, self.lost, self.trained, self.seconds = t, record.round, False, True, seconds
-        self.round_items = record.items
+        self.t, self.round, self.lost, self.seconds = t, record.round, False, seconds
+        self.rounds, self.round_items = self.rounds + 1, record.items
         self.numbers.add(vars(record), COUNTED, record.items)
         if math.isfinite(record.loss):
             self.curve.add(record.loss)

@@ -9,11 +9,11 @@ from typing import Any
 from partrain.number_format import count, counted, number, size
 from partrain.record.round_record import ACTIVITIES, time_shares
 from partrain.record.run_folder import RunFolder
-from partrain.report.history import RunHistory
+from partrain.report.history import RunHistory, compared_runs
 from partrain.report.sources import Sources, SweepResult
 from partrain.report.sweep import settings_text
 from partrain.report.verdict import baseline, compare
-from partrain.tasks.metric_names import LOWER
+from partrain.runs.comparing import lower_is_better
 
 SHOWN_COMMITS = 10
 SHOWN_FAULTS = 40
@@ -58,8 +58,7 @@ def tiles(run: RunHistory) -> list[Tile]:
     for name, value in {"loss": summary.get("loss"), **summary["metrics"]}.items():
         if value is not None:
             earlier = before.get(name)
-            lower = name == "loss" or name in (run.job.get("task") or {}).get("lower_is_better", ()) or LOWER.get(name, False)
-            better = earlier is not None and (earlier < value if lower else earlier > value)
+            better = earlier is not None and (earlier < value if lower_is_better(name, run.job) else earlier > value)
             note = f"best round {best['round']:,}: {number(earlier)}" if better else ""
             rows.append(Tile(f"judged {name}", number(value), note))
     rows += [Tile(f"test {name}", number(value)) for name, value in summary["test"].items() if value is not None]
@@ -77,7 +76,7 @@ def tiles(run: RunHistory) -> list[Tile]:
     if run.shares and run.size > 1:
         rows.append(Tile("waiting", _share(run.shares["wait"]), f"mixing {_share(run.shares['mix'])}"))
     if run.rounds and (sent := run.state.merged("bytes")):
-        rows.append(Tile("messages", size(sent), f"{size(sent / len(run.rounds))} per round"))
+        rows.append(Tile("messages", size(sent), f"{size(run.state.bytes_per_round() or 0.0)} per round of a worker"))
     if (staleness := run.state.merged("staleness")) is not None:
         rows.append(Tile("staleness", f"{staleness:.2f}", "center versions, mean"))
     parameters = run.starts[-1].parameters
@@ -103,30 +102,27 @@ def _devices(run: RunHistory) -> str:
     return ", ".join(f"{number_} x {device}" if number_ > 1 else device for device, number_ in devices.items())
 
 
+def comparison(runs: Sequence[RunHistory]) -> tuple[Table, str]:
+    """Return several runs side by side, the best first, and a sentence on the order."""
+    table = compared_runs(runs)
+    head, rows = table.cells()
+    return Table(head, rows, frozenset(range(2, len(head)))), f"{table.note[0].upper()}{table.note[1:]}."
+
+
 def numbers(runs: Sequence[RunHistory]) -> Table:
-    """Return the key numbers of several runs: a column per run, a row per number that any run has."""
+    """Return further numbers of several runs: a column per run, a row per number that any run has."""
     alone = baseline(runs)
     compared = {run.label: comparison for run in runs if alone and run.size > 1 and (comparison := compare(run, alone))}
-    metrics = dict.fromkeys(name for run in runs for name in run.summary["metrics"])
-    tests = dict.fromkeys(name for run in runs for name in run.summary["test"])
     rows: list[tuple[str, list[str]]] = [
-        ("status", [run.status for run in runs]),
         ("rule", [run.state.start.rule for run in runs]),
-        ("workers", [f"{run.size}" for run in runs]),
-        ("judged loss", [number(run.summary.get("loss")) for run in runs]),
-        *((f"judged {name}", [number(run.summary["metrics"].get(name)) for run in runs]) for name in metrics),
-        *((f"test {name}", [number(run.summary["test"].get(name)) for run in runs]) for name in tests),
-        ("training time", [_seconds(run.summary["seconds"]["train"]) for run in runs]),
         ("speed-up", [f"{compared[run.label].speedup:.2f}" if run.label in compared else "-" for run in runs]),
         ("rounds", [f"{run.summary['rounds']:,}" for run in runs]),
-        ("item-iterations", [count(run.summary["item_iterations"]) for run in runs]),
         ("items per second", [count(run.rate) for run in runs]),
         ("computing", [_share(run.shares.get("compute")) for run in runs]),
-        ("waiting", [_share(run.shares.get("wait")) if run.size > 1 else "-" for run in runs]),
         ("mixing", [_share(run.shares.get("mix")) for run in runs]),
         (
             "bytes per round",
-            [size(sent / len(run.rounds)) if run.rounds and (sent := run.state.merged("bytes")) else "-" for run in runs],
+            [size(sent) if (sent := run.state.bytes_per_round()) else "-" for run in runs],
         ),
         ("staleness", [number(run.state.merged("staleness")) for run in runs]),
     ]

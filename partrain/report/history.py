@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from partrain.record.round_record import NUMBERS, RoundRecord, time_shares
 from partrain.record.run_folder import RunFolder, status_of
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary, summary
+from partrain.runs.comparing import ComparedRow, ComparedRuns
 from partrain.system.regular_file import read_regular
 
 DRAWN = [("loss", Merge.MEAN), *((name, number.workers) for name, number in NUMBERS.items() if number.drawn)]
@@ -124,6 +126,11 @@ class RunHistory:
     def rate(self) -> float | None:
         """Item-iterations per training second of all workers, of those done in this folder."""
         return self.state.mean_rate()
+
+
+def compared_runs(runs: Sequence[RunHistory]) -> ComparedRuns:
+    """Return the table of these runs, the best first."""
+    return ComparedRuns([ComparedRow(run.label, run.job, [run.summary | {"status": run.status}]) for run in runs]).ranked
 
 
 def read_history(folder: Path, label: str) -> RunHistory:

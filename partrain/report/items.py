@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from partrain.errors import Failure
-from partrain.number_format import number
+from partrain.number_format import number, plural
 from partrain.record.result_lines import result_lines, trivial_words
 from partrain.report.answer_figures import confusion, precision_recall, residuals, roc, scatter, series
 from partrain.report.facts import Table
@@ -39,6 +41,8 @@ NARROW_CLASSES = 12
 ANSWER_CHARACTERS = 24
 MOST_COLUMNS = 60
 """Most columns of the data that are listed."""
+ROUNDING = 1e-6
+"""Part of a column's mean and deviation below which a number is 0: standardized inputs are float32."""
 SPLITS = {"test": "test items", "validation": "held-out items", "training": "training items"}
 
 
@@ -126,10 +130,13 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     answers.notes.append(
         f"The network of the run on {scores['items']:,} {split} items, round {content.round:,}: {_named(scores)}."
     )
-    answers.notes += [f"{line[0].upper()}{line[1:]}." for line in result_lines(run.summary)]
+    lines = result_lines(run.summary)
+    answers.notes += [f"{line[0].upper()}{line[1:]}." for line in lines]
     trained = by_split["training"].targets if "training" in by_split else None
     for key, numbers in trivial_of(network, items, trained).items():
-        answers.notes.append(f"{trivial_words(key, numbers).capitalize()}: {_named(numbers)}.")
+        words = trivial_words(key, numbers)
+        if not any(words in line for line in lines):
+            answers.notes.append(f"{words.capitalize()}: {_named(numbers)}.")
     if metrics.measured:
         codec = Codec(network.codec)
         names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
@@ -196,16 +203,31 @@ def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str
     inputs, stored, columns = by_split["training"].inputs, codec.stored, []
     words = {name: len(kinds) for key in ("one_hot", "categories") for name, kinds in stored.get(key, {}).items()}
     cardinalities = stored.get("cardinalities") or [0] * len(stored["features"])
+    twins = {f"{name} missing" for name in stored.get("missing_indicator", ())}
+    days = {f"{name}:day" for name in stored.get("dates", ())}
     for at, (name, count) in enumerate(zip(stored["features"], cardinalities, strict=True)):
-        values = inputs[:, at].double() * stored["std"][at] + stored["mean"][at]
-        numbers = [number(float(value)) for value in (values.min(), values.mean(), values.max(), values.std())]
-        columns.append([name, f"{words.get(name, count):,} words", *("",) * 4] if count else [name, "number", *numbers])
+        if name in twins:  # the column `missing in the file` has them
+            continue
+        scale, mean = stored["std"][at], stored["mean"][at]
+        values = inputs[:, at].double() * scale + mean
+        values[values.abs() < ROUNDING * (scale + abs(mean))] = 0.0
+        show = _day if name in days else number
+        numbers = [*(show(float(value)) for value in (values.min(), values.mean(), values.max())), number(float(values.std()))]
+        kind = "days" if name in days else "number"
+        columns.append([name, f"{words.get(name, count):,} words", *("",) * 4] if count else [name, kind, *numbers])
     head = ["column", "kind", "least", "mean", "largest", "deviation"]
     if missing := _missing(network, {row[0] for row in columns}):
         head.append("missing in the file")
         columns = [[*row, f"{missing[row[0]]:,}" if missing[row[0]] else ""] for row in columns]
-    tables.append(("Columns, training items", Table(head, columns[:MOST_COLUMNS], frozenset(range(2, len(head))))))
+    if more := len(columns) - MOST_COLUMNS if len(columns) > MOST_COLUMNS else 0:
+        columns[MOST_COLUMNS:] = [[f"and {more:,} more {plural('column', more)}", *("",) * (len(head) - 1)]]
+    tables.append(("Columns, training items", Table(head, columns, frozenset(range(2, len(head))))))
     return tables
+
+
+def _day(days: float) -> str:
+    """Return the date of a day since 1970."""
+    return (date(1970, 1, 1) + timedelta(days=math.floor(days + 1e-3))).isoformat()  # standardized inputs are float32
 
 
 def _missing(network: TrainedNetwork, names: Collection[str]) -> Counter[str]:

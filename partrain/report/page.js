@@ -7,20 +7,24 @@ for (const place of document.querySelectorAll("[data-figure]")) {
     place.textContent = "This figure could not be drawn: " + error.message;
   });
 }
-// The learning curves have one horizontal axis at a time. A figure that was hidden gets its width now.
+// A figure that was hidden gets its width when it is shown.
+function redraw() {
+  dispatchEvent(new Event("resize"));
+  for (const view of views) view.run();
+}
+for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", redraw);
+// The learning curves have one horizontal axis at a time.
 for (const button of document.querySelectorAll("button[data-axis]")) {
   button.addEventListener("click", () => {
     for (const other of button.parentNode.children) other.setAttribute("aria-pressed", String(other === button));
     button.parentNode.nextElementSibling.dataset.by = button.dataset.axis;
-    dispatchEvent(new Event("resize"));
-    for (const view of views) view.run();
+    redraw();
   });
 }
 // Paper is narrower than most screens: figures are drawn anew for it, so that their text stays legible.
 function fit(printing) {
   document.documentElement.classList.toggle("printing", printing);
-  dispatchEvent(new Event("resize"));
-  for (const view of views) view.run();
+  redraw();
 }
 addEventListener("beforeprint", () => fit(true));
 addEventListener("afterprint", () => fit(false));

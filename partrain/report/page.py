@@ -18,7 +18,7 @@ from partrain.report.figures import FIGURES
 from partrain.report.history import RunHistory
 from partrain.report.sources import Sources
 from partrain.report.theme import RUN_COLORS, Spec
-from partrain.report.timeline import SHOWN_WORKERS
+from partrain.report.timeline import SHOWN_WORKERS, end_of, timeline
 from partrain.report.verdict import baseline, verdict
 from partrain.version import __version__
 
@@ -54,6 +54,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
     timelines = _timelines(runs, drawn)
     sentence = verdict(runs, sources.sweeps)
     differing = _differences(runs)
+    comparison, comparison_note = facts.comparison(runs) if len(runs) > 1 else (None, "")
     vega, script = gzip.decompress(_resource("vega.js.gz")).decode(), _resource("page.js").decode()
     commits, commits_note = facts.checkpoints(runs)
     environment, environment_note = facts.environment(runs)
@@ -72,6 +73,9 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
         "mood": _mood(runs, sentence),
         "notes": _notes(runs, sources, differing),
         "tiles": facts.tiles(runs[0]) if len(runs) == 1 else [],
+        "several": len(runs) > 1,
+        "comparison": comparison,
+        "comparison_note": comparison_note,
         "numbers": facts.numbers(runs) if len(runs) > 1 else None,
         "steps": facts.steps(sources),
         "sweeps": sweeps,
@@ -81,6 +85,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
         "timelines": timelines,
         "workers": facts.workers(runs) if runs else None,
         "items": items,
+        "datasets": _data(answers),
         "faults": facts.faults(runs),
         "checkpoints": commits,
         "checkpoints_note": commits_note,
@@ -113,9 +118,10 @@ def _themed(spec: Spec) -> Spec:
 
 
 def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[str, str]]:
-    charts = []
+    """Describe the timeline of each run; all have the same seconds at the same place."""
+    charts, end = [], end_of(runs)
     for index, run in enumerate(runs[:TIMELINES]):
-        spec = FIGURES["timeline"].of_runs([run], "seconds")
+        spec = timeline([run], "seconds", end)
         if spec is None:
             continue
         drawn[name := f"timeline-{index}"] = theme.themed(spec, theme.VARIABLES, "container")
@@ -151,6 +157,17 @@ def _items(index: int, judged: JudgedAnswers, drawn: dict[str, Spec]) -> dict[st
         names[kind] = name
     empty = dict.fromkeys(("confusion", "scatter", "residuals", "series", "roc", "ranking"), "")
     return {**vars(judged), **empty, **names}
+
+
+def _data(answers: Sequence[JudgedAnswers]) -> list[dict[str, Any]]:
+    """Return the tables on the data, once for all runs that have the same."""
+    parts: list[dict[str, Any]] = []
+    for judged in answers:
+        if (same := next((part for part in parts if part["tables"] == judged.data), None)) is not None:
+            same["label"] = ""
+        elif judged.data:
+            parts.append({"label": judged.label, "tables": judged.data})
+    return parts if len(parts) > 1 else [part | {"label": ""} for part in parts]
 
 
 def _title(runs: Sequence[RunHistory], sources: Sources) -> str:

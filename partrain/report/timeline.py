@@ -63,10 +63,18 @@ def _spread(bins: list[float], start: float, end: float, amount: float, width: f
         bins[index] += amount * max(0.0, high - low) / (end - start)
 
 
-def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
-    """Describe each worker's time: the shares of computing, waiting and mixing in equal parts of the run, a row per worker."""
+def end_of(runs: Sequence[RunHistory]) -> float:
+    """Return the training seconds of the longest of these runs."""
+    return max((run.rounds[-1].seconds for run in runs if run.rounds), default=0.0)
+
+
+def timeline(runs: Sequence[RunHistory], by: str, end: float | None = None) -> Spec | None:
+    """Describe each worker's time: the shares of computing, waiting and mixing in equal parts of the run, a row per worker.
+
+    `end`: seconds at the end of the axis, which several figures may share; default: `end_of` these runs.
+    """
     workers = [(run, rank) for run in runs for rank in sorted(run.spans)][:SHOWN_WORKERS]
-    end = max((run.rounds[-1].seconds for run in runs if run.rounds), default=0.0)
+    end = end or end_of(runs)
     if not workers or end <= 0:
         return None
     count = max(20, min(MOST_BINS, MOST_CELLS // len(workers)))

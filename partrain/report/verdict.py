@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from partrain.job.plan import PAYS
-from partrain.number_format import number, scores
+from partrain.number_format import number
 from partrain.record.events import JudgementEvent
-from partrain.record.result import RunResult
-from partrain.report.history import RunHistory
+from partrain.report.history import RunHistory, compared_runs
 from partrain.report.sources import SweepResult
 from partrain.report.sweep import settings_text, shares
 
@@ -52,7 +51,7 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         return "There is no run whose folder is still there."
     several = [run for run in runs if run.size > 1]
     if (alone := baseline(runs)) is None or not several:
-        return limits(runs[0]) if len(runs) == 1 else _overview(runs)
+        return limits(runs[0]) if len(runs) == 1 else compared_runs(runs).best()
     compared = [comparison for run in several if (comparison := compare(run, alone))]
     if not compared:
         if tables := differing(several[0], alone):
@@ -142,26 +141,6 @@ def limits(run: RunHistory) -> str:
     even = min(computing.values()) > 0.9 * computing[slowest]
     who = "each round waits for its slowest worker" if even else f"the others wait for worker {slowest}, which computes longest"
     return f"{start}; {spent}, so waiting {place}: {who}."
-
-
-def _overview(runs: Sequence[RunHistory]) -> str:
-    """Say which of several runs is best: by seconds where all reached their target, else by the number that chose their networks."""
-    if all(run.status == "reached" for run in runs):
-        first = min(runs, key=lambda run: run.summary["seconds"]["train"])
-        return f"Of {len(runs)} runs, one each, {first.label} reached its target first, after {_seconds(first)}."
-    results = [(RunResult.of(run.summary), run) for run in runs]
-    ranked = [(result.rank, result, run) for result, run in results if result.rank is not None]
-    if not ranked:
-        return f"None of the {len(runs)} runs was judged yet."
-    _, result, best = min(ranked, key=lambda row: row[0])
-    if len({other.by for _, other, _ in ranked}) > 1:
-        return f"Nothing tells which of {len(runs)} runs is best: different numbers ([stop] patience_by) chose their networks."
-    shown = scores({result.by: result.numbers[result.by]} | result.numbers)
-    return f"Of {len(runs)} runs, one each, {best.label} is best: its network has {shown} (judged), after {_seconds(best)}."
-
-
-def _seconds(run: RunHistory) -> str:
-    return f"{run.summary['seconds']['train']:.3g} {'simulated seconds' if run.simulated else 's'}"
 
 
 def _best_combination(sweep: SweepResult) -> str:

@@ -19,7 +19,7 @@ class Parameter(NamedTuple):
     key: str
     """Its key in a step."""
     flag: str
-    """The option, as in `--output`; "" for an argument."""
+    """The option, as in `--output` or `--items/--no-items`; "" for an argument."""
     kind: Kind
     several: bool = False
     required: bool = False
@@ -67,7 +67,8 @@ class CommandSpec:
         words, positional = list(self.words), []
         for parameter, value in self._given(options):
             if parameter.kind == "switch":
-                words += [parameter.flag] if value else []
+                positive, _, negative = parameter.flag.partition("/")
+                words += [word for word in [positive if value else negative] if word]
                 continue
             base = {"input": inputs, "output": outputs}.get(parameter.kind)
             for item in _listed(value):

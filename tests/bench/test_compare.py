@@ -35,7 +35,7 @@ def test_a_run_folder_gives_its_figures(tmp_path: Path) -> None:
     assert row["seconds_to_target"] == [summary(run)["seconds"]["train"]]
     assert row["items_to_target"] == [summary(run)["item_iterations"]]
     assert row["test_accuracy"] == [summary(run)["test"]["accuracy"]]
-    assert row["bytes"] == [sum(event["bytes"] for event in rounds) / len(rounds)]
+    assert row["bytes_per_round"] == [sum(event["bytes"] for event in rounds) / len(rounds)]
     assert row["staleness"] == []
     busy = sum(event[key] for event in rounds for key in ("compute", "wait", "mix"))
     assert row["waiting"] == [pytest.approx(sum(event["wait"] for event in rounds) / busy)]
@@ -64,8 +64,11 @@ def test_jobs_are_trained_with_every_seed(tmp_path: Path) -> None:
     one = write_job(tmp_path / "one", SIMULATED)
     other = write_job(tmp_path / "other", SIMULATED, 'sync={rule="async", iterations=3, visits=2}', "stop.loss=1e-9")
     result = compared(one, other, "--seeds", 2)
-    first, second = result["rows"]
+    first, second = sorted(result["rows"], key=lambda row: row["label"])
     assert [row["runs"] for row in (first, second)] == [2, 2]
+    assert result["table"]["head"][:3] == ["run", "runs", "status"]
+    assert {row[1] for row in result["table"]["rows"]} == {"2"}
+    assert result["table"]["note"].startswith("medians of 2 runs each (least-most); best first by judged accuracy")
     assert (first["statuses"], second["statuses"]) == (["finished"] * 2, ["not-reached"] * 2)
     assert second["seconds_to_target"] == []
     assert len(second["staleness"]) == 2
@@ -88,8 +91,8 @@ def test_the_table_names_rules_and_differences(tmp_path: Path) -> None:
     run, other = train(tmp_path / "one", SIMULATED), train(tmp_path / "two", SIMULATED, 'sync.rule="bsp"')
     said = partrain("compare", run, other)
     lines = said.out.splitlines()
-    assert lines[0].split()[:2] == ["job", "rule"]
-    assert [line.split()[1] for line in lines[2:4]] == ["average", "bsp"]
+    assert lines[0].split()[:2] == ["run", "status"]
+    assert {line.split()[0]: "bsp" in line.split() for line in lines[2:4]} == {"one/run": False, "two/run": True}
     assert any('sync.rule: one/run "average", two/run "bsp"' in line for line in lines), said.out
 
 
@@ -113,6 +116,28 @@ def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
     (run / "summary.json").unlink()
     said = partrain("compare", run)
     assert (said.code, "still training, or was killed" in said.err) == (66, True)
+
+
+@pytest.mark.slow
+def test_a_folder_stands_for_all_its_runs_and_what_is_no_run_is_left_out(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for name in ("a", "b"):
+        train(tmp_path / name, SIMULATED).rename(runs.mkdir(exist_ok=True) or runs / name)
+    (runs / "runner.json").write_text("{}")
+    (runs / "empty").mkdir()
+    (runs / "workflow.toml").write_text('name = "x"\n[[steps]]\nname = "a"\njob = "a.toml"\n')
+    said = partrain("compare", *sorted(runs.iterdir()), "--json")
+    assert [row["label"] for row in json.loads(said.out)["rows"]] == ["a", "b"]
+    assert said.err.splitlines() == [
+        f"partrain: left out: {runs}/empty has no checkpoint.h5, and no run below it has",
+        f"partrain: left out: {runs}/runner.json is neither a job nor a run",
+        f"partrain: left out: {runs}/workflow.toml is neither a job nor a run",
+    ]
+    assert compared(runs)["rows"] == json.loads(said.out)["rows"]
+    assert "runner.json is neither a job nor a run" in refused(runs / "runner.json").err
+    partrain("compare", runs, "--output", tmp_path / "table.md")
+    assert (tmp_path / "table.md").read_text().startswith("| run | status | judged accuracy | ")
+    assert "the suffix says the format" in partrain("compare", runs, "--output", tmp_path / "table.doc").err
 
 
 def test_labels_tell_paths_apart(tmp_path: Path) -> None:
@@ -197,7 +222,7 @@ def test_a_signal_leaves_the_table_of_what_is_finished(tmp_path: Path, number: s
         assert [row["label"] for row in result["rows"]] == ["quick/job"]
         assert (result["code"], result["finished"], result["planned"], result["without"]) == (code, 1, 4, ["slow/job"])
     else:
-        assert said.out.splitlines()[2].split()[:2] == ["quick/job", "average"]
+        assert said.out.splitlines()[2].split()[:2] == ["quick/job", "finished"]
         assert "interrupted: the table holds 1 of 4 runs, none of slow/job" in said.out.splitlines()
     assert "Traceback" not in said.err
 
@@ -207,7 +232,7 @@ def test_assertions_hold_for_each_run(tmp_path: Path) -> None:
     said = partrain("compare", run, other, "--assert", "rounds == 4", "--assert", "seconds.train > 0")
     assert said.code == 1
     assert said.err == "partrain: two/run: `rounds == 4` does not hold: rounds is 2\n"
-    assert said.out.splitlines()[0].startswith("job")
+    assert said.out.splitlines()[0].startswith("run")
     assert partrain("compare", run, other, "--assert", "rounds >= 2", "--assert", "rule == 'average'").code == 0
     told = json.loads(partrain("compare", run, other, "--assert", "rounds == 4", "--json").out)
     assert [(each["label"], each["holds"]) for each in told["asserts"]] == [("one/run", True), ("two/run", False)]
@@ -262,10 +287,14 @@ def test_order_form_and_what_changed(tmp_path: Path) -> None:
         row["label"] for row in sorted(compared(*paths)["rows"], key=lambda row: -row["seconds"][0])
     ]
     head, _, *lines = partrain("compare", *paths, "--only-changed", "--md").out.splitlines()
-    assert head.startswith("| job | judged acc. | ")
+    assert head.startswith("| run | judged accuracy | ")
     assert head.endswith(" | stop.rounds |")
-    assert [line.split(" | ")[-1] for line in lines] == ["3 |", "1 |", "2 |"]
+    assert {line.split(" | ")[0]: line.split(" | ")[-1] for line in lines} == {
+        "| one/run": "3 |",
+        "| two/run": "1 |",
+        "| six/run": "2 |",
+    }
     rows = list(csv.DictReader(io.StringIO(partrain("compare", *paths, "--csv").out)))
-    assert [(row["job"], row["rounds"], row["stop.rounds"]) for row in rows] == [
+    assert {(row["job"], row["rounds"], row["stop.rounds"]) for row in rows} == {
         ("one/run", "3", "3"), ("two/run", "1", "1"), ("six/run", "2", "2"),
-    ]  # fmt: skip
+    }  # fmt: skip

@@ -55,6 +55,7 @@ def test_one_worker_against_two(tmp_path: Path) -> None:
     one, two = made_run(tmp_path / "one", 1, pace=3.0), made_run(tmp_path / "two", 2, pace=2.0)
     said = partrain("report", two, one, "-o", tmp_path / "r.html")
     assert said.out.startswith("More workers paid: 2 workers (two) took 6 s")
+    assert said.out.splitlines()[3].split()[:2] == ["run", "status"], "the table of compare"
 
 
 def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
@@ -99,6 +100,29 @@ def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
     assert partrain("report", train(tmp_path, SIMULATED, text=text), "-o", out).code == 0
     cells = re.sub("<[^>]*>|\\s+", " ", out.read_text()[out.read_text().index("missing in the file") :]).split()
     assert cells[cells.index("b") : cells.index("b") + 7] == ["b", "number", "1.0000", *cells[cells.index("b") + 3 :][:3], "20"]
+
+
+@pytest.mark.slow
+def test_the_table_of_columns_leaves_nothing_out_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dates are dates, least numbers of 0 are 0, and twins of columns with gaps are no rows."""
+    lines = [f"2024-01-{at % 28 + 1:02},{at},{at % 3 or ''},{at % 7 * 0.3},{at * 2}.5" for at in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["day,a,b,c,y", *lines, ""]))
+    data = 'kind = "csv"\npath = "t.csv"\ntarget = "y"\nmissing = "median"\ndates = ["day"]\nmissing_indicator = ["b"]\ntest_share = 0.2\n'
+    text = JOB[: JOB.index("[dataset]")] + "[dataset]\n" + data + "\n" + JOB[JOB.index("[optimizer]") :]
+    out, run = tmp_path / "r.html", train(tmp_path, SIMULATED, text=text)
+
+    def cells() -> list[str]:
+        assert partrain("report", run, "-o", out, "--force").code == 0
+        table = out.read_text()[out.read_text().index("missing in the file") :].partition("</table>")[0]
+        return re.sub("\\s*<[^>]*>\\s*", "|", table).replace("||", "|").split("|")
+
+    shown = [cell for cell in cells() if cell]
+    assert shown[shown.index("day:day") + 1 :][:2] == ["days", "2024-01-01"]
+    assert shown[shown.index("c") + 2] == "0.0000"
+    assert "b missing" not in shown
+    monkeypatch.setattr("partrain.report.items.MOST_COLUMNS", 3)
+    assert "and 5 more columns" in cells()
+    assert out.read_text().count("lways answering the mean: ") == 1
 
 
 def test_pictures_of_items() -> None:

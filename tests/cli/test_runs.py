@@ -270,7 +270,7 @@ def test_tables_fit_the_terminal(place: Path, width: int) -> None:
         subprocess.run([sys.executable, "-m", "partrain", *words], stdout=terminal, env=environment, check=True)
         lines = os.read(reader, 1 << 16).decode().splitlines()
         assert max(map(len, lines)) <= width
-        heads = sum(line.startswith(("name ", "job ")) for line in lines)
+        heads = sum(line.startswith(("name ", "run ")) for line in lines)
         assert heads > (width == 60), "each part has the first column"
     os.close(reader)
     os.close(terminal)

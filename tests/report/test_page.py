@@ -15,8 +15,10 @@ from support.runs import summary, train
 from support.shared_runs import once
 
 from partrain.report import page as pages
+from partrain.report.facts import Table
 from partrain.report.figures import figure
 from partrain.report.history import RunHistory, read_history
+from partrain.report.items import JudgedAnswers
 from partrain.report.sources import Sources, SweepResult
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&\u2028'\""
@@ -144,8 +146,29 @@ def test_several_runs_share_figures(tmp_path: Path) -> None:
     figure = found.figures["loss-seconds"]
     assert {row["run"] for row in figure["data"]["values"]} == {"one", "two"}
     assert {"timeline-0", "timeline-1"} <= set(found.figures)
-    assert "Key numbers" in found.texts
     assert "speed-up" in found.texts
+    ends = [found.figures[f"timeline-{index}"]["encoding"]["x"]["scale"]["domain"] for index in (0, 1)]
+    assert ends == [[0, 3.0], [0, 3.0]], "all timelines have one axis"
+
+
+def test_several_runs_begin_with_their_table_and_end_with_each_alone(tmp_path: Path) -> None:
+    runs = [read_history(made_run(tmp_path / name, 2, rounds), name) for name, rounds in (("short", 1), ("long", 3))]
+    data = [("Items", Table(["", "training"], [["items", "9"]]))]
+    answers = [JudgedAnswers(run.label, data=data) for run in runs]
+    text = pages.page(runs, Sources(), answers)
+    found = Reader(text).texts
+    cells = found[found.index("Runs") :]
+    assert cells[1:5] == ["run", "status", "judged accuracy", "judged loss"]
+    assert cells.index("long") < cells.index("short"), "the best first"
+    assert "One run each; best first by judged accuracy; * is the best of its column." in cells
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:2] == ["Runs", "Learning"]
+    assert titles.count("Data") == 1, "equal data are shown once"
+    folded = re.findall("<summary><h2>(.*?)</h2>", text)
+    assert {"Result of short", "Result of long", "Data", "Each worker"} <= set(folded)
+    assert "<details" not in pages.page(runs[:1], Sources(), answers[:1]).partition("<details><summary><h2>Checkpoints")[0], (
+        "a single run is not folded"
+    )
 
 
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:

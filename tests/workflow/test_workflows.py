@@ -147,6 +147,29 @@ def test_a_command_that_reads_a_job_depends_on_its_data(place: Path) -> None:
     assert plan()["convert"] == ("run", "data.csv changed")
 
 
+@pytest.mark.slow
+def test_the_end_shows_the_runs_side_by_side(place: Path) -> None:
+    """A `compare` step writes its table and the end prints it; without one, the jobs that learn the same are compared."""
+    jobs = "".join(
+        f'[[steps]]\nname = "{name}"\njob = "job.toml"\nset = {{"stop.rounds" = {n}}}\n' for name, n in (("a", 1), ("b", 2))
+    )
+    folders = '["{a.folder}", "{b.folder}"]'
+    Path("study.toml").write_text(f'name = "study"\n{jobs}')
+    assert "\none run each; best first by judged accuracy" in partrain("run", "study.toml").out
+    Path("study.toml").write_text(
+        f'name = "study"\n{jobs}[[steps]]\nname = "table"\ncompare = {{paths = {folders}, output = "t.md"}}\n'
+        f'[[steps]]\nname = "page"\nreport = {{runs = {folders}, output = "r.html", items = false}}\n'
+    )
+    said = partrain("run", "study.toml")
+    assert said.code == 0, said
+    lines = said.out.splitlines()
+    assert lines[lines.index("table:") + 1].split()[:2] == ["run", "status"]
+    assert said.out.count("one run each") == 1
+    written = Path("runs/study/table/t.md").read_text().splitlines()
+    assert {line.split(" | ")[0] for line in written[2:]} == {"| a", "| b"}
+    assert "Result on" not in Path("runs/study/page/r.html").read_text()
+
+
 def test_an_output_that_is_gone_is_made_again_to_the_same_bits(place: Path) -> None:
     run(STUDY)
     before = Path("runs/study/first/checkpoint.h5").read_bytes()

@@ -274,7 +274,7 @@ class _Contents:
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
     kinds_of_time: set[bool] = field(default_factory=set)
-    """Whether time stamps are dates, or numbers."""
+    """True among them if some time stamps are dates, False if some are numbers."""
 
     def present(self, name: str) -> list[Any]:
         """Return the distinct cells of a column that have a value."""
