@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # with 7 a run waits for minutes at its end where no server is
 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the other store without a server needs SQLAlchemy and 3 s to begin
 
 from mlflow import MlflowClient
