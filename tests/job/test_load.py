@@ -88,6 +88,8 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
      '14:1-6 unknown key `betas` in [optimizer]; `betas` belongs to [optimizer] with name = "adam", "adamw", "nadam", "radam" or "adamax"'),
     ("rounds = 3", "rounds = 3\nlearning_rate = 2",
      "24:1-14 unknown key `learning_rate` in [stop]; did you mean `lr` in [optimizer]?"),
+    ("rounds = 3", "rounds = 3\niterations = 2",
+     "24:1-11 unknown key `iterations` in [stop]; did you mean `item_iterations` or `rounds`?"),
     ("rounds = 3", "rounds = 3\nseed = 2",
      "24:1-5 unknown key `seed` in [stop]; `seed` belongs to the top of the file, before the first table"),
     ("[stop]", "[trian]\n[stop]",
