@@ -14,7 +14,6 @@ from partrain.templates.from_arrays import ARRAYS, arrays_job
 from partrain.templates.from_table import Asked, table_job
 from partrain.templates.from_texts import folder_job
 
-
 FEWEST = 7
 """Images of a class of which a share of 15 % is one: held out at random, a class of so few may have none there."""
 
