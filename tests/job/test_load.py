@@ -182,6 +182,13 @@ def test_a_slip_in_a_table_hides_nothing_below_it() -> None:
 
 
 @two_cores
+def test_no_error_is_printed_twice(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text('name = "x"\n[modle]\n')
+    with pytest.raises(Rejected) as caught:
+        load(tmp_path / "job.toml")
+    assert caught.value.render().count("missing table [dataset]") == 1
+
+
 def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(JOB.replace("lr = 0.1", "lr = -1\nmomentun = 2").replace("rounds = 3", "rounds = true"))
