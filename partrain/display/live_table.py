@@ -128,7 +128,7 @@ def _fit(column: Column, text: str) -> str:
 def fit_line(line: Line, width: int, glyphs: Glyphs) -> Line:
     """Keep the pieces that fit, from the left: half a number would be another number. Only the first may be cut.
 
-    Where no other piece fits, the second one's number alone may.
+    If no other piece fits, the second one's number alone may.
     """
     kept: Line = [(text[:width], style) for text, style in line[:1]]
     used = sum(len(text) for text, _ in kept)
