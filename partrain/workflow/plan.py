@@ -143,7 +143,7 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
 
 
 def _has_other_keys(step: Step, results: Results) -> bool:
-    """Return whether a step will run however the steps before it end: it never ran, or was told of other settings or runs."""
+    """Return whether a step will run however the steps before it end: it never ran, or ran with other settings or runs."""
     record = results.record(step.name)
     try:
         settings = step.action.prepare(results.of_step(step.name).absolute(), results).settings
