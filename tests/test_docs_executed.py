@@ -10,6 +10,7 @@ import ast
 import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -267,7 +268,7 @@ def pod_script() -> str:
     """The script of a pod, for this machine."""
     script = next(document for document in yaml.safe_load_all(PODS) if document["kind"] == "Job")
     (container,) = script["spec"]["template"]["spec"]["containers"]
-    return str(container["command"][-1]).replace("train-0.trainer", "127.0.0.1").replace("/data/", "")
+    return shlex.join(container["command"]).replace("train-0.trainer", "127.0.0.1").replace("/data/", "")
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["service", "job"])

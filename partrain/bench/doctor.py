@@ -129,7 +129,7 @@ def extras() -> dict[str, dict[str, str]]:
     by_extra: dict[str, dict[str, str]] = {}
     for line in importlib.metadata.requires("partrain") or ():
         match = re.fullmatch(r"""([\w.-]+)[^;]*;.*extra\s*==\s*["']([\w-]+)["'].*""", line)
-        if match and match[2] not in ("dev", "audit"):  # for work on partrain itself
+        if match and match[2] not in ("dev", "audit", "docs", "peers", "integrations"):  # for work on partrain itself
             by_extra.setdefault(match[2], {})[match[1]] = _version(match[1])
     return by_extra
 

@@ -65,7 +65,8 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Explain a key of a job, a rule, a network, a data set, an optimizer, or an exit code."""
-    explanations = _codes(word) or _words(word) or _tables(word) or _keys(word)
+    terms = _words(word)
+    explanations = _codes(word) or [*terms, *(_keys(word) if terms and word != "words" else ())] or _tables(word) or _keys(word)
     if not explanations:
         raise UnknownWord(f"`{word}` is no key, name or exit code{_near(word)}")
     print(json.dumps([content for _, content in explanations]) if as_json else "\n\n".join(text for text, _ in explanations))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-JOB_OPTIONS = ("metrics_port", "metrics_host", "verbose")
+JOB_OPTIONS = ("continue_", "metrics_port", "metrics_host", "verbose")
 RUN_OPTIONS = ("latest", "until", "out", "job", "set_", "trust_code", "accept_changes", "metrics_port", "metrics_host", "verbose")
 WORKFLOW_OPTIONS = ("dry_run", "jobs", "rerun", "only", "start_at", "keep_going", "retries", "cluster", "cache", "param")
 
@@ -68,6 +68,7 @@ Cache = Annotated[
         "--cache", metavar="DIR", help="Workflow: share results with others by this folder, or an address as s3://BUCKET/PATH."
     ),
 ]
+Continue = Annotated[bool, typer.Option("--continue", help="Job: if DIR of --out holds its run, go on there, as `resume` does.")]
 PlannedText = Annotated[
     Path | None, typer.Option("--text", hidden=True, help="The job as a workflow read it; its paths start at FILE's folder.")
 ]
@@ -78,6 +79,7 @@ PlannedText = Annotated[
     epilog=examples(
         "partrain run jobs/mnist.toml",
         "partrain run jobs/mnist.toml --set optimizer.lr=0.1 --out runs/mine",
+        "partrain run jobs/mnist.toml --out runs/mine --continue",
         "partrain run jobs/mnist.toml --log tensorboard --metrics-port 9400",
         "partrain run jobs/workflows/wine.toml",
     )
@@ -88,6 +90,7 @@ def run(
     out: Out = None,
     set_: Overrides = None,
     *,
+    continue_: Continue = False,
     dry_run: DryRun = False,
     jobs: AtOnce = None,
     rerun: Steps = None,
@@ -137,12 +140,15 @@ def run(
     if misplaced := _given(context, WORKFLOW_OPTIONS):
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
+    if continue_ and not out:
+        raise typer.BadParameter("needs the folder of the run: --out DIR", param_hint="--continue")
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     with _this_machine() as machine:
         from partrain.job.load import load
 
-        loaded = load(files[0], set_ or (), text=text, resuming=bool(machine and machine.former))
-        _train(machine, loaded, out, RunOptions(hooks, quiet, as_json, verbose))
+        former = _former_run(machine, out, continued=continue_)
+        loaded = load(files[0], set_ or (), text=text, resuming=former is not None)
+        _train(machine, loaded, out, former, RunOptions(hooks, quiet, as_json, verbose))
 
 
 def _given(context: typer.Context, names: Collection[str]) -> list[str]:
@@ -176,17 +182,17 @@ def refit(
 
         path, content = open_checkpoint(run, print_note)
         loaded = on_all_items(load_job(content, path, trusted=trust_code, use="run"), content, path)
-        _train(machine, loaded, out, RunOptions(hooks, quiet, as_json, verbose))
+        _train(machine, loaded, out, _former_run(machine, out), RunOptions(hooks, quiet, as_json, verbose))
 
 
-def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, options: RunOptions) -> None:
-    """Train one job. In a further attempt of torchrun or SLURM, continue from the newest checkpoint of the former one."""
+def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, former: Path | None, options: RunOptions) -> None:
+    """Train one job, or go on from the newest checkpoint in the folder of its former attempt."""
     print_warnings(loaded)
     if machine and machine.number:
         _follow(machine, loaded)
-    folder, made = _former_run(machine, out), None
+    folder, made = former, None
     if folder and RunFolder(folder).newest_checkpoint:
-        _resume_with(machine, folder, (), None, None, (), trust_code=True, options=options)
+        _resume_with(machine, folder, (), None, None, (), trust_code=False, options=options, trusted=loaded)
         return
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
@@ -277,10 +283,14 @@ def _resume_with(
     trust_code: bool,
     options: RunOptions,
     accept_changes: bool = False,
+    trusted: LoadedJob | None = None,
 ) -> None:
+    """Continue from a checkpoint. `trusted`: a job of the user; the checkpoint's may name code and files if it is the same."""
     path, content = open_checkpoint(checkpoint, print_note, newest=checkpoint.is_dir())
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
+    if trusted and content.job == trusted.text and content.manifest["folder"] == str(trusted.folder):
+        trust_code = True
     loaded = _job_to_resume(content, path, job, trust_code=trust_code, until=until, workers=workers)
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
@@ -381,11 +391,15 @@ def _follow(machine: Machine, own: LoadedJob | None) -> NoReturn:
     raise typer.Exit(0)
 
 
-def _former_run(machine: Machine | None, out: Path | None = None) -> Path | None:
-    """Return the run folder of the former attempt, if there was one: of torchrun, or of a job that SLURM has put into its queue again."""
+def _former_run(machine: Machine | None, out: Path | None = None, *, continued: bool = False) -> Path | None:
+    """Return the run folder of the former attempt, if there was one: of torchrun, of a job that SLURM has put into its queue again, or of `continued`."""
     folder = machine.former if machine else None
-    if out and int(os.environ.get("SLURM_RESTART_COUNT", "0")) and RunFolder(out).newest_checkpoint:
-        print_note(f"SLURM has started this job again: the run in {out} goes on, with the job of its checkpoint")
+    if machine and machine.number:
+        return folder
+    restarted = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    if out and (restarted or continued) and RunFolder(out).newest_checkpoint:
+        why = "SLURM has started this job again: " if restarted else ""
+        print_note(f"{why}the run in {out} goes on, with the job of its checkpoint")
         return out
     if folder and not folder.is_dir():
         raise InputMissing(

@@ -83,14 +83,15 @@ def by_line(problems: Iterable[Problem]) -> list[Problem]:
 
 
 class Rejected(BadJob):
-    """A job with problems: the message is the first error, the detail shows all of them in the order of their lines."""
+    """A job with problems: the message is the first error, the detail shows all errors, then the warnings, in the order of their lines."""
 
     def __init__(self, problems: Iterable[Problem], detail: str = "") -> None:
         """Make the error; `detail` holds lines to show below the problems."""
         self.problems = by_line(problems)
         first, *others = [p.summary for p in self.problems if p.severity == "error"]
         more = f", and {len(others):,} more problem{'s' * (len(others) > 1)}" if others else ""
-        shown = [p.render() for p in self.problems[:100]]
+        self._first = first
+        shown = [p.render() for p in sorted(self.problems, key=lambda p: p.severity != "error")[:100]]
         left = [f"... and {len(self.problems) - 100:,} more"] if len(self.problems) > 100 else []
         super().__init__(first + more, "\n\n".join(shown + left + [detail] * bool(detail)))
 
@@ -102,8 +103,8 @@ class Rejected(BadJob):
         return made
 
     def render(self) -> str:
-        """Render like `Failure.render`, but do not repeat a single problem."""
-        return super().render().replace(f"{self.message}\n{self.message}\n", f"{self.message}\n")
+        """Render like `Failure.render`, but do not repeat the first error."""
+        return super().render().replace(f"{self.message}\n{self._first}\n", f"{self.message}\n", 1)
 
 
 class WrongValue(BadJob):

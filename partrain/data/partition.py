@@ -328,7 +328,7 @@ def assign(
     if section.uncovered == "error" and (holes := uncovered(len(training), cut)):
         missed = sum(map(len, holes))
         raise ValueError(
-            f"no worker has {missed} of the {len(training)} training items: the partition_size of all add up to too little;"
+            f"{missed} of the {len(training)} training items belong to no worker: the partition_size of all add up to too little;"
             ' raise them, leave one out, or set [partition] uncovered = "allow"'
         )
     which = ("round", round_number) if section.redraw == "round" and round_number is not None else ()

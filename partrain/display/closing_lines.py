@@ -78,8 +78,9 @@ def closing_lines(
     lines += [] if inside else [f"nothing was added to {file}"]
     further = "".join(f" --until {shlex.quote(condition)}" for condition in until or _until(content, stop or {}))
     diverged = content["status"] == "diverged"  # it would diverge again
+    over = content.get("course") == "past its best" and content["status"] in COMPLETED  # more rounds would not help
     starter = f"  # on {machines} machines, under torchrun or srun" if machines > 1 else ""
-    onward = [] if spent or diverged else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}{starter}"]
+    onward = [] if spent or diverged or over else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}{starter}"]
     export = [] if own_code else [f"  partrain export {network} --format safetensors --output network.safetensors"]
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     items = "--prompt TEXT" if language else "--input FILE"

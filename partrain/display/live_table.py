@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from partrain.number_format import clock, count, number, size, tenths
@@ -151,12 +151,18 @@ def _fit(column: Column, text: str) -> str:
 
 
 def fit_line(line: Line, width: int, glyphs: Glyphs) -> Line:
-    """Keep the pieces that fit, from the left: half a number would be another number. Only the first may be cut."""
+    """Keep the pieces that fit, from the left: half a number would be another number. Only the first may be cut.
+
+    If no other piece fits, the second one's number alone may.
+    """
     kept: Line = [(text[:width], style) for text, style in line[:1]]
     used = sum(len(text) for text, _ in kept)
     for text, style in line[1:]:
         used += len(text)
         if used > width:
+            room = width - used + len(text)
+            numbers = (word for word in text.split() if len(word) <= room and any(map(str.isdigit, word)))
+            kept += [(word, style) for word in islice(numbers, 1) if len(kept) == 1]
             break
         kept.append((text, style))
     return kept[:-1] if kept and kept[-1][0].strip() == glyphs.dot else kept

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
-from partrain.errors import CannotCreate
+from partrain.errors import CannotCreate, InputMissing
 from partrain.hooks import GROUP
 
 OURS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "prometheus": "prometheus_client"}
@@ -16,7 +16,7 @@ OURS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "pro
 
 
 def find_hooks(names: Iterable[str]) -> list[EntryPoint]:
-    """Find hooks by name, each once. Raises ValueError if one is unknown, or if the package that it needs is missing."""
+    """Find hooks by name, each once. Raises ValueError if one is unknown, InputMissing if the package that it needs is missing."""
     names = list(dict.fromkeys(names))
     plugins = known_hooks() if names else {}
     for name in names:
@@ -39,9 +39,9 @@ def known_hooks() -> dict[str, EntryPoint]:
 
 
 def require(name: str) -> None:
-    """Raise ValueError if the package that a hook of partrain needs is missing."""
+    """Raise InputMissing if the package that a hook of partrain needs is missing."""
     if find_spec(OURS[name]) is None:
-        raise ValueError(f"`{name}` needs the package {OURS[name]}: pip install 'partrain[{name}]'")
+        raise InputMissing(f"`{name}` needs the package {OURS[name]}, which is not installed: pip install 'partrain[{name}]'")
 
 
 def open_port(host: str, port: int) -> socket.socket:

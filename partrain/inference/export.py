@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_map
 
 from partrain.byte_layout import input_names
 from partrain.data.codec import Codec
-from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
+from partrain.errors import BadCheckpoint, CannotCreate, InputMissing, Internal, UserCodeFailed
 from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.inference.spare_row import never_empty, spare_row
@@ -239,7 +239,7 @@ def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
 def require_onnx() -> None:
     for library in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(library) is None:
-            raise CannotCreate(f"export to ONNX needs {library}, which is not installed: pip install 'partrain[onnx]'")
+            raise InputMissing(f"export to ONNX needs {library}, which is not installed: pip install 'partrain[onnx]'")
 
 
 def onnx_session(data: bytes) -> Any:

@@ -214,7 +214,8 @@ def _devices(workers: list[WorkerGroup]) -> Iterator[Finding]:
             message = f"no device {group.device} on this machine (devices: {', '.join(accelerator.present(kind))})"
             near = "cuda" if kind == "gpu" else did_you_mean(kind, ("cuda", "xpu", "mps"))
             hint = f"did you mean {near}? Or " if near and near != kind else ""
-            todo = f"{hint}remove this [[workers]] table or run the job on a machine that has it"
+            change = f"~workers.{index}" if len(workers) > 1 else f'workers.{index}.device="cpu"'
+            todo = f"{hint}give --set '{change}', or run the job on a machine that has it"
             yield Finding(("workers", index, "device"), f"{message}; {todo}")
 
 
@@ -316,7 +317,7 @@ def _place_of_sizes(workers: list[WorkerGroup]) -> KeyPath:
 def _uncovered(partition: Partition, workers: list[WorkerGroup], cut: list[range], training: int) -> Iterator[Finding]:
     """Find items without a worker."""
     if partition.uncovered == "error" and (missed := sum(map(len, uncovered(training, cut)))):
-        message = f"no worker has {missed:,} of the {training:,} training items"
+        message = f"{missed:,} of the {training:,} training items belong to no worker"
         advice = 'raise or remove `partition_size`, or set uncovered = "allow" in [partition]'
         yield Finding(_place_of_sizes(workers), message, advice)
 

@@ -64,7 +64,8 @@ def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
         if tables_under(field):
             return f"did you mean {heading((meant,))}?"
         default = f" (default {describe_value(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
-        return f"did you mean `{meant}`?{default}"
+        others = [word for word in SYNONYMS.get(key, ()) if word in spot.owner.model_fields and word != meant]
+        return f"did you mean {join_or([f'`{word}`' for word in (meant, *others)])}?{default * (not others)}"
     if key in Job.model_fields and tables_under(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
     meaning = likely_meaning(key, list(spot.owner.model_fields), fuzzy=False)

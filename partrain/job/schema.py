@@ -175,6 +175,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "local_steps": ("iterations",),
     "local_iterations": ("iterations",),
     "max_rounds": ("rounds",),
+    "iterations": ("item_iterations", "rounds"),
     "samples": ("items", "item_iterations"),
     "num_samples": ("items", "item_iterations"),
     "max_samples": ("items", "item_iterations"),

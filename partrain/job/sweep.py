@@ -59,6 +59,16 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else "-".join(map(_text, value)) if isinstance(value, list) else json.dumps(value)
 
 
+def _plain(part: str) -> str:
+    """Return a part of a name for a folder. One with other characters gets a digest: "a/b" is not "a-b"."""
+    plain = re.sub(r"[^A-Za-z0-9=._+-]+", "-", part)
+    return plain if plain == part or part.startswith("fold=") else f"{plain}-{_digest(part, 4)}"
+
+
+def _digest(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
 def _is_outer(value: Any) -> bool:
     """Return whether a value is a table of tables. A table with a key of a range is a range."""
     return isinstance(value, dict) and bool(value) and not value.keys() & Range.model_fields.keys()
@@ -202,11 +212,11 @@ class SweepSection(Section):
         return grid * max(1, len(next(iter(self.zip.values()), [0]))) * self.seeds * (self.k_folds or 1)
 
     def named_runs(self, seed: int) -> dict[str, Trial]:
-        """Return the runs by name: "lr=0.1,rule=average,seed=3", as Hydra names them; a combination that is drawn has a number, as "0001".
+        """Return the runs by name: "lr=0.1,rule=average,seed=3", as Hydra names them; of combinations that are drawn "3f9a1c-0001".
 
-        So a run keeps its name when others are added before or after it.
+        So a run keeps its name when others are added before or after it, and no other run ever has its name.
         """
-        runs = self.runs(seed)
+        runs, study = self.runs(seed), self._study(seed)
         keys = {key for run in runs for key in run.settings}
         last = Counter(key.rpartition(".")[2] for key in keys)
         named: dict[str, Trial] = {}
@@ -214,15 +224,23 @@ class SweepSection(Section):
             settings = {
                 key if last[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2]: run.settings[key] for key in run.settings
             }
-            parts = [f"{run.number + 1:04}"] if self.trials else [f"{key}={_text(value)}" for key, value in settings.items()]
+            parts = [f"{study}-{run.number + 1:04}"] if study else [f"{key}={_text(value)}" for key, value in settings.items()]
             parts += [f"seed={run.seed}"] * (run.seed is not None) + [f"fold={run.fold}"] * (run.fold is not None)
-            name = ",".join(re.sub(r"[^A-Za-z0-9=._+-]+", "-", part) for part in parts)
-            if len(name) > LONGEST_NAME or name in named:
-                name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(','.join(parts).encode()).hexdigest()[:8]}"
+            name = ",".join(_plain(part) for part in parts)
+            if len(name) > LONGEST_NAME:
+                name = f"{name[:LONGEST_NAME]}-{_digest(','.join(parts), 8)}"
             while name in named:  # a value that is listed twice
                 name += "+"
             named[name] = run
         return named
+
+    def _study(self, seed: int) -> str:
+        """Return a name for all that drawn combinations depend on beside their number; "" if none are drawn."""
+        if self.trials is None:
+            return ""
+        table = self.model_dump(exclude_defaults=True, exclude={"trials"})
+        drawn = table if self.tuned else {key: table[key] for key in table if key == "zip" or key in self.values}
+        return _digest(json.dumps([seed, drawn]), 6)
 
     def runs(self, seed: int) -> list[Trial]:
         """List the runs: for each combination all seeds, for each seed all folds. `seed` is the job's."""

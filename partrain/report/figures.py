@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
-from partrain.errors import CannotCreate, InputMissing
+from partrain.errors import InputMissing
 from partrain.record.numbers import Drawn, Merge
 from partrain.record.round_record import NUMBERS
 from partrain.report.history import RunHistory
@@ -52,11 +52,11 @@ def figure(name: str, runs: Sequence[RunHistory], by: str | None = None) -> Spec
 
 
 def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> bytes:
-    """Draw a figure. Raises `InputMissing` if the runs have nothing to show, `CannotCreate` without vl-convert."""
+    """Draw a figure. Raises `InputMissing` if the runs have nothing to show, or without vl-convert."""
     try:
         import vl_convert
     except ImportError:
-        raise CannotCreate("figures need vl-convert, which is not installed: pip install 'partrain[report]'") from None
+        raise InputMissing("figures need vl-convert, which is not installed: pip install 'partrain[report]'") from None
     spec = figure(name, runs, by)
     if spec is None:
         raise InputMissing(f"{', '.join(run.label for run in runs)} recorded no {name}: there is nothing to plot")

@@ -14,6 +14,9 @@ from partrain.templates.from_arrays import ARRAYS, arrays_job
 from partrain.templates.from_table import Asked, table_job
 from partrain.templates.from_texts import folder_job
 
+FEWEST = 7
+"""Images of a class of which a share of 15 % is one: held out at random, a class of so few may have none there."""
+
 
 def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     """Write a job that trains on a file or folder. Paths in the job start from `folder`.
@@ -56,6 +59,8 @@ def _images(path: Path, shown: str) -> str:
         f"channels = {channels}",
         f"validation = {max(count * 15 // 100, 1)}",
     ]
+    if min(map(len, classes.values())) >= FEWEST:
+        dataset.append("stratify = true              # held-out images have the classes in proportion")
     stages = [16, 32, 64] if min(height, width) >= 24 else [16, 32]
     model = ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
     return assemble(path, f"Tell {len(classes)} classes of images apart: {count:,} images.", model, dataset, int(count * 0.85))

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from partrain.config.problems import did_you_mean
-from partrain.errors import Failure, InputMissing
+from partrain.errors import CannotCreate, Failure, InputMissing
 from partrain.number_format import counted
+from partrain.runs.tags import read_tags
 from partrain.workflow.actions import CONTINUABLE, Prepared
 from partrain.workflow.record import DONE, FAILED, STOPPED, VERSION, StepRecord, difference
 from partrain.workflow.results import Results
@@ -22,6 +23,10 @@ class WrongStep(Failure):
     """An option names a step that the workflow does not have."""
 
     code, name = 2, "usage"
+
+
+class Protected(CannotCreate):
+    """A step would replace a run that has a tag."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,14 @@ class Decision:
 
 
 def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
-    """Decide whether a step runs, once all steps that it needs are settled. Raises `Failure` if an input is missing."""
-    prepared = step.action.prepare(results.of_step(step.name).absolute(), results)
+    """Decide whether a step runs, once all steps that it needs are settled.
+
+    Raises:
+        InputMissing: An input is missing.
+        Protected: It would replace a run that has a tag.
+    """
+    folder = results.of_step(step.name)
+    prepared = step.action.prepare(folder.absolute(), results)
     inputs = results.digests(prepared.inputs)
     record = results.record(step.name)
     continuing = False
@@ -90,13 +101,18 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
         continuing = record.status in CONTINUABLE
     else:
         reason = results.changed(record)
+    if reason and not continuing and step.action.process != "none" and (tags := read_tags(folder)):
+        raise Protected(
+            f"{folder} has the tag `{tags[0]}` and stays, though the step would run again: {reason}; give --out another folder, "
+            f"or take the tag away: partrain runs tag {folder} {' '.join(tags)} --remove"
+        )
     made_by, version = (record.settings if record else {}).get(VERSION), prepared.settings.get(VERSION)
     remark = f"made by partrain {made_by}" if made_by != version and not reason else ""
     return Decision(reason, prepared, inputs, continuing, remark)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """Yield for each step its name, `run`, `skip` or `maybe`, and the reason. Nothing changes."""
+    """Yield for each step its name, `run`, `skip`, `maybe` or `refuse`, and the reason. Nothing changes."""
     selected, moving = selection.steps(workflow), set[str]()
     for step in workflow.steps.values():
         if step.name not in selected:
@@ -104,7 +120,7 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
             continue
         if waits := sorted(step.needs & moving):
             moving.add(step.name)
-            yield step.name, "run" if results.record(step.name) is None else "maybe", f"after {', '.join(waits)}"
+            yield step.name, "run" if _has_other_keys(step, results) else "maybe", f"after {', '.join(waits)}"
             continue
         try:
             if step.when and not step.when.holds({}, results.resolve):
@@ -114,6 +130,9 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         except (InputMissing, ValueError) as missing:
             yield step.name, "run", str(missing)
             continue
+        except Protected as protected:
+            yield step.name, "refuse", protected.message
+            continue
         if decision.reason:
             moving.add(step.name)
         yield (
@@ -121,6 +140,16 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
             "run" if decision.reason else "skip",
             decision.reason or ", ".join(filter(None, ("unchanged", decision.remark))),
         )
+
+
+def _has_other_keys(step: Step, results: Results) -> bool:
+    """Return whether a step will run however the steps before it end: it never ran, or ran with other settings or runs."""
+    record = results.record(step.name)
+    try:
+        settings = step.action.prepare(results.of_step(step.name).absolute(), results).settings
+    except (InputMissing, ValueError):
+        return record is None
+    return record is None or (settings.keys() ^ record.settings.keys()) - {VERSION} != set()
 
 
 def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
@@ -134,12 +163,13 @@ def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 def _folded(name: str, group: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
     runs = [row for row in group if "/" in row[0]]
     counts = Counter(action for _, action, _ in runs)
-    action = next((action for action in ("run", "maybe") if counts[action]), group[-1][1])
+    action = next((action for action in ("refuse", "run", "maybe") if counts[action]), group[-1][1])
     reasons = list(
         dict.fromkeys(reason for _, wanted, reason in runs or group if wanted == action and not reason.startswith("after "))
     )
     reason = reasons[0] if len(reasons) == 1 else f"{reasons[0]}, ..." if reasons else ""
-    part = f"{counts[action]} of {len(runs)}: " if 0 < counts[action] < len(runs) else ""
+    further = f", {counts['maybe']} more perhaps" if action != "maybe" and counts["maybe"] else ""
+    part = f"{counts[action]} of {len(runs)}{further}: " if 0 < counts[action] < len(runs) else ""
     return f"{name} ({counted(len(runs), 'run')})", action, part + reason
 
 

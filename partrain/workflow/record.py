@@ -108,7 +108,7 @@ def _changed(before: Any, now: Any) -> str:
 
 
 def clear(folder: Path, keep: str = "") -> None:
-    """Empty the folder of a step, but for files that a pattern `keep` names; make it if there is none.
+    """Empty the folder of a step, but for files that a pattern `keep` names and the runs of a former sweep; make it if there is none.
 
     Raises `CannotCreate` for a folder that is not of a step.
     """
@@ -118,7 +118,8 @@ def clear(folder: Path, keep: str = "") -> None:
         if entries and StepRecord.read(folder) is None:
             raise CannotCreate(f"{folder} holds files that are not of a step; remove it, or give --out another folder")
         for entry in sorted(
-            (entry for entry in entries if not entry.match(keep or STEP + "?")), key=lambda entry: entry.name == STEP
+            (entry for entry in entries if not (entry.match(keep or STEP + "?") or (entry / STEP).exists())),
+            key=lambda entry: entry.name == STEP,
         ):  # the record last: after a kill it is still a step's folder
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     except OSError as error:

@@ -28,7 +28,7 @@ def test_facts_are_those_of_this_environment() -> None:
 
 def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["typer>=0.15", "pillow>=10; extra == 'images'", 'nothing-at-all>=1 ; extra == "odd"', "pytest>=8; extra == 'dev'"]
-    lines.append("torchft>=0.2; extra == 'audit'")
+    lines += ["torchft>=0.2; extra == 'audit'", "partrain[mlflow]; extra == 'integrations'", "mkdocs; extra == 'docs'"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: lines)
     assert doctor.extras() == {"images": {"pillow": importlib.metadata.version("pillow")}, "odd": {"nothing-at-all": ""}}
     facts = {each.name: each.value for each in doctor.facts()}

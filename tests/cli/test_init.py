@@ -156,6 +156,7 @@ def test_jobs_for_images_and_text(tmp_path: Path) -> None:
         assert partrain("run", job, "--set", "stop.rounds=2", "--out", f"run-{source}", "-q").code == 0
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["size"] == [12, 16]
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["channels"] == 1
+    assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["stratify"], "each class has held-out images"
 
 
 def arrays(form: tuple[int, ...], kind: str = "f4") -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -45,6 +45,7 @@ def test_each_name_is_explained_with_all_of_its_keys(table: Any) -> None:
     ("130", ["exit code 130: stopped by Ctrl-C"]),
     ("words", ["item-iteration  a sample seen", "round  "]),
     ("pass", ["an epoch of one worker"]),
+    ("iterations", ["iteration: a step", "[sync] iterations: ", "[[workers]] iterations: "]),
 ])  # fmt: skip
 def test_explanations(word: str, lines: list[str]) -> None:
     text = told("explain", word)

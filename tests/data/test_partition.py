@@ -160,7 +160,7 @@ def test_never_redrawing_ignores_the_round() -> None:
 
 
 def test_items_nobody_has_are_an_error_unless_allowed() -> None:
-    with pytest.raises(ValueError, match=r'no worker has 30 of the 90 training items.*uncovered = "allow"'):
+    with pytest.raises(ValueError, match=r'30 of the 90 training items belong to no worker.*uncovered = "allow"'):
         assign(Partition(), 100, 10, [30, 30], 0)
     assert len(assign(Partition(uncovered="allow"), 100, 10, [30, 30], 0).partitions[1]) == 30
 

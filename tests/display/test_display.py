@@ -156,6 +156,10 @@ def test_the_folder_is_shown():
 
 def test_half_a_number_is_never_shown():
     state, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 13) for text, _ in line}
+    pieces |= {word for text in pieces for word in text.split()}  # a number without its name, where there is no room for both
+    narrow = ["".join(text for text, _ in line) for line in frame(state, T, 20, 13)]
+    for label in ("judged", "so far"):
+        assert any(line.startswith(label) and any(map(str.isdigit, line)) for line in narrow), label
     for width in range(8, 140):
         shown = [text.strip() for line in frame(state, T, width, 13) for text, _ in line[1:]]
         assert all(text in pieces or set(text) <= {"━", "─"} for text in shown), width

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import events, partrain, resume, sabotage, summary, write_job
+from support.runs import events, partrain, resume, round_file, sabotage, summary, write_job
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ from mlflow import MlflowClient
 for line in sys.stdin:
     client = MlflowClient(line.strip())
     (experiment,) = [each for each in client.search_experiments() if each.name == "clouds"]
-    (run,) = client.search_runs([experiment.experiment_id])
+    run, *_ = client.search_runs([experiment.experiment_id])
     history = {name: [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, name)] for name in run.data.metrics}
     times = [run.info.start_time, run.info.end_time]
     print(json.dumps([history, run.data.params, run.data.tags, run.info.status, run.info.run_name, times]), flush=True)
@@ -65,6 +65,19 @@ def test_a_run_and_its_resumption(tmp_path: Path, logged: Callable[[Path], Any])
     history, params, tags, status, *_ = logged(run / "mlruns")
     assert history["judged/loss"] == [[each["item_iterations"], each["loss"]] for each in events(run, "judgement")]
     assert (params["stop.rounds"], tags["stop.rounds"], tags["rounds"]) == ("4", "6", "6")  # parameters never change
+
+
+def test_rounds_that_a_resumption_abandons_are_not_its_numbers(tmp_path: Path, logged: Callable[[Path], Any]) -> None:
+    """MLflow shows the row of the highest step: the further run has none of the old one's."""
+    run = tmp_path / "run"
+    assert partrain("run", write_job(tmp_path), "--out", run, "-q", "--log", "mlflow").code == 0
+    assert "mlflow.parentRunId" not in logged(run / "mlruns")[2]
+    for rounds in (3, 5):  # from before its end, then from its end
+        resume(*([round_file(run, 2)] if rounds == 3 else [run]), "--until", f"rounds={rounds}", "--log", "mlflow")
+        history, _, tags, *_ = logged(run / "mlruns")
+        assert history["round"][-1] == [summary(run)["item_iterations"], rounds]
+        assert history["judged/loss"] == [[row["item_iterations"], row["loss"]] for row in events(run, "judgement")]
+        assert "mlflow.parentRunId" in tags
 
 
 def test_a_store_of_the_environment_and_a_run_that_fails(

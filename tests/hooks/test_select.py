@@ -45,10 +45,9 @@ def test_an_installation_older_than_the_code(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str) -> None:
     monkeypatch.setitem(select.OURS, name, "not_installed")
     said = partrain("run", write_job(tmp_path), option, "wandb" if option == "--log" else 0)
-    assert said.code == 2
-    assert said.err.splitlines()[-1] == (
-        f"Error: Invalid value for {option}: `{name}` needs the package not_installed: pip install 'partrain[{name}]'"
-    )
+    assert said.code == 66
+    missing = f"`{name}` needs the package not_installed, which is not installed: pip install 'partrain[{name}]'"
+    assert said.err.splitlines()[-1] == f"partrain: error[no-input]: {missing}"
 
 
 def test_a_busy_port(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def said(tmp_path: Path):
     (("count = 2", "count = 2\npartition_size = 2250\n[[workers]]"),
      "17:18 partition_size takes 4500 of the 4500 training items: the 1 worker without one cannot share the 0 that remain; lower it, or give every worker a partition_size"),
     (("count = 2", "count = 2\npartition_size = 1000"),
-     '17:18 no worker has 2,500 of the 4,500 training items; raise or remove `partition_size`, or set uncovered = "allow" in [partition]'),
+     '17:18 2,500 of the 4,500 training items belong to no worker; raise or remove `partition_size`, or set uncovered = "allow" in [partition]'),
     (("count = 2", 'count = 2\npartition_size = 1000\n[partition]\nuncovered = "allow"'), ""),
     (("validation = 500", "validation = 500\nitems = 600", "count = 2", "count = 1\n[[workers]]"),
      "8:1 `batch_size` 64 is more than the 50 items of the smallest partition; at most 50, or fewer workers, or more overlap"),
@@ -308,7 +308,7 @@ def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:
-    todo = "remove this [[workers]] table or run the job on a machine that has it"
+    todo = "give --set 'workers.0.device=\"cpu\"', or run the job on a machine that has it"
     assert said("count = 2", 'device = "cuda"') == [f"16:10 no device cuda on this machine (devices: cpu); {todo}"]
     monkeypatch.setattr("partrain.system.accelerator._cuda_count", lambda visible: 2)
     assert said("count = 2", 'device = "cuda:2"') == [
@@ -317,6 +317,7 @@ def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> No
     assert said("count = 2", 'device = "gpu"') == [
         f"16:10 no device gpu on this machine (devices: cpu, cuda:0, cuda:1); did you mean cuda? Or {todo}"
     ]
+    assert "--set '~workers.1'" in said("count = 2", 'count = 2\n[[workers]]\ndevice = "cuda:7"')[0]
     assert said("count = 2", 'device = "cpu:0"')[0].startswith("16:10 no device cpu:0 on this machine")
     assert said("count = 2", 'device = "cuda:1"') == said("count = 2", 'device = "cuda"\ncount = 3') == []
 
@@ -444,7 +445,7 @@ def test_a_wrong_value_hides_no_contradiction(said) -> None:
     ]
     assert said("lr = 0.1", "lr = 0", "count = 2", "count = 2\npartition_size = 1000") == [
         "9:6 `lr`: expected more than 0, got 0",
-        "17:18 no worker has 2,500 of the 4,500 training items; raise or remove `partition_size`, or set "
+        "17:18 2,500 of the 4,500 training items belong to no worker; raise or remove `partition_size`, or set "
         'uncovered = "allow" in [partition]',
     ]
     found = [line for line in said(*crowd, "[stop]\nrounds = 3\n", "") if "warning" not in line]

@@ -88,6 +88,8 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
      '14:1-6 unknown key `betas` in [optimizer]; `betas` belongs to [optimizer] with name = "adam", "adamw", "nadam", "radam" or "adamax"'),
     ("rounds = 3", "rounds = 3\nlearning_rate = 2",
      "24:1-14 unknown key `learning_rate` in [stop]; did you mean `lr` in [optimizer]?"),
+    ("rounds = 3", "rounds = 3\niterations = 2",
+     "24:1-11 unknown key `iterations` in [stop]; did you mean `item_iterations` or `rounds`?"),
     ("rounds = 3", "rounds = 3\nseed = 2",
      "24:1-5 unknown key `seed` in [stop]; `seed` belongs to the top of the file, before the first table"),
     ("[stop]", "[trian]\n[stop]",
@@ -180,6 +182,13 @@ def test_a_slip_in_a_table_hides_nothing_below_it() -> None:
 
 
 @two_cores
+def test_no_error_is_printed_twice(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text('name = "x"\n[modle]\n')
+    with pytest.raises(Rejected) as caught:
+        load(tmp_path / "job.toml")
+    assert caught.value.render().count("missing table [dataset]") == 1
+
+
 def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(JOB.replace("lr = 0.1", "lr = -1\nmomentun = 2").replace("rounds = 3", "rounds = true"))

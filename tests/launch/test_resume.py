@@ -405,6 +405,24 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_a_run_that_begins_or_goes_on(tmp_path: Path) -> None:
+    """`run --continue` is one command for a service that is started again and again."""
+    job, run = write_job(tmp_path, SIMULATED), tmp_path / "run"
+    words = "run", job, "--out", run, "--continue"
+    assert partrain(*words, "--quiet").code == 0
+    whole = newest(run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    said = partrain(*words)
+    assert (said.code, "nothing to do" in said.out) == (0, True), said
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    (run / "checkpoint.h5").write_bytes(round_file(run, 2).read_bytes())  # as if it had been killed
+    (run / "summary.json").unlink()
+    said = partrain(*words)
+    assert (said.code, f"the run in {run} goes on" in said.err) == (0, True), said
+    assert (newest(run), events(run, "round")[-1]["round"]) == (whole, 4)
+    assert partrain("run", job, "--continue").code == 2  # nowhere to look for the run
+
+
 @pytest.mark.parametrize("ending", ["stop.accuracy=0.2", "stop.item_iterations=48", "stop.patience=1", "stop.seconds=1e-6"])
 def test_nothing_to_do_after_any_ending(tmp_path: Path, ending: str) -> None:
     run = train(tmp_path, "stop={rounds=50, judge_every=1}", "optimizer.lr=1e-9", ending)

@@ -57,11 +57,39 @@ def test_runs_are_named_by_their_settings() -> None:
     assert names(**{"a.x": [1], "b.x": [2]}) == ["a.x=1,b.x=2"], "last parts that are alike"
     assert names(a=[-1, 1]) == ["a=-1", "a=1"]
     assert names(a=[1], k_folds=2) == ["a=1,fold=1-2", "a=1,fold=2-2"]
-    assert names(a=[1, 2], trials=2, seeds=2) == ["0001,seed=3", "0001,seed=4", "0002,seed=3", "0002,seed=4"]
+    drawn = names(a=[1, 2], trials=2, seeds=2)
+    assert [name.partition("-")[2] for name in drawn] == ["0001,seed=3", "0001,seed=4", "0002,seed=3", "0002,seed=4"]
     assert len(set(names(a=[1, 1, 1, "1", [1]]))) == 5
     long = names(a=["x" * 300, "x" * 300 + "y"])
     assert len(set(long)) == 2
     assert max(map(len, long)) < 130
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_other_draws_have_other_names(sampler: str) -> None:
+    """More or fewer `trials` leave the draws as they are; with other values each run would be another one under the old name."""
+
+    def names(seed: int = 3, **settings: Any) -> set[str]:
+        table = {"a": {"low": 0.0, "high": 1.0}, "b": [1, 2], "trials": 2, "sampler": sampler} | settings
+        return set(sweep(**table).named_runs(seed))
+
+    before = names()
+    assert before < names(trials=5)
+    assert before == names() > names(trials=1)
+    for others in (names(b=[1, 2, 3]), names(a={"low": 0.0, "high": 2.0}), names(seed=4)):
+        assert not before & others
+    assert (before & names(by="accuracy") == before) is (sampler == "random"), "a study by another number draws otherwise"
+
+
+def test_a_name_is_of_one_value_alone() -> None:
+    """`a/b` and `a-b` are both `a-b` as a folder; each keeps its own, whichever comes first and whether the other is there."""
+
+    def by_value(*values: str) -> dict[str, str]:
+        return {run.settings["x"]: name for name, run in sweep(x=list(values)).named_runs(0).items()}
+
+    both = by_value("a/b", "a-b")
+    assert both["a-b"] == "x=a-b" != both["a/b"]
+    assert both == by_value("a-b", "a/b") == by_value("a/b") | by_value("a-b")
 
 
 def test_zipped_lists_go_together() -> None:
@@ -195,6 +223,63 @@ def test_runs_are_ordinary_runs(place: Path) -> None:
         round_file(Path("alone"), 3).read_bytes()
         == Path("runs/study/search/lr=0.05,momentum=0.9,seed=4/checkpoint.h5").read_bytes()
     )
+
+
+TPE = '"optimizer.lr" = [0.05, 0.1]\nsampler = "tpe"\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sweeps", [
+    ['"optimizer.lr" = [0.05, 0.1, 0.2]', '"optimizer.lr" = [0.1]', '"optimizer.lr" = [0.4, 0.1, 0.05]'],
+    ['"optimizer.lr" = [0.1]\nseeds = 3', '"optimizer.lr" = [0.1]\nseeds = 2', '"optimizer.lr" = [0.1, 0.2]\nseeds = 2'],
+    ['"optimizer.lr" = {low = 0.1, high = 0.2}\ntrials = 2', '"optimizer.lr" = {low = 0.1, high = 0.3}\ntrials = 2'],
+    [TPE + "trials = 3", TPE + "trials = 2", TPE + "trials = 4", TPE.replace("0.1", "0.1, 0.2") + "trials = 2", TPE + "trials = 4"],
+], ids=["grid", "seeds", "random", "tpe"])  # fmt: skip
+def test_a_sweep_that_changes_trains_as_announced_and_loses_no_run(place: Path, sweeps: list[str]) -> None:
+    if any("tpe" in sweep for sweep in sweeps):
+        pytest.importorskip("optuna")
+    text = JOB.replace("count = 2", "count = 1").replace("rounds = 4", "rounds = 1")
+    before: dict[Path, bytes] = {}
+    for sweep in sweeps:
+        (place / "job.toml").write_text(f"{text}[sweep]\n{sweep}\n")
+        announced = json.loads(partrain("run", "job.toml", "-n", "--json").out)["steps"]
+        said = partrain("run", "job.toml", "--json")
+        assert said.code == 0, said
+        happened = {step["step"]: step["status"] for step in json.loads(said.out)["steps"]}
+        assert happened == {step["step"]: {"run": "done", "skip": "unchanged"}[step["action"]] for step in announced}
+        assert before == {path: path.read_bytes() for path in before}
+        before = {path: path.read_bytes() for path in place.glob("runs/job/sweep/*/*/checkpoint.h5")}
+    if "tpe" in sweep:
+        assert {status for name, status in happened.items() if "/" in name} == {"unchanged"}, "the first study is there still"
+
+
+@pytest.mark.slow
+def test_a_run_with_a_tag_is_never_replaced(place: Path) -> None:
+    """Neither by a sweep or step whose settings change nor by --rerun; `-n` says so beforehand."""
+    (place / "job.toml").write_text(JOB.replace("count = 2", "count = 1").replace("rounds = 4", "rounds = 1"))
+    study = 'name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\n'
+    assert run(study) == {"a": "done"}
+    assert partrain("runs", "tag", "runs/study/a", "paper").code == 0
+    before = Path("runs/study/a/checkpoint.h5").read_bytes()
+    assert run(study) == {"a": "unchanged"}
+    for text, words in ((study, ("--rerun", "a")), (study + "set = {seed = 4}\n", ())):
+        said = run(text, *words, code=73)
+        (row,) = json.loads(partrain("run", "study.toml", "-n", "--json", *words).out)["steps"]
+        assert (said["a"], row["action"]) == ("failed", "refuse")
+        assert "has the tag `paper`" in row["reason"]
+    assert Path("runs/study/a/checkpoint.h5").read_bytes() == before
+    assert partrain("runs", "tag", "runs/study/a", "paper", "--remove").code == 0
+    assert run(study + "set = {seed = 4}\n") == {"a": "done"}
+
+
+@pytest.mark.slow
+def test_a_step_that_was_a_sweep_leaves_its_runs(place: Path) -> None:
+    (place / "job.toml").write_text(JOB.replace("count = 2", "count = 1").replace("rounds = 4", "rounds = 1"))
+    study = 'name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\n'
+    run(study + 'sweep = {"optimizer.lr" = [0.05]}\n')
+    before = Path("runs/study/a/lr=0.05/checkpoint.h5").read_bytes()
+    assert run(study) == {"a": "done"}
+    assert Path("runs/study/a/lr=0.05/checkpoint.h5").read_bytes() == before
 
 
 @pytest.mark.slow
