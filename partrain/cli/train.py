@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.comm.machine import Machine
     from partrain.job.load import LoadedJob
-    from partrain.record.events import Comparison
+    from partrain.record.events import BesideTrivial
     from partrain.record.final_scores import FinalScores
 
 app = typer.Typer()
@@ -317,7 +317,7 @@ def _resume_with(
 
 def _evaluated(
     loaded: LoadedJob, content: Content
-) -> tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, Comparison]]:
+) -> tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, BesideTrivial]]:
     from partrain.inference.network import evaluate_at_end  # torch, which a run that has ended does without
 
     return evaluate_at_end(loaded, content)

@@ -19,7 +19,7 @@ from partrain.errors import BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.job.code_changes import changed_files, explain_change
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import CHANGED, agree, probe
-from partrain.record.events import Comparison
+from partrain.record.events import BesideTrivial
 from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import finite
 from partrain.tasks import UserTask
@@ -211,7 +211,7 @@ def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) 
     return trivial_scores(network.kind, network.task, network.metrics(), codec, outputs, trained, items)
 
 
-def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores, dict[str, Comparison]]:
+def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores, dict[str, BesideTrivial]]:
     """Evaluate a checkpoint's network on its test items, if there are any; and trivial answers to these, or to the held-out ones."""
     network, dataset = load_network(loaded, content), load_dataset(loaded, content)
     splits = items_by_split(network, dataset)

@@ -35,7 +35,7 @@ from partrain.launch.start_event import counts_before
 from partrain.launch.worker.spec import user_code_under_test
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.record.events import Comparison, EndEvent, JudgementEvent, RoundEvent
+from partrain.record.events import BesideTrivial, EndEvent, JudgementEvent, RoundEvent
 from partrain.record.file_names import BEST, EVENTS, SUMMARY
 from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import RoundRecord
@@ -129,7 +129,7 @@ def finish_interrupted_run(
     content: Content,
     folder: Path,
     reason: str,
-    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, Comparison]]],
+    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, BesideTrivial]]],
 ) -> None:
     """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
 

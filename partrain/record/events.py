@@ -339,7 +339,7 @@ class RareAnswers(TypedDict):
     """Those that the network gave this class."""
 
 
-class ComparisonOptions(TypedDict, total=False):
+class BesideOptions(TypedDict, total=False):
     """Fields that only some comparisons have."""
 
     r2: float
@@ -348,7 +348,7 @@ class ComparisonOptions(TypedDict, total=False):
     """The rare class, beside `auroc`."""
 
 
-class Comparison(ComparisonOptions):
+class BesideTrivial(BesideOptions):
     """A network beside an answer that needs no training."""
 
     by: str
@@ -385,7 +385,7 @@ class EndEvent:
     """The round whose network was tested; 0 without test items."""
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """Numbers of answers that need no training, see `summary.json`."""
-    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    comparisons: dict[str, BesideTrivial] = field(default_factory=dict)
     """The network beside these answers, see `summary.json`."""
 
 

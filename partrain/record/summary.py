@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
-from partrain.record.events import Comparison
+from partrain.record.events import BesideTrivial
 from partrain.record.result import decides
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
@@ -70,7 +70,7 @@ class SummaryOptions(TypedDict, total=False):
     trivial: dict[str, dict[str, float]]
     """Numbers of answers that need no training, for the test items, or for those held out. `constant`: the shares of the classes, or the
     mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: one that repeats the newest season."""
-    comparisons: dict[str, Comparison]
+    comparisons: dict[str, BesideTrivial]
     """The network beside each of these answers on the same items, by the name of the answer."""
     course: str
     """`improving`: the judged loss still fell at the end. `past its best`: it has risen since its least. Absent if it shows neither."""

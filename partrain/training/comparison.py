@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from partrain.record.events import Comparison, ComparisonOptions
+from partrain.record.events import BesideOptions, BesideTrivial
 from partrain.seeds import generator
 from partrain.tasks.kinds import AnswerBatch, TaskKind
 from partrain.tasks.measures import Gather, OfNumbers
@@ -78,10 +78,10 @@ class ItemOutcomes:
 
     @property
     def first(self) -> Tensor:
-        """Whether each answer is right, or its absolute error (n,)."""
+        """1 for a right answer and 0 for a wrong one, or its absolute error (n,)."""
         return torch.cat(self._rows)[:, 0]
 
-    def beside(self, trivial: Tensor, classes: Sequence[Any] | None, seed: int) -> Comparison | None:
+    def beside(self, trivial: Tensor, classes: Sequence[Any] | None, seed: int) -> BesideTrivial | None:
         """Compare with a trivial answer, of which each item is right or has this absolute error (n,). None without a number.
 
         `classes`: their names, if they have any. `seed`: that of the run.
@@ -90,7 +90,7 @@ class ItemOutcomes:
         if not len(rows):
             return None
         draw = _Resampling(len(rows), BLOCKS_OF_SERIES if self._kind.follows else MOST_BLOCKS, seed)
-        options: ComparisonOptions = {}
+        options: BesideOptions = {}
         if self.rare:
             is_rare = self.rare.targets == self.rare.label
             network, other = float(_auroc(*_counts(rows[:, 1], is_rare, len(rows)))), GUESSED

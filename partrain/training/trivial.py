@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.data.codec import Codec
-from partrain.record.events import Comparison
+from partrain.record.events import BesideTrivial
 from partrain.record.round_record import finite, without_nan
 from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.kinds import TaskKind
@@ -85,8 +85,10 @@ def _constant(kind: TaskKind, task: Task, trained: Tensor, outputs: int) -> Tens
 
 def compared(kind: TaskKind, task: Task, outputs: int, items: Samples) -> ItemOutcomes | None:
     """Begin to collect a network's answers to these items; None if no number of single answers compares them with trivial ones."""
-    known = type(task).__module__ == Task.__module__ and kind.head == "outputs" and kind.orders and getattr(task, "central", True)
-    return ItemOutcomes.of(kind, outputs, items.targets) if known else None
+    telling = (
+        type(task).__module__ == Task.__module__ and kind.head == "outputs" and kind.orders and getattr(task, "central", True)
+    )
+    return ItemOutcomes.of(kind, outputs, items.targets) if telling else None
 
 
 def comparisons(
@@ -98,16 +100,20 @@ def comparisons(
     trained: Tensor | None,
     items: Samples,
     seed: int,
-) -> dict[str, Comparison]:
+) -> dict[str, BesideTrivial]:
     """Compare a network, whose answers to the items are collected, with trivial answers, by name. `seed`: that of the run; others: see
     `trivial_scores`."""
     if network is None:
         return {}
-    errors = {name: absolute_errors(answers, targets) for name, answers, targets in _forecasts(codec, items)}
-    if not kind.follows and trained is not None and len(trained):
+    errors: dict[str, Tensor] = {}
+    if kind.follows:
+        errors = {name: absolute_errors(answers, targets) for name, answers, targets in _forecasts(codec, items)}
+    elif trained is not None and len(trained):
         answer, constant = _constant(kind, task, trained, outputs), ItemOutcomes(kind)
-        for targets in torch.split(items.targets.cpu(), MOST_AT_A_TIME):
-            constant.add(kind.batch(task, answer.expand(len(targets), -1), targets, None, codec.restore_units))
+        for first in range(0, len(items.targets), MOST_AT_A_TIME):
+            block = slice(first, first + MOST_AT_A_TIME)
+            targets, newest = items.targets[block].cpu(), None if items.newest is None else items.newest[block]
+            constant.add(kind.batch(task, answer.expand(len(targets), -1), targets, newest, codec.restore_units))
         errors["constant"] = constant.first
     made = {name: network.beside(trivial, codec.classes, seed) for name, trivial in errors.items()}
     return {name: comparison for name, comparison in made.items() if comparison}

@@ -120,6 +120,7 @@ def test_the_summary(tmp_path: Path) -> None:
         "test",
         "tested_round",
         "trivial",
+        "comparisons",
         "seconds",
         "item_iterations",
         "workers",

@@ -128,7 +128,10 @@ LINES = [
     (commit(7), "round file bytes seconds digest"),
     (FaultEvent(t=T, what="lost", rank=1), "what rank"),
     (StoppingEvent(t=T, signal="SIGINT", what="stopping after this round"), "signal what"),
-    (EndEvent(t=T, status="finished", reason="rounds", round=4), "status reason round seconds test tested_round trivial"),
+    (
+        EndEvent(t=T, status="finished", reason="rounds", round=4),
+        "status reason round seconds test tested_round trivial comparisons",
+    ),
 ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
-    from partrain.record.events import Comparison
+    from partrain.record.events import BesideTrivial
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Done:
     """Fields of the `FinalScores`, if there is a test set."""
     trivial: dict[str, dict[str, float]]
     """Numbers of trivial answers; worker 0 alone has them."""
-    comparisons: dict[str, Comparison]
+    comparisons: dict[str, BesideTrivial]
     """The network beside these answers; worker 0 alone has them."""
 
 

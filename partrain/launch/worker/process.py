@@ -41,7 +41,7 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
 from partrain.models.attributes import ChangedValues, line_of
-from partrain.record.events import Comparison
+from partrain.record.events import BesideTrivial
 from partrain.record.round_record import NAN, RoundRecord
 from partrain.system.accelerator import Accelerator
 from partrain.system.environment import boot_seconds
@@ -294,7 +294,7 @@ class WorkerProcess:
             self.worker.batches.close()
         return ending
 
-    def beside_trivial(self) -> tuple[Scores, dict[str, Comparison]]:
+    def beside_trivial(self) -> tuple[Scores, dict[str, BesideTrivial]]:
         """Evaluate answers that need no training to the test items, or to those held out, and compare the network with them; on worker 0 alone."""
         data, items = self.spec.dataset, self.test or self.held_out
         if self.rank or items is None:
