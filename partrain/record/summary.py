@@ -151,6 +151,10 @@ class Summary(SummaryOptions):
     """Seconds of the run."""
     item_iterations: int
     """Item-iterations of all workers."""
+    cores: int
+    """Cores of this machine that the run might use, in its newest session."""
+    threads: int
+    """Threads of its CPU workers on this machine."""
     workers: list[WorkerSummary]
     """All workers, by rank."""
 
@@ -247,6 +251,10 @@ def summary(state: RunState) -> Summary:
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,
         **faults,
+        "cores": state.start.cores,
+        "threads": sum(
+            worker.get("threads", 1) for worker in state.start.workers if worker.get("pid") and worker["device"] == "cpu"
+        ),
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
 

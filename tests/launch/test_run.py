@@ -121,6 +121,8 @@ def test_the_summary(tmp_path: Path) -> None:
         "tested_round",
         "trivial",
         "comparisons",
+        "cores",
+        "threads",
         "seconds",
         "item_iterations",
         "workers",

@@ -375,7 +375,7 @@ def test_summary_has_the_keys_scripts_read(tmp_path):
     assert content == {
         "status": "finished", "reason": "rounds", "rounds": 4, "loss": 0.125, "metrics": {"accuracy": 0.875},
         "best": {"round": 4, "loss": 0.125, "metrics": {"accuracy": 0.875}, "by": "accuracy", "lower": False},
-        "test": {"loss": 0.11, "accuracy": 0.97}, "seconds": seconds, "item_iterations": 5120, "workers": workers,
+        "test": {"loss": 0.11, "accuracy": 0.97}, "seconds": seconds, "item_iterations": 5120, "cores": 2, "threads": 2, "workers": workers,
     }  # fmt: skip
 
 
