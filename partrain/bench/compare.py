@@ -20,7 +20,8 @@ from partrain.record.events import StartEvent
 from partrain.record.result import RunResult
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import RunState
-from partrain.record.summary import read_summary, shares_of
+from partrain.record.summary import read_summary
+from partrain.record.waiting import shares_of
 from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in

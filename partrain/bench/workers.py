@@ -12,6 +12,7 @@ from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spr
 from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, load, parse
 from partrain.number_format import counted
+from partrain.record.waiting import cause
 from partrain.system.cores import usable_cores
 
 MNIST = """\
@@ -161,6 +162,7 @@ def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> di
         "test_accuracy": row.values("test", "accuracy"),
         "items_per_second": row.rates,
         "throughput_gain": gains,
+        "limits": [cause(summary) for summary in row.summaries],
         "speed_up": ratios if complete else None,
         "efficiency": [ratio * base_count / count for ratio in ratios] if complete and count <= cores else None,
     }
@@ -199,7 +201,10 @@ def _verdict(result: dict[str, Any]) -> list[str]:
                 continue
             middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
             paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
-            lines.append(f"{speed}, the target {_of_pairs(row['speed_up'])} times as soon: {paid}.")
+            reason = next(filter(None, row["limits"]), "") if middle <= 1 else ""
+            lines.append(
+                f"{speed}, the target {_of_pairs(row['speed_up'])} times as soon: {paid}{f'; {reason}' if reason else ''}."
+            )
     every = [row for rows in result["variants"].values() for row in rows]
     if any(gains and max(gains) > BUSY * min(gains) for gains in (row["throughput_gain"] for row in every)):
         lines.append("The pairs differ by more than two times, so this machine was busy: repeat the bench.")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.comm.machine import Machine
     from partrain.job.load import LoadedJob
+    from partrain.record.events import BesideTrivial
     from partrain.record.final_scores import FinalScores
 
 app = typer.Typer()
@@ -324,7 +325,9 @@ def _resume_with(
     finish(outcome, loaded, as_json=options.as_json, until=() if made_progress(context, content) else until)
 
 
-def _evaluated(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, dict[str, dict[str, float]]]:
+def _evaluated(
+    loaded: LoadedJob, content: Content
+) -> tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, BesideTrivial]]:
     from partrain.inference.network import evaluate_at_end  # torch, which a run that has ended does without
 
     return evaluate_at_end(loaded, content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,7 @@ from partrain.record.file_names import BEST
 from partrain.record.result_lines import result_lines
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
-from partrain.record.summary import core_wait_share, shares_of
-
-COSTLY = 0.05
-"""Share of the workers' time from which a slow worker is worth a remedy, and waiting for cores is worth a line."""
+from partrain.record.waiting import cause, shares_of
 
 
 def closing_lines(
@@ -61,7 +58,7 @@ def closing_lines(
     tested = f"test, round {content['tested_round']:,}" if "tested_round" in content else "test"
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)
-    lines += [*_waiting(content["workers"]), *_without_core(content["workers"]), *_slow(content["workers"], remedy)]
+    lines += _waiting(content, remedy)
     if not replicas and (least := least_worker(content["workers"], seconds)):
         lines.append(least)
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
@@ -110,37 +107,13 @@ def _numbers_told(content: Mapping[str, Any]) -> list[str]:
     return [f"numbers: {', '.join(counts)}; `partrain report` shows when"] if counts else []
 
 
-def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line with the share of their seconds that workers waited for each other; none for one worker."""
-    shares = [_waited(worker) for worker in workers if sum(worker["seconds"].values())]
+def _waiting(content: Mapping[str, Any], remedy: str) -> list[str]:
+    """Return lines with the share of their seconds that workers waited for each other, and the cause; none for one worker."""
+    shares = [shares_of([worker])["wait"] for worker in content["workers"] if sum(worker["seconds"].values())]
     if len(shares) < 2:
         return []
-    return [f"waiting for other workers: {min(shares):.0%} to {max(shares):.0%} of each worker's time"]
-
-
-def _without_core(workers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line with the share of their time in which workers found no free core; none if it is small."""
-    share = core_wait_share(workers) or 0.0
-    return (
-        [f"cores: workers waited {share:.0%} of their time for a free core; fewer workers may be as fast"]
-        if share >= COSTLY
-        else []
-    )
-
-
-def _waited(*workers: Mapping[str, Any]) -> float:
-    """Return the share of some workers' time that they waited."""
-    return shares_of(workers).get("wait", 0.0)
-
-
-def _slow(workers: Sequence[Mapping[str, Any]], remedy: str) -> Iterator[str]:
-    """Yield a line for each worker that is slow at the end: since when, the others' waiting, and the remedy if they wait much."""
-    for worker in workers:
-        if slow := worker.get("slow"):
-            cost = _waited(*(other for other in workers if other is not worker))
-            text = f"slow: worker {worker['rank']} takes {slow['factor']:.1f} times as long per item as the others"
-            text += f" since round {slow['since']:,}; the others waited {cost:.0%} of their time"
-            yield text + (f": {remedy}" if remedy and cost >= COSTLY else "")
+    waiting = f"waiting for other workers: {min(shares):.0%} to {max(shares):.0%} of each worker's time"
+    return [waiting, *([f"limit: {text}"] if (text := cause(content, remedy)) else [])]
 
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:

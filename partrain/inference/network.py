@@ -19,6 +19,7 @@ from partrain.errors import BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.job.code_changes import changed_files, explain_change
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import CHANGED, agree, probe
+from partrain.record.events import BesideTrivial
 from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import finite
 from partrain.tasks import UserTask
@@ -29,7 +30,7 @@ from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
 from partrain.training.snapshot import check_tensors
 from partrain.training.snapshot_layout import PROBE
-from partrain.training.trivial import Scores, trivial_scores
+from partrain.training.trivial import Scores, compared, comparisons, trivial_scores
 
 if TYPE_CHECKING:
     from partrain.data import Dataset, DatasetInfo
@@ -210,18 +211,21 @@ def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) 
     return trivial_scores(network.kind, network.task, network.metrics(), codec, outputs, trained, items)
 
 
-def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores]:
+def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores, dict[str, BesideTrivial]]:
     """Evaluate a checkpoint's network on its test items, if there are any; and trivial answers to these, or to the held-out ones."""
     network, dataset = load_network(loaded, content), load_dataset(loaded, content)
     splits = items_by_split(network, dataset)
     judged = splits.get("test") or splits.get("validation")
     trained = splits["training"].targets if "training" in splits else None
-    trivial = trivial_of(network, judged, trained) if judged else {}
-    if "test" not in splits:
-        return None, trivial
-    scores = evaluate_items(network, splits["test"])
+    if judged is None:
+        return None, {}, {}
+    kind, task, outputs = network.kind, network.task, network.record.outputs
+    outcomes = compared(kind, task, outputs, judged)
+    scores = evaluate_items(network, judged, network.metrics(observe=outcomes.add if outcomes else None))
+    beside = comparisons(outcomes, kind, task, Codec(network.codec), outputs, trained, judged, loaded.job.seed)
     named = {name: scores[name] for name in network.metric_names if scores[name] is not None}
-    return FinalScores(content.round, scores["loss"], scores.get("accuracy"), named), trivial
+    test = FinalScores(content.round, scores["loss"], scores.get("accuracy"), named) if "test" in splits else None
+    return test, trivial_of(network, judged, trained), beside
 
 
 @contextmanager

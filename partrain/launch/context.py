@@ -14,7 +14,7 @@ from partrain.errors import Failure
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.signals import Signals
 from partrain.record.event_log import EventLog
-from partrain.record.events import KnownEvent, StoppingEvent
+from partrain.record.events import BesideTrivial, KnownEvent, StoppingEvent
 from partrain.record.final_scores import FinalScores
 from partrain.record.run_state import RunState
 from partrain.system.environment import boot_seconds, process_start
@@ -149,3 +149,5 @@ class Ended:
     test: FinalScores | None = None
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """Numbers of answers that need no training."""
+    comparisons: dict[str, BesideTrivial] = field(default_factory=dict)
+    """The network beside these answers."""

@@ -406,4 +406,7 @@ class Coordinator:
     def _ended(self, status: str, reason: str, done: Done | None, failure: Failure | None = None) -> Ended:
         signal = self.context.signals.first if status == "stopped" else None
         ended = Ended(status, reason, self.round_records.progress, self.round_records.seconds, failure, signal)
-        return replace(ended, test=FinalScores(*done.test) if done.test else None, trivial=done.trivial) if done else ended
+        if not done:
+            return ended
+        test = FinalScores(*done.test) if done.test else None
+        return replace(ended, test=test, trivial=done.trivial, comparisons=done.comparisons)

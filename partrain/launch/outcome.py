@@ -74,6 +74,7 @@ def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> E
         test=ended.test.by_name() if ended.test else {},
         tested_round=ended.test.round if ended.test else 0,
         trivial=ended.trivial,
+        comparisons=ended.comparisons,
     )
 
 

@@ -35,7 +35,7 @@ from partrain.launch.start_event import counts_before
 from partrain.launch.worker.spec import user_code_under_test
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.record.events import EndEvent, JudgementEvent, RoundEvent
+from partrain.record.events import BesideTrivial, EndEvent, JudgementEvent, RoundEvent
 from partrain.record.file_names import BEST, EVENTS, SUMMARY
 from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import RoundRecord
@@ -129,11 +129,11 @@ def finish_interrupted_run(
     content: Content,
     folder: Path,
     reason: str,
-    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]]]],
+    evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, BesideTrivial]]],
 ) -> None:
     """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
 
-    `evaluate` computes the numbers of a checkpoint on the test items, if there are any, and those of trivial answers.
+    `evaluate` computes the numbers of a checkpoint on the test items, if there are any, those of trivial answers, and how the network compares.
     """
     with locked(folder):
         check_same_run(content, folder)
@@ -144,7 +144,9 @@ def finish_interrupted_run(
         progress, stop = manifest_of(content).progress, loaded.job.stop
         state = truncate_after(folder / EVENTS, progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
-        scores, trivial = evaluate(loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content)
+        scores, trivial, comparisons = evaluate(
+            loaded, checkpoint.read_best(folder, progress.best_round or progress.round) or content
+        )
         event = EndEvent(
             t=time.time(),
             status=status,
@@ -154,6 +156,7 @@ def finish_interrupted_run(
             test=scores.by_name() if scores else {},
             tested_round=scores.round if scores else 0,
             trivial=trivial,
+            comparisons=comparisons,
         )
         with EventLog(folder / EVENTS) as log:
             log.add(event)

@@ -328,6 +328,43 @@ class StoppingEvent:
     """The message that the terminal shows."""
 
 
+class RareAnswers(TypedDict):
+    """The answers to the items of the rarer one of two unequal classes."""
+
+    name: str
+    """The class."""
+    items: int
+    """Its items."""
+    right: int
+    """Those that the network gave this class."""
+
+
+class BesideOptions(TypedDict, total=False):
+    """Fields that only some comparisons have."""
+
+    r2: float
+    """R² of the network, beside `mae`."""
+    rare: RareAnswers
+    """The rare class, beside `auroc`."""
+
+
+class BesideTrivial(BesideOptions):
+    """A network beside an answer that needs no training."""
+
+    by: str
+    """The number that compares: `mae` for numbers, `auroc` for two classes of which one has less than a third of the items, else `accuracy`."""
+    network: float
+    """That of the network."""
+    trivial: float
+    """That of the other answer."""
+    low: float
+    """Lower end of the 95 % interval of the difference (network minus other)."""
+    high: float
+    """Its upper end."""
+    items: int
+    """Number of items."""
+
+
 @dataclass(kw_only=True)
 class EndEvent:
     """A session ends."""
@@ -348,6 +385,8 @@ class EndEvent:
     """The round whose network was tested; 0 without test items."""
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """Numbers of answers that need no training, see `summary.json`."""
+    comparisons: dict[str, BesideTrivial] = field(default_factory=dict)
+    """The network beside these answers, see `summary.json`."""
 
 
 @dataclass

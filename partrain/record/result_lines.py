@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from partrain.number_format import number, plural, scores
+from partrain.number_format import counted, number, plural, scores
 
 TRIVIAL = {
     "constant": "always answering the commonest class",
@@ -14,17 +14,8 @@ TRIVIAL = {
 }
 """Answers that need no training, in words."""
 ALWAYS_THE_MEAN = "always answering the mean"
-TELLING = {
-    "auroc": True,
-    "average_precision": True,
-    "f1": True,
-    "accuracy": True,
-    "r2": True,
-    "mae": False,
-    "rmse": False,
-    "loss": False,
-}
-"""Numbers by which a network is compared with them, the most telling first; True if higher is better."""
+VERDICTS = {"better": "better than", "no better": "NO BETTER than", "unsure": "not clearly better than"}
+"""Verdicts on a network beside such an answer, in words."""
 
 
 def result_lines(content: Mapping[str, Any], *, spent: bool = False) -> list[str]:
@@ -44,18 +35,25 @@ def trivial_words(name: str, numbers: Mapping[str, Any]) -> str:
     return ALWAYS_THE_MEAN if name == "constant" and "accuracy" not in numbers else TRIVIAL[name]
 
 
+def verdict(comparison: Mapping[str, Any]) -> str:
+    """Return whether a network is better than a trivial answer: `better`, `no better`; `unsure` if the interval spans 0 or R² is below 0."""
+    worst, best = comparison["low"], comparison["high"]
+    if comparison["by"] == "mae":
+        worst, best = -best, -worst
+    if best <= 0:
+        return "no better"
+    return "better" if worst > 0 and comparison.get("r2", 0.0) >= 0 else "unsure"
+
+
 def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each answer that needs no training: whether the network is better, by the number that tells most."""
-    best = content.get("best") or {}
-    own = content["test"] or {"loss": best.get("loss"), **best.get("metrics", {})}
-    for name in TRIVIAL:
-        numbers = content.get("trivial", {}).get(name, {})
-        key = next((key for key in TELLING if numbers.get(key) is not None and own.get(key) is not None), None)
-        if key is None:
-            continue
-        gain = (own[key] - numbers[key]) * (1 if TELLING[key] else -1)
-        verdict = "better than" if gain > 0 else "NO BETTER than"
-        yield f"{verdict} {trivial_words(name, numbers)}: {scores({key: own[key]})} against {number(numbers[key])}"
+    """Yield a line for each answer that needs no training: whether the network is better, and by how much."""
+    for name, beside in content.get("comparisons", {}).items():
+        words = f"{VERDICTS[verdict(beside)]} {trivial_words(name, content['trivial'][name])}"
+        interval = f"95 % interval of the difference {number(beside['low'])} to {number(beside['high'])}"
+        line = f"{words}: {scores({beside['by']: beside['network']})} against {number(beside['trivial'])} ({counted(beside['items'], 'item')}; {interval})"
+        if rare := beside.get("rare"):
+            line += f"; of {counted(rare['items'], 'item')} of the rare class {rare['name']}, {rare['right']:,} got it"
+        yield line + (f"; its R² is {number(beside['r2'])}, below 0" if beside.get("r2", 0.0) < 0 else "")
 
 
 def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:

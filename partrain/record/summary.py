@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
-from partrain.record.added_speed import TELLING_SECONDS
+from partrain.record.events import BesideTrivial
 from partrain.record.result import BestJudgement, best_judgement
-from partrain.record.round_record import time_shares
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
@@ -56,6 +55,8 @@ class SummaryOptions(TypedDict, total=False):
     trivial: dict[str, dict[str, float]]
     """Numbers of answers that need no training, for the test items, or for those held out. `constant`: the shares of the classes, or the
     mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: one that repeats the newest season."""
+    comparisons: dict[str, BesideTrivial]
+    """The network beside each of these answers on the same items, by the name of the answer."""
     course: str
     """`improving`: the judged loss still fell at the end. `past its best`: it has risen since its least. Absent if it shows neither."""
     undefined: dict[str, int]
@@ -135,6 +136,10 @@ class Summary(SummaryOptions):
     """Seconds of the run."""
     item_iterations: int
     """Item-iterations of all workers."""
+    cores: int
+    """Cores of this machine that the run might use, in its newest session."""
+    threads: int
+    """Threads of its CPU workers on this machine."""
     workers: list[WorkerSummary]
     """All workers, by rank."""
 
@@ -198,6 +203,8 @@ def summary(state: RunState) -> Summary:
         ended["tested_round"] = end.tested_round
     if end and end.trivial:
         ended["trivial"] = end.trivial
+    if end and end.comparisons:
+        ended["comparisons"] = end.comparisons
     faults: SummaryOptions = {}
     tallies = state.tallies
     if (replays := tallies["replay"]).count:
@@ -221,24 +228,12 @@ def summary(state: RunState) -> Summary:
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,
         **faults,
+        "cores": state.start.cores,
+        "threads": sum(
+            worker.get("threads", 1) for worker in state.start.workers if worker.get("pid") and worker["device"] == "cpu"
+        ),
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
-
-
-def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the shares of the ACTIVITIES in the time of some workers of a summary; empty without time."""
-    seconds = [worker["seconds"] for worker in workers]
-    return time_shares((spent["compute"], spent["wait"], spent["sync"]) for spent in seconds)
-
-
-def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the share of their time in which some workers of a summary found no free core; None if that is unknown.
-
-    It is unknown of runs too short to tell.
-    """
-    seconds = sum(sum(worker["seconds"].values()) for worker in workers)
-    waited = [worker["core_wait"] for worker in workers if "core_wait" in worker]
-    return sum(waited) / seconds if waited and seconds >= TELLING_SECONDS else None
 
 
 def _course(losses: Sequence[float]) -> str:

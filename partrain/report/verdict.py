@@ -9,12 +9,15 @@ from typing import NamedTuple
 from partrain.job.plan import PAYS
 from partrain.number_format import number
 from partrain.record.events import JudgementEvent
+from partrain.record.waiting import cause
 from partrain.report.history import RunHistory, compared_runs
 from partrain.report.sources import SweepResult
 from partrain.report.sweep import settings_text, shares
 
-LIMITING = 0.15
-"""Share of the workers' time from which the cause of waiting or mixing is named."""
+FOLLOWS = ("workers", "stop.judge_every", "sync.lr_scale")
+"""Settings that may differ where only the number of workers does: `judge_every` counts rounds, and one worker has no rate to scale."""
+MOST_KEYS = 3
+"""Most settings that the verdict names."""
 REASON = 160
 """Most characters of a reason in the verdict."""
 ENDS = {
@@ -54,8 +57,9 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         return limits(runs[0]) if len(runs) == 1 else compared_runs(runs).best()
     compared = [comparison for run in several if (comparison := compare(run, alone))]
     if not compared:
-        if tables := differing(several[0], alone):
-            return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in [{tables[0]}]."
+        if keys := differing(several[0], alone):
+            names = ", ".join(f"`{key}`" for key in keys[:MOST_KEYS])
+            return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in {names}."
         return (
             f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
             "loss between two judgements; judge more often ([stop] judge_every)."
@@ -66,9 +70,8 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
     ratio = f"{best.speedup:.2f} times as fast, {best.speedup / best.run.size:.0%} of the ideal"
     if best.speedup > PAYS:
         return f"More workers paid: {facts}, which is {ratio}."
-    waited = best.run.shares.get("wait", 0.0)
-    reason = f"; they waited {waited:.0%} of their time" if waited > LIMITING else ""
-    return f"More workers did not pay: {facts}, which is {ratio}{reason}."
+    reason = cause(best.run.summary)
+    return f"More workers did not pay: {facts}, which is {ratio}{f'; {reason}' if reason else ''}."
 
 
 def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
@@ -80,7 +83,7 @@ def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
 def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
     """Compare times to the target if both reached the same, else to the judged loss that both reached; None without one.
 
-    None, too, for runs that learn different things.
+    None, too, if more than the workers differs.
     """
     if differing(run, alone):
         return None
@@ -99,9 +102,11 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
     return Comparison(run, times[0], times[1], f"judged loss {number(level)}, the least that both reached")
 
 
-def differing(run: RunHistory, other: RunHistory) -> list[str]:
-    """Return the tables of the job that must be equal before the times of two runs are compared, and are not."""
-    return [name for name in ("model", "dataset", "task") if run.job.get(name) != other.job.get(name)]
+def differing(run: RunHistory, alone: RunHistory) -> list[str]:
+    """Return the settings that must be equal before the times of a run and of one of a single worker are compared, and are not."""
+    from partrain.runs.selection import differences
+
+    return [key for key in differences({"": run.job, " ": alone.job}) if not key.startswith(FOLLOWS)]
 
 
 def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
@@ -130,17 +135,7 @@ def limits(run: RunHistory) -> str:
     if run.size == 1:
         return f"{start}; its one worker spent {shares['compute']:.0%} of its time computing."
     spent = f"its {run.size} workers computed {shares['compute']:.0%}, waited {shares['wait']:.0%} and mixed {shares['mix']:.0%} of their time"  # fmt: skip
-    cost = max(shares["wait"], shares["mix"])
-    if cost < LIMITING:
-        return f"{start}; {spent}, so computing was the limit."
-    place = "was the limit" if cost > shares["compute"] else "cost most beside computing"
-    if shares["mix"] > shares["wait"]:
-        return f"{start}; {spent}, so mixing {place}: mix less often ([sync] iterations)."
-    computing = {worker.rank: worker.numbers["compute"] for worker in run.state.workers.values()}
-    slowest = max(computing, key=lambda rank: computing[rank])
-    even = min(computing.values()) > 0.9 * computing[slowest]
-    who = "each round waits for its slowest worker" if even else f"the others wait for worker {slowest}, which computes longest"
-    return f"{start}; {spent}, so waiting {place}: {who}."
+    return f"{start}; {spent}: {cause(run.summary) or 'computing was the limit'}."
 
 
 def _best_combination(sweep: SweepResult) -> str:

@@ -15,7 +15,7 @@ from partrain.record.result import RunResult
 from partrain.record.round_record import finite
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import conditions_of
-from partrain.record.summary import core_wait_share, shares_of
+from partrain.record.waiting import core_wait_share, shares_of
 from partrain.tasks.metric_names import LOWER
 
 MARK = "*"

@@ -64,7 +64,7 @@ class JudgedMetrics:
         the user code of own metrics; `observe` gets each batch.
         """
         self._names, self._convert, self._new_measure, self._metrics, self._code = names, convert, measure, metrics, code
-        self._observe, self._measure = observe, measure()
+        self.observe, self._measure = observe, measure()
         self.measured = self._measure
         """The measure of all items of all workers, from the newest `compute`."""
         self._gather: Gather = lambda x: [x]
@@ -78,15 +78,15 @@ class JudgedMetrics:
         return bool(self._code)
 
     def __bool__(self) -> bool:
-        return bool(self._measure or self._metrics or self._observe)
+        return bool(self._measure or self._metrics or self.observe)
 
     def update(self, answers: Tensor, targets: Tensor, newest: Tensor | None = None) -> None:
         """Add a batch of answers and their targets, and of the values that differences of a series continue."""
         batch = self._convert(answers.detach().cpu(), targets.detach().cpu(), newest)
         if self._measure:
             self._measure.add(batch.decided, batch.targets)
-        if self._observe:
-            self._observe(batch)
+        if self.observe:
+            self.observe(batch)
         for name, metric in self._metrics.items():
             with silent(), self._blamed(name):
                 predictions = batch.answers if name in OF_PROBABILITIES or name in self._code else batch.decided

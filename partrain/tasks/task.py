@@ -153,6 +153,8 @@ class Regression(Task):
     """Gives the mean loss () of answers against numbers."""
     counts = False
     """True if answers are logarithms of expected counts."""
+    central = True
+    """True if answers are in the middle of what may come; no quantile but the median is."""
 
     @classmethod
     def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
@@ -166,6 +168,7 @@ class Regression(Task):
                 task.error = lambda answers, numbers: functional.huber_loss(answers, numbers, delta=delta)
             case "quantile":
                 quantile = section.quantile or 0.5
+                task.central = quantile == 0.5
                 task.error = lambda answers, numbers: _pinball(answers, numbers, quantile)
             case "poisson":
                 task.error, task.counts = functional.poisson_nll_loss, True

@@ -94,6 +94,8 @@ class LoopConfig:
     """Reason for the end of training, if all rounds are done and only the test is left."""
     after_judgement: bool = False
     """A user function is called after each judgement."""
+    compares: bool = False
+    """Single answers of the run's network stand beside trivial ones: without a test set, those to the held-out items."""
     best_by: Criterion | None = None
     """The number that decides which judgement is the best; None: accuracy, or loss without it."""
 
@@ -139,7 +141,7 @@ def run(
     began = worker.clock()
     hooks.training_started()
     if config.ended:
-        return _test(worker, group, rule, state, config, progress, test, hooks, Ending(config.ended, 0.0))
+        return _test(worker, group, rule, state, config, progress, held_out, test, hooks, Ending(config.ended, 0.0))
     while True:
         progress.round += 1
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
@@ -178,7 +180,7 @@ def run(
             with group.transport.free(), mixed(worker, group, rule, state):
                 hooks.snapshot(progress, worker, state, seconds, durable=durable, reason=reason)
         if reason:
-            return _test(worker, group, rule, state, config, progress, test, hooks, Ending(reason, seconds))
+            return _test(worker, group, rule, state, config, progress, held_out, test, hooks, Ending(reason, seconds))
 
 
 def _test(
@@ -188,19 +190,24 @@ def _test(
     state: Any,
     config: LoopConfig,
     progress: Progress,
+    held_out: Samples | None,
     test: Samples | None,
     hooks: RunHooks,
     ending: Ending,
 ) -> Ending:
-    """Evaluate the run's network on the test set, if there is one: that of the best judged round, or the newest without judgements."""
+    """Evaluate the run's network on the test set, if there is one: that of the best judged round, or the newest without judgements.
+
+    Without a test set it answers the held-out items once more, if its answers are compared with others.
+    """
     hooks.training_finished()
-    if test is None:
+    items = test or (held_out if config.compares else None)
+    if items is None:
         return ending
     best = progress.best_round or progress.round
-    if best != progress.round and hooks.show_round(best, worker):
-        return replace(ending, test=FinalScores(best, *evaluate(worker, group, config, test, nullcontext())))
-    scores = evaluate(worker, group, config, test, shown(worker, group, rule, state))
-    return replace(ending, test=FinalScores(progress.round, *scores))
+    shows_best = best != progress.round and hooks.show_round(best, worker)
+    network = nullcontext() if shows_best else shown(worker, group, rule, state)
+    scores = FinalScores(best if shows_best else progress.round, *evaluate(worker, group, config, items, network))
+    return replace(ending, test=scores) if test else ending
 
 
 def _train_and_mix(

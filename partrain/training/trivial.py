@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
 from partrain.data.codec import Codec
+from partrain.record.events import BesideTrivial
 from partrain.record.round_record import finite, without_nan
 from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.kinds import TaskKind
 from partrain.tasks.measures import OfNumbers
 from partrain.tasks.task import Task
 from partrain.training.batches import Samples
+from partrain.training.comparison import ItemOutcomes, absolute_errors
 from partrain.training.evaluate import evaluate
 
 MOST_TARGETS = 1_000_000
 """Training targets of which the commonest class or the mean is taken."""
+MOST_AT_A_TIME = 4096
+"""Items that the constant answers at a time."""
 Scores = dict[str, dict[str, float]]
 
 
@@ -55,7 +61,7 @@ def trivial_scores(
     if trained is None or not len(trained) or kind.head != "outputs" or not kind.orders:
         return {}
     judged = None if metrics.own else metrics
-    answer = _constant(kind, task, trained[:: -(-len(trained) // MOST_TARGETS)], outputs).to(items.batch_device)
+    answer = _constant(kind, task, trained, outputs).to(items.batch_device)
     count = len(items.targets)
     blank = Samples(
         torch.zeros(count, 1, device=items.inputs.device), items.targets, 1.0, device=items.device, newest=items.newest
@@ -68,6 +74,7 @@ def trivial_scores(
 
 def _constant(kind: TaskKind, task: Task, trained: Tensor, outputs: int) -> Tensor:
     """Return the answer (outputs,) that fits the training targets best: logits of the shares of classes or labels, or the mean."""
+    trained = trained[:: -(-len(trained) // MOST_TARGETS)]
     if kind.one_class:
         return (torch.bincount(trained, minlength=outputs) + 0.5).log()
     mean = trained.double().mean(0)
@@ -76,20 +83,62 @@ def _constant(kind: TaskKind, task: Task, trained: Tensor, outputs: int) -> Tens
     return (mean.log() if getattr(task, "counts", False) else mean).float()
 
 
+def compared(kind: TaskKind, task: Task, outputs: int, items: Samples) -> ItemOutcomes | None:
+    """Begin to collect a network's answers to these items; None if no number of single answers compares them with trivial ones."""
+    telling = (
+        type(task).__module__ == Task.__module__ and kind.head == "outputs" and kind.orders and getattr(task, "central", True)
+    )
+    return ItemOutcomes.of(kind, outputs, items.targets) if telling else None
+
+
+def comparisons(
+    network: ItemOutcomes | None,
+    kind: TaskKind,
+    task: Task,
+    codec: Codec,
+    outputs: int,
+    trained: Tensor | None,
+    items: Samples,
+    seed: int,
+) -> dict[str, BesideTrivial]:
+    """Compare a network, whose answers to the items are collected, with trivial answers, by name. `seed`: that of the run; others: see
+    `trivial_scores`."""
+    if network is None:
+        return {}
+    errors: dict[str, Tensor] = {}
+    if kind.follows:
+        errors = {name: absolute_errors(answers, targets) for name, answers, targets in _forecasts(codec, items)}
+    elif trained is not None and len(trained):
+        answer, constant = _constant(kind, task, trained, outputs), ItemOutcomes(kind)
+        for first in range(0, len(items.targets), MOST_AT_A_TIME):
+            block = slice(first, first + MOST_AT_A_TIME)
+            targets, newest = items.targets[block].cpu(), None if items.newest is None else items.newest[block]
+            constant.add(kind.batch(task, answer.expand(len(targets), -1), targets, newest, codec.restore_units))
+        errors["constant"] = constant.first
+    made = {name: network.beside(trivial, codec.classes, seed) for name, trivial in errors.items()}
+    return {name: comparison for name, comparison in made.items() if comparison}
+
+
 def naive(codec: Codec, items: Samples) -> Scores:
     """Return the errors of a forecast that repeats the newest value, and of one that repeats the newest season, where they are known."""
+    by_rule = {}
+    for name, answers, targets in _forecasts(codec, items):
+        errors = OfNumbers()
+        errors.add(answers, targets)
+        numbers = errors.numbers()
+        by_rule[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
+    return by_rule
+
+
+def _forecasts(codec: Codec, items: Samples) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the forecasts (n, k) of a rule by its name, and the targets (n, k) in the units of the files."""
     newest = items.newest
     if newest is None and codec.has_newest_values:
         newest = codec.newest(items.inputs)
     if newest is None:
-        return {}
+        return
     targets = codec.restore_units(items.targets.double().flatten(1), newest)
     steps = targets.shape[1] // newest.shape[2]
-    by_rule = {}
     for name, season in ("naive", 1), ("seasonal_naive", codec.season):
         if season:
-            errors = OfNumbers()
-            errors.add(newest[:, -season:].repeat(1, -(-steps // season), 1)[:, :steps].flatten(1), targets)
-            numbers = errors.numbers()
-            by_rule[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
-    return by_rule
+            yield name, newest[:, -season:].repeat(1, -(-steps // season), 1)[:, :steps].flatten(1), targets

@@ -143,7 +143,15 @@ def test_the_verdict_names_the_runs_without_a_time() -> None:
 def test_the_verdict_has_the_range_of_the_pairs() -> None:
     def said(*gains: float) -> list[str]:
         rows = [
-            {"workers": count, "reached": 3, "runs": 3, "throughput_gain": list(gains), "speed_up": list(gains), "loss": [0.2]}
+            {
+                "workers": count,
+                "reached": 3,
+                "runs": 3,
+                "throughput_gain": list(gains),
+                "speed_up": list(gains),
+                "loss": [0.2],
+                "limits": [""],
+            }
             for count in (1, 2)
         ]
         return workers._verdict({"has_target": True, "variants": {"equal": rows}})

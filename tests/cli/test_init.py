@@ -623,7 +623,8 @@ def test_a_rare_class_is_weighted_and_judged_by_its_rank() -> None:
     said = partrain("run", "job.toml", "--out", "run", "-q")
     assert said.code == 0
     assert "\nbetter than always answering the commonest class: auroc " in said.out
-    assert " against 0.5000\n" in said.out
+    assert " against 0.5000 (" in said.out
+    assert " items of the rare class yes, " in said.out
 
 
 def test_a_target_of_two_numbers_with_points_is_one_of_classes() -> None:

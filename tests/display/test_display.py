@@ -611,15 +611,21 @@ CONTENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("waits", "line"), [([1.0, 0.5], "15%"), ([0.2, 0.0], None), ([], None)])
-def test_the_last_lines_name_the_time_without_a_core(waits, line):
+@pytest.mark.parametrize(("waits", "threads", "line"), [
+    ([1.0, 0.5], 4, "15% of their time for a free core: they have 4 threads for 2 cores; fewer workers may be as fast"),
+    ([1.0, 0.5], 2, "15% of their time for a free core: other programs used the cores"),
+    ([0.2, 0.0], 4, None),
+    ([], 2, None),
+])  # fmt: skip
+def test_the_last_lines_name_the_time_without_a_core(waits, threads, line):
     """The workers of this run had ten seconds together."""
     seconds = [{"compute": 4.0, "wait": 0.5, "sync": 0.5}] * 2
     workers = [{"rank": rank, "device": "cpu", "item_iterations": 9, "seconds": spent} for rank, spent in enumerate(seconds)]
     for worker, wait in zip(workers, waits, strict=False):
         worker["core_wait"] = wait
-    told = [line for line in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if line.startswith("cores: ")]
-    assert told == ([f"cores: workers waited {line} of their time for a free core; fewer workers may be as fast"] if line else [])
+    content = {**CONTENT, "workers": workers, "cores": 2, "threads": threads}
+    told = [line for line in closing_lines(content, Path("x"), None) if line.startswith("limit: ")]
+    assert told == ([f"limit: workers waited {line}"] if line else [])
 
 
 def test_epilogue():

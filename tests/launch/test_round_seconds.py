@@ -162,7 +162,7 @@ def test_a_run_that_is_slow_is_told_what_to_do(tmp_path: Path) -> None:
     assert (event["rank"], event["factor"], event["since"], event["recovered"]) == (1, 4.0, 1, False)
     assert said.out.count("slow: worker 1 takes 4.0 times as long per item as the others, since round 1\n") == 1
     end = 'the others waited 75% of their time: give it fewer `iterations` in [[workers]], or set balance = "rate" in [partition]'
-    assert f"slow: worker 1 takes 4.0 times as long per item as the others since round 1; {end}\n" in said.out
+    assert f"limit: worker 1 takes 4.0 times as long per item as the others since round 1; {end}\n" in said.out
     assert summary(tmp_path / "run")["workers"][1]["slow"] == {"factor": 4.0, "since": 1}
     assert partrain("report", tmp_path / "run", "-o", tmp_path / "report.html").code == 0
     assert "takes 4.0 times as long per item" in (tmp_path / "report.html").read_text()

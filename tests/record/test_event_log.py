@@ -128,7 +128,10 @@ LINES = [
     (commit(7), "round file bytes seconds digest"),
     (FaultEvent(t=T, what="lost", rank=1), "what rank"),
     (StoppingEvent(t=T, signal="SIGINT", what="stopping after this round"), "signal what"),
-    (EndEvent(t=T, status="finished", reason="rounds", round=4), "status reason round seconds test tested_round trivial"),
+    (
+        EndEvent(t=T, status="finished", reason="rounds", round=4),
+        "status reason round seconds test tested_round trivial comparisons",
+    ),
 ]
 
 
@@ -372,7 +375,7 @@ def test_summary_has_the_keys_scripts_read(tmp_path):
     assert content == {
         "status": "finished", "reason": "rounds", "rounds": 4, "loss": 0.125, "metrics": {"accuracy": 0.875},
         "best": {"round": 4, "loss": 0.125, "metrics": {"accuracy": 0.875}, "by": "accuracy", "lower": False},
-        "test": {"loss": 0.11, "accuracy": 0.97}, "seconds": seconds, "item_iterations": 5120, "workers": workers,
+        "test": {"loss": 0.11, "accuracy": 0.97}, "seconds": seconds, "item_iterations": 5120, "cores": 2, "threads": 2, "workers": workers,
     }  # fmt: skip
 
 

@@ -11,24 +11,29 @@ from partrain.record.result_lines import result_lines
 RUN: dict[str, Any] = {"status": "finished", "best": {"round": 4, "loss": 0.3, "metrics": {"accuracy": 0.9}}, "test": {}}
 
 
+def beside(by: str, network: float, trivial: float, low: float, high: float, **options: Any) -> dict[str, Any]:
+    return {"by": by, "network": network, "trivial": trivial, "low": low, "high": high, "items": 360, **options}
+
+
+RARE = {"name": "ill", "items": 29, "right": 17}
+
+
 @pytest.mark.parametrize(
-    ("test", "trivial", "line"),
+    ("name", "numbers", "comparison", "line"),
     [
-        ({"loss": 0.2, "accuracy": 0.9}, {"constant": {"loss": 0.6, "accuracy": 0.7}}, "better than always answering the commonest class: accuracy 0.9000 against 0.7000"),
-        ({"loss": 0.2, "accuracy": 0.7}, {"constant": {"loss": 0.6, "accuracy": 0.7}}, "NO BETTER than always answering the commonest class: accuracy 0.7000 against 0.7000"),
-        ({"accuracy": 0.6, "auroc": 0.8}, {"constant": {"accuracy": 0.9, "auroc": 0.5}}, "better than always answering the commonest class: auroc 0.8000 against 0.5000"),
-        ({"accuracy": 0.6, "f1": 0.5}, {"constant": {"accuracy": 0.9, "f1": 0.4}}, "better than always answering the commonest class: f1 0.5000 against 0.4000"),
-        ({"loss": 0.2}, {"constant": {"loss": 1.0}}, "better than always answering the mean: loss 0.2000 against 1.0000"),
-        ({"loss": 0.2, "r2": -0.1}, {"constant": {"loss": 1.0, "r2": 0.0}}, "NO BETTER than always answering the mean: r2 -0.1000 against 0.0000"),
-        ({"mae": 2.0}, {"naive": {"mae": 3.0}}, "better than repeating the newest value: mae 2.0000 against 3.0000"),
-        ({"mae": 2.0}, {"seasonal_naive": {"mae": 1.5}}, "NO BETTER than repeating the newest season: mae 2.0000 against 1.5000"),
-        ({}, {"constant": {"accuracy": 0.7}}, "better than always answering the commonest class: accuracy 0.9000 against 0.7000"),
+        ("constant", {"accuracy": 0.7}, beside("accuracy", 0.9, 0.7, 0.1, 0.3), "better than always answering the commonest class: accuracy 0.9000 against 0.7000 (360 items; 95 % interval of the difference 0.1000 to 0.3000)"),
+        ("constant", {"accuracy": 0.7}, beside("accuracy", 0.7, 0.7, 0.0, 0.0), "NO BETTER than always answering the commonest class: accuracy 0.7000 against 0.7000 (360 items; 95 % interval of the difference 0.0000 to 0.0000)"),
+        ("constant", {"accuracy": 0.7}, beside("accuracy", 0.73, 0.7, -0.01, 0.07), "not clearly better than always answering the commonest class: accuracy 0.7300 against 0.7000 (360 items; 95 % interval of the difference -0.0100 to 0.0700)"),
+        ("constant", {"accuracy": 0.9}, beside("auroc", 0.8, 0.5, 0.2, 0.4, rare=RARE), "better than always answering the commonest class: auroc 0.8000 against 0.5000 (360 items; 95 % interval of the difference 0.2000 to 0.4000); of 29 items of the rare class ill, 17 got it"),
+        ("constant", {"loss": 1.0}, beside("mae", 0.2, 1.0, -0.9, -0.7, r2=0.8), "better than always answering the mean: mae 0.2000 against 1.0000 (360 items; 95 % interval of the difference -0.9000 to -0.7000)"),
+        ("naive", {"mae": 3.0}, beside("mae", 2.0, 3.0, -1.5, -0.5, r2=-0.1), "not clearly better than repeating the newest value: mae 2.0000 against 3.0000 (360 items; 95 % interval of the difference -1.5000 to -0.5000); its R² is -0.1000, below 0"),
+        ("seasonal_naive", {"mae": 1.5}, beside("mae", 2.0, 1.5, 0.2, 0.8, r2=0.5), "NO BETTER than repeating the newest season: mae 2.0000 against 1.5000 (360 items; 95 % interval of the difference 0.2000 to 0.8000)"),
     ],
 )  # fmt: skip
 def test_a_result_stands_beside_an_answer_that_needs_no_training(
-    test: dict[str, float], trivial: dict[str, Any], line: str
+    name: str, numbers: dict[str, Any], comparison: dict[str, Any], line: str
 ) -> None:
-    assert result_lines(RUN | {"test": test, "trivial": trivial}) == [line]
+    assert result_lines(RUN | {"trivial": {name: numbers}, "comparisons": {name: comparison}}) == [line]
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,18 @@ def test_more_workers_paid(tmp_path: Path) -> None:
 def test_more_workers_did_not_pay(tmp_path: Path) -> None:
     said = verdict([history(tmp_path / "one", 1, 1.0), history(tmp_path / "two", 2, 1.25)])
     assert said.startswith("More workers did not pay")
-    assert "0.80 times as fast, 40% of the ideal; they waited 30% of their time" in said
+    assert "0.80 times as fast, 40% of the ideal; workers waited 30% of their time: each round waits for its slowest" in said
 
 
 def test_runs_that_learn_different_things_are_not_compared(tmp_path: Path) -> None:
     two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
-    two.job["dataset"] = {"name": "mnist"}
-    assert verdict([two, one]) == "Nothing tells if more workers paid: two and one, the run of one worker, differ in [dataset]."
+    two.job["optimizer"] = {"lr": 0.2}
+    two.job["workers"], two.job["stop"] = [{"count": 2}], {"judge_every": 1}
+    assert (
+        verdict([two, one]) == "Nothing tells if more workers paid: two and one, the run of one worker, differ in `optimizer.lr`."
+    )
+    del two.job["optimizer"]
+    assert verdict([two, one]).startswith("More workers paid")
 
 
 def test_the_level_is_one_that_both_reached(tmp_path: Path) -> None:
@@ -60,9 +65,9 @@ def test_without_a_run_of_one_worker_it_claims_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("seconds", "limit"), [
     ({"compute": 0.9, "wait": 0.05, "mix": 0.05}, "computing was the limit"),
-    ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "mixing cost most beside computing: mix less often"),
-    ({"compute": 0.3, "wait": 0.1, "mix": 0.6}, "mixing was the limit: mix less often"),
-    ({"compute": 0.6, "wait": 0.3, "mix": 0.1}, "waiting cost most beside computing: each round waits for its slowest worker"),
+    ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "workers mixed 40% of their time: mix less often"),
+    ({"compute": 0.3, "wait": 0.1, "mix": 0.6}, "workers mixed 60% of their time: mix less often"),
+    ({"compute": 0.6, "wait": 0.3, "mix": 0.1}, "workers waited 30% of their time: each round waits for its slowest worker"),
 ])  # fmt: skip
 def test_a_single_run_says_what_limited_it(tmp_path: Path, seconds: dict[str, float], limit: str) -> None:
     run = read_history(write_events(tmp_path / "run", start(), round_of(0, 1, **seconds), round_of(1, 1, **seconds)), "run")
@@ -72,7 +77,7 @@ def test_a_single_run_says_what_limited_it(tmp_path: Path, seconds: dict[str, fl
 def test_the_worker_that_others_wait_for_is_named(tmp_path: Path) -> None:
     slow = {"compute": 0.95, "wait": 0.0, "mix": 0.05}
     run = read_history(write_events(tmp_path / "run", start(), round_of(0, 1), round_of(1, 1, **slow)), "run")
-    assert "the others wait for worker 1" in verdict([run])
+    assert "waited 15% of their time, most for worker 1, which computes longest" in verdict([run])
 
 
 def test_a_run_without_rounds(tmp_path: Path) -> None:

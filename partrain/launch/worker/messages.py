@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
+
+if TYPE_CHECKING:
+    from partrain.record.events import BesideTrivial
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Done:
     """Fields of the `FinalScores`, if there is a test set."""
     trivial: dict[str, dict[str, float]]
     """Numbers of trivial answers; worker 0 alone has them."""
+    comparisons: dict[str, BesideTrivial]
+    """The network beside these answers; worker 0 alone has them."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
 from partrain.models.attributes import ChangedValues, line_of
+from partrain.record.events import BesideTrivial
 from partrain.record.round_record import NAN, RoundRecord
 from partrain.system.accelerator import Accelerator
 from partrain.system.environment import boot_seconds
@@ -49,6 +50,7 @@ from partrain.tasks.task import kind_of_answers
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.buffers import take_first
+from partrain.training.gathering import gather
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.replica import RowLayout
 from partrain.training.round_caps import Balance, TimeLimit
@@ -56,7 +58,7 @@ from partrain.training.snapshot import load_network, restore, save, slot_map
 from partrain.training.snapshot_layout import PROBE
 from partrain.training.stop import Progress
 from partrain.training.stream_batches import StreamBatches
-from partrain.training.trivial import trivial_scores
+from partrain.training.trivial import Scores, compared, comparisons, trivial_scores
 from partrain.training.worker import LocalWorker
 
 
@@ -110,7 +112,8 @@ def _run_worker(
     try:
         process = WorkerProcess(rank, shared, arena, join(), channel)
         ending = process.train()
-        channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test and [*ending.test], process.trivial()))
+        test = ending.test and [*ending.test]
+        channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, test, *process.beside_trivial()))
         return None
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
@@ -187,6 +190,9 @@ class WorkerProcess:
         self._values = ChangedValues(setup.module) if rank == 0 and spec.job.network_code else None
         self.held_out, self.test = setup.held_out(), setup.test
         self._trained_targets, self._judged_metrics = setup.trained_targets, setup.metrics
+        data = spec.dataset.task if isinstance(spec.job.task, UserTask) else None
+        self._kind, items = kind_of_answers(setup.task, self._interface.task, data), self.test or self.held_out
+        self._compared = compared(self._kind, setup.task, spec.dataset.outputs, items) if items else None
         self.worker.heartbeat, self.worker.on_iterations = self._heartbeat, self._on_iterations
         self.worker.clock = transport.clock
         self._other_machines = [*range(spec.members.start), *range(spec.members.stop, len(spec.plan.shares))]
@@ -277,22 +283,28 @@ class WorkerProcess:
             wait_for_files=job.checkpoint.commit == "every",
             ended=self.spec.ended,
             after_judgement=job.hooks.after_judgement is not None,
+            compares=self._compared is not None,
             best_by=job.best_by(self.spec.dataset.task),
         )
         ending = run(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
+        if self._compared:
+            self._compared.gather(partial(gather, self.group))
         self.group.center_client.leave()
         if isinstance(self.worker.batches, StreamBatches):
             self.worker.batches.close()
         return ending
 
-    def trivial(self) -> dict[str, dict[str, float]]:
-        """Evaluate answers that need no training to the test items, or to those held out; on worker 0 alone."""
-        spec, data, items = self.spec, self.spec.dataset, self.test or self.held_out
+    def beside_trivial(self) -> tuple[Scores, dict[str, BesideTrivial]]:
+        """Evaluate answers that need no training to the test items, or to those held out, and compare the network with them; on worker 0 alone."""
+        data, items = self.spec.dataset, self.test or self.held_out
         if self.rank or items is None:
-            return {}
-        task, codec = self.worker.task, Codec(data.codec)
-        kind = kind_of_answers(task, self._interface.task, data.task if isinstance(spec.job.task, UserTask) else None)
-        return trivial_scores(kind, task, self._judged_metrics, codec, data.outputs, self._trained_targets(), items)
+            return {}, {}
+        task, codec, trained = self.worker.task, Codec(data.codec), self._trained_targets()
+        self._judged_metrics.observe = None
+        return (
+            trivial_scores(self._kind, task, self._judged_metrics, codec, data.outputs, trained, items),
+            comparisons(self._compared, self._kind, task, codec, data.outputs, trained, items, self.spec.job.seed),
+        )
 
     def _heartbeat(self) -> None:
         self.arena.beats[self.rank] += 1
@@ -306,6 +318,8 @@ class WorkerProcess:
             self.channel.send(TrainingStarted(boot_seconds()))
 
     def training_finished(self) -> None:
+        if self._compared:
+            self._judged_metrics.observe = self._compared.add
         if self.rank == 0:
             self.channel.send(TrainingFinished())
 

@@ -1,0 +1,71 @@
+"""The cause that a run's workers did not compute all the time, in one sentence, from the numbers of summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from partrain.number_format import counted
+from partrain.record.added_speed import TELLING_SECONDS
+from partrain.record.round_record import time_shares
+
+LIMITING = 0.15
+"""Share of the workers' time from which the cause of waiting or mixing is named."""
+COSTLY = 0.05
+"""Share from which waiting for cores is named, and from which a slow worker is worth a remedy."""
+EVEN = 0.9
+"""Share of the longest computing from which all workers compute alike."""
+
+
+def cause(content: Mapping[str, Any], remedy: str = "") -> str:
+    """Name what kept the workers from computing, the first that applies: too few cores, slow workers, mixing, waiting; "" if nothing did.
+
+    `content`: that of summary.json. `remedy`: advice about slow workers.
+    """
+    workers = content["workers"]
+    shares = shares_of(workers) if len(workers) > 1 else {}
+    if not shares:
+        return ""
+    without_core = core_wait_share(workers) or 0.0
+    if without_core >= COSTLY:
+        cost = f"workers waited {without_core:.0%} of their time for a free core"
+        threads, cores = content.get("threads", 0), content.get("cores", 0)
+        if threads > cores > 0:
+            return f"{cost}: they have {counted(threads, 'thread')} for {counted(cores, 'core')}; fewer workers may be as fast"
+        return f"{cost}: other programs used the cores"
+    if slow := [_slow(worker, workers, remedy) for worker in workers if "slow" in worker]:
+        return "; ".join(slow)
+    if max(shares["wait"], shares["mix"]) < LIMITING:
+        return ""
+    if shares["mix"] > shares["wait"]:
+        return f"workers mixed {shares['mix']:.0%} of their time: mix less often ([sync] iterations)"
+    waited = f"waited {shares['wait']:.0%} of their time"
+    computing = {worker["rank"]: worker["seconds"]["compute"] for worker in workers}
+    longest = max(computing, key=computing.__getitem__)
+    if min(computing.values()) > EVEN * computing[longest]:
+        return f"workers {waited}: each round waits for its slowest worker, which is not always the same"
+    return f"workers {waited}, most for worker {longest}, which computes longest"
+
+
+def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the shares of the ACTIVITIES in the time of some workers of a summary; empty without time."""
+    seconds = [worker["seconds"] for worker in workers]
+    return time_shares((spent["compute"], spent["wait"], spent["sync"]) for spent in seconds)
+
+
+def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the share of their time in which some workers of a summary found no free core; None if that is unknown.
+
+    It is unknown of runs too short to tell.
+    """
+    seconds = sum(sum(worker["seconds"].values()) for worker in workers)
+    waited = [worker["core_wait"] for worker in workers if "core_wait" in worker]
+    return sum(waited) / seconds if waited and seconds >= TELLING_SECONDS else None
+
+
+def _slow(worker: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], remedy: str) -> str:
+    """Tell since when a worker is slow, the others' waiting, and the remedy if they wait much."""
+    waited = shares_of([other for other in workers if other is not worker]).get("wait", 0.0)
+    factor, since = worker["slow"]["factor"], worker["slow"]["since"]
+    text = f"worker {worker['rank']} takes {factor:.1f} times as long per item as the others since round {since:,}"
+    return f"{text}; the others waited {waited:.0%} of their time" + (f": {remedy}" if remedy and waited >= COSTLY else "")
