@@ -76,11 +76,11 @@ class Answers:
             if _is_wide(column):
                 flat += map(_cells, column.T)
             else:
-                flat.append(_cells(column) if isinstance(column, np.ndarray) else column)
+                flat.append(_cells(column) if isinstance(column, np.ndarray) else list(map(_harmless, column)))
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(map(_harmless, self.titles))
-        writer.writerows([_harmless(cell) for cell in row] for row in zip(*flat, strict=True))
+        writer.writerows(zip(*flat, strict=True))
         return stream.getvalue().removesuffix("\n")
 
     def _titles(self, name: str, count: int) -> list[str]:
@@ -186,7 +186,9 @@ def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) ->
     for name, column in columns.items():
         named[name] = (column.byte() if name == "label" and kind.head == "pixels" else column).numpy()
         if name == "label" and kind.one_class and codec.classes:
-            named["class"] = [codec.class_name(label) for label in column.tolist()]
+            labels = column.tolist()
+            names = {label: codec.class_name(label) for label in set(labels)}
+            named["class"] = list(map(names.__getitem__, labels))
     return named
 
 
