@@ -15,7 +15,9 @@ from typer.main import get_command_from_info, get_group
 
 from partrain.cli.completion import join_words
 from partrain.cli.shared import CommandLine, print_failure
+from partrain.display.progress_line import ProgressLine
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
+from partrain.system.progress import SHOWN
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ def _print_failure(name: str, code: int, message: str) -> None:
 def main() -> None:
     """Run a command; turn every failure into its message and its exit code."""
     join_words()
+    SHOWN.set(ProgressLine(sys.stderr).note)
     try:
         app()
     except SystemExit as end:

@@ -27,6 +27,7 @@ from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import MISSING, is_missing, is_number
 from partrain.preprocess.column import RowBlock
 from partrain.preprocess.table import TableSchema
+from partrain.system.progress import note
 
 ROWS = 1 << 14
 """Rows of a block."""
@@ -223,7 +224,8 @@ class CsvFile(LineFile):
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
         """Yield blocks: pieces of the file that polars splits as csv does; from the first other one on, csv splits the rows."""
-        if len(self._separator.encode()) > 1 or self.path.stat().st_size < LARGE:
+        size, read = self.path.stat().st_size, 0
+        if len(self._separator.encode()) > 1 or size < LARGE:
             yield from super()._blocks(names, dense=dense)
             return
         from partrain.data.tables.polars_cells import cells_of_column, text_columns
@@ -239,14 +241,18 @@ class CsvFile(LineFile):
                 if frame is None:
                     text = piece + after
                     text += "" if text.endswith("\n") else file.readline(MAX_LINE)
-                    read = io.StringIO(text, newline="")
-                    rest = chain(self._lines(read, line), self._lines(file, line + text.count("\n")))
+                    held = io.StringIO(text, newline="")
+                    rest = chain(self._lines(held, line), self._lines(file, line + text.count("\n")))
                     yield from self._row_blocks(self._split(rest, line, dense=dense), names)
                     return
                 columns = frame.get_columns()
                 cells = {name: cells_of_column(columns[self.places[name]], self._rewrite) for name in names}
+                read += len(piece)
+                if read < size:  # else the file is compressed
+                    note(f"{self.path}: reading", read / size)
                 yield RowBlock(self, range(line, line + frame.height), cells)
                 line += frame.height
+            note(f"{self.path}: reading", 1.0)
 
     def _rows(self, *, dense: bool) -> Iterator[tuple[int, list[str]]]:
         with self._named(), self._open() as file:

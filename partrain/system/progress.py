@@ -1,0 +1,14 @@
+"""Progress of what may take long: functions note it, and a command may show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+SHOWN: ContextVar[Callable[[str, float], None]] = ContextVar("SHOWN", default=lambda what, share: None)
+"""Function that shows the share, 0 to 1, of what is being done."""
+
+
+def note(what: str, share: float) -> None:
+    """Note that this share of `what` is done."""
+    SHOWN.get()(what, share)
