@@ -23,8 +23,12 @@ class Recipe:
     batch: int | None = None
     """Items of a batch, of all workers together; None: 64 per worker, fewer where there are few items."""
     weight_decay: float = 0.01
-    rounds: int = 100
+    passes: int = 100
+    """Passes over the training items at most."""
     patience: int = 20
+    """Judgements, one after each pass, without a better one."""
+    iterations: int | None = None
+    """Local iterations between two averages; None: a pass."""
 
 
 class Draft(NamedTuple):
@@ -64,6 +68,16 @@ def assemble(
         "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in path.name.partition(".")[0]).strip("-_")
         or "job"
     )
+    if recipe.iterations is None:
+        sync = ["passes = 1                   # passes of each worker over its items between two averages"]
+        stop = [f"rounds = {recipe.passes}", "judge_every = 1"]
+    else:
+        rounds = max(1, round(items / (workers * batch * recipe.iterations)))
+        sync = [f"iterations = {recipe.iterations}              # batches of each worker between two averages"]
+        stop = [
+            f"rounds = {recipe.passes * rounds:<20} # {recipe.passes} passes over the items",
+            f"judge_every = {rounds:<15} # about once a pass",
+        ]
     lines = [
         f"# {what}",
         "#",
@@ -87,16 +101,15 @@ def assemble(
         "",
         "[sync]",
         'rule = "average"',
-        "passes = 1                   # passes of each worker over its items between two averages",
+        *sync,
         "",
         "[[workers]]",
         'device = "cpu"',
         f"count = {workers}                    # {few}",
         "",
         "[stop]",
-        f"rounds = {recipe.rounds}",
-        "judge_every = 1",
-        f"patience = {recipe.patience}                # rounds without a better judged loss",
+        *stop,
+        f"patience = {recipe.patience}                # {'rounds' if recipe.iterations is None else 'judgements'} without a better judged loss",
         'patience_by = "loss"         # also chooses best.h5; few held-out items tell little by their accuracy',
     ]
     return "\n".join(lines) + "\n"

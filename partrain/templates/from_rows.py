@@ -19,6 +19,9 @@ NOTED_HOLES = 0.01
 """Share of missing numbers from which a column gets an indicator of them."""
 
 
+MEMBERS = ("8 may answer better, and train several times as long", "better answers; 1 trains up to four times as fast")
+
+
 @dataclass(frozen=True)
 class Size:
     """Settings for tables of fewer training items than `items`, chosen on tables that no benchmark reports (`benchmarks/NOTES.md`)."""
@@ -26,15 +29,20 @@ class Size:
     items: float
     width: int
     dropout: float
+    members: int
     recipe: Recipe
 
 
 SIZES = (
-    Size(1000, 64, 0.3, Recipe(32, 0.1, 100, 30)),
-    Size(5000, 64, 0.2, Recipe(64, 0.1, 60, 25)),
-    Size(math.inf, 128, 0.1, Recipe(128, 0.1, 50, 20)),
+    Size(1_000, 64, 0.3, 8, Recipe(32, 0.1, 100, 30)),
+    Size(5_000, 64, 0.2, 8, Recipe(64, 0.1, 60, 25)),
+    Size(20_000, 128, 0.1, 8, Recipe(128, 0.1, 50, 20)),
+    Size(100_000, 128, 0.1, 1, Recipe(256, 0.1, 40, 12, iterations=25)),
+    Size(500_000, 128, 0.1, 1, Recipe(512, 0.1, 20, 8, iterations=25)),
+    Size(math.inf, 128, 0.1, 1, Recipe(1024, 0.1, 10, 5, iterations=25)),
 )
-"""Settings by size: more passes, a smaller network and more dropout where there are few items."""
+"""Settings by size: more passes, a smaller network and more dropout where there are few items; one member, larger batches and fewer passes
+where there are many, so that a run takes minutes (`benchmarks/NOTES.md`)."""
 
 
 def rows_job(
@@ -68,7 +76,7 @@ def rows_job(
         f"width = {size.width}",
         f"hidden = {2 * size.width}",
         f"dropout = {size.dropout}",
-        "members = 8                  # of an ensemble that shares most layers: better answers; 1 trains up to four times as fast",
+        f"members = {size.members}                  # of an ensemble that shares most layers: {MEMBERS[size.members > 1]}",
     ]
     if time:
         beyond = "newer rows may lie beyond the older ones: a linear path follows trends"
