@@ -7,7 +7,8 @@ from pathlib import Path
 
 from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
-from partrain.data.tables.files import PARQUET, TABLES
+from partrain.data.tables.formats import SUFFIXES as TABLES
+from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
@@ -24,9 +25,9 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     Raises InputMissing if the data are of no known kind, or if the target is missing or no column.
     """
     shown, name = os.path.relpath(path, folder), path.name.lower()
-    if asked.dialect and name.endswith(PARQUET):
-        raise InputMissing(f"{path}: a Parquet file has its own types: --separator and the like concern CSV files")
-    if not path.is_dir() and name.endswith(TABLES):
+    if form := format_of(path):
+        if asked.dialect and form.typed:
+            raise InputMissing(f"{path}: a {form.name} file has its own types: --separator and the like concern CSV files")
         return table_job(path, shown, asked)
     kinds = ("text", "images") if path.is_dir() else ()
     if asked.kind not in (None, *kinds) or asked.time or asked.dialect or asked.null_values is not None:

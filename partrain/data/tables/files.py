@@ -1,4 +1,4 @@
-"""Tables in files, block by block: CSV by the standard library, Parquet by polars. Types of cells are never guessed."""
+"""Tables in files, block by block. Here those of text: CSV by the standard library. Types of cells are never guessed."""
 
 from __future__ import annotations
 
@@ -360,69 +360,6 @@ def open_text(path: Path, encoding: str) -> IO[str]:
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a file, plain or gzipped, as bytes."""
     return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
-
-
-class ParquetFile(TableFile):
-    """A Parquet file."""
-
-    @property
-    def header_location(self) -> str:
-        return str(self.path)
-
-    def locate(self, number: int) -> str:
-        return f"{self.path}: row {number}"
-
-    def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
-        from partrain.data.tables.polars_cells import cells_of_column
-
-        first = 1
-        for part in self._frame(names).iter_slices(ROWS << 4):
-            yield RowBlock(
-                self, range(first, first + part.height), {name: cells_of_column(part.get_column(name)) for name in names}
-            )
-            first += part.height
-
-    def _header(self) -> list[str]:
-        with self._named() as polars:
-            return list(polars.read_parquet_schema(self.path))
-
-    def _frame(self, names: Sequence[str]) -> Any:
-        with self._named() as polars:
-            return polars.read_parquet(self.path, columns=list(names), use_statistics=False)
-
-    @contextmanager
-    def _named(self) -> Iterator[Any]:
-        import polars
-
-        with reading(self.path, "damaged, or no Parquet file", polars.exceptions.PolarsError):
-            yield polars
-
-
-class FrameTable(ParquetFile):
-    """A DataFrame of polars in memory, with a name for messages. Its rows are those of the Parquet file that would hold it."""
-
-    def __init__(self, frame: Any, name: str, advice: str = SET, null_values: Sequence[str] | None = None) -> None:
-        self._whole = frame
-        super().__init__(Path(name), advice, null_values)
-
-    def _header(self) -> list[str]:
-        return list(self._whole.columns)
-
-    def _frame(self, names: Sequence[str]) -> Any:
-        return self._whole.select(names)
-
-
-PARQUET = (".parquet", ".pq")
-"""Suffixes of Parquet files, in small letters."""
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
-"""Suffixes of tables, in small letters."""
-
-
-def open_by_name(path: Path, dialect: Dialect = USUAL, advice: str = SET) -> TableFile:
-    """Open a table by its suffix: Parquet, or separated text."""
-    if path.name.lower().endswith(PARQUET):
-        return ParquetFile(path, advice, dialect.null_values)
-    return CsvFile(path, dialect, advice)
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -17,9 +17,11 @@ from weakref import ref
 from partrain.data.base import WEIGHTS, DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile, open_by_name
-from partrain.data.tables.sections import Csv, HasNullValues, InMemory, Parquet, Tabular
+from partrain.data.tables.files import UNNAMED, TableFile
+from partrain.data.tables.formats import open_file
+from partrain.data.tables.sections import HasNullValues, InMemory, Tabular
 from partrain.data.tables.time_stamps import is_date, moments_of
+from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
     FEW_ROWS,
@@ -101,11 +103,7 @@ def open_table(section: HasNullValues, path: Path) -> TableFile:
     dialect = Dialect.of(section)
     if isinstance(section, InMemory):
         return FrameTable(_frames().by_name[path.name], path.name, null_values=dialect.null_values)
-    if isinstance(section, Csv):
-        return CsvFile(path, dialect)
-    if isinstance(section, Parquet):
-        return ParquetFile(path, null_values=dialect.null_values)
-    return open_by_name(path, dialect)
+    return open_file(path, dialect, kind=getattr(section, "kind", None))
 
 
 def _frames() -> Frames:

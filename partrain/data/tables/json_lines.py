@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from partrain.data.base import reading
@@ -12,14 +11,9 @@ from partrain.data.tables.files import LineFile
 from partrain.errors import InputMissing
 from partrain.system.regular_file import parse_json
 
-SUFFIXES = (".jsonl", ".ndjson")
-
 
 class JsonLines(LineFile):
     """A file of JSON lines. The first line has all columns; `null` is a missing value. Empty lines are skipped."""
-
-    def __init__(self, path: Path, advice: str = "", null_values: Sequence[str] | None = None) -> None:
-        super().__init__(path, advice, null_values)
 
     def _getter(self, name: str) -> Callable[[Any], Any]:
         return itemgetter(name)

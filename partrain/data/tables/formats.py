@@ -1,0 +1,70 @@
+"""The file formats of tables: each has a row here, and no other module names its suffixes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.files import SET, CsvFile, TableFile
+from partrain.data.tables.json_lines import JsonLines
+from partrain.data.tables.typed_files import ParquetFile
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """A file format of tables."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    """Suffixes of its files, in small letters."""
+    open: Callable[[Path, Dialect, str], TableFile]
+    """Opens a file; the last argument is `advice` of `TableFile`."""
+    magic: re.Pattern[bytes] | None = None
+    """The beginning of its files, where it tells the format."""
+    kind: str = "table"
+    """The `kind` in `[dataset]` that `init` writes. Another one than `table` is that of this format alone."""
+    typed: bool = True
+    """Its cells have types: nothing of a `Dialect` but `null_values` concerns them."""
+
+
+CSV = TableFormat("CSV", (".csv", ".csv.gz", ".tsv", ".tsv.gz"), CsvFile, kind="csv", typed=False)
+FORMATS = (
+    CSV,
+    TableFormat(
+        "Parquet",
+        (".parquet", ".pq"),
+        lambda path, dialect, advice: ParquetFile(path, advice, dialect.null_values),
+        re.compile(b"PAR1"),
+        kind="parquet",
+    ),
+    TableFormat(
+        "JSON lines",
+        (".jsonl", ".ndjson"),
+        lambda path, dialect, advice: JsonLines(path, advice, dialect.null_values),
+        re.compile(rb"\s*\{"),
+    ),
+)
+"""All formats."""
+SUFFIXES = tuple(suffix for form in FORMATS for suffix in form.suffixes)
+"""Suffixes of tables, in small letters."""
+NAMES = ", ".join(form.name for form in FORMATS[:-1]) + f" or {FORMATS[-1].name}"
+"""The formats' names, for messages."""
+
+
+def format_of(path: Path) -> TableFormat | None:
+    """Return the format of a table by its suffix; None if it is no table."""
+    return next((form for form in FORMATS if path.name.lower().endswith(form.suffixes) and not path.is_dir()), None)
+
+
+def suffix_of(content: bytes) -> str | None:
+    """Return the suffix of a table by its beginning; None if that tells no format."""
+    return next((form.suffixes[0] for form in FORMATS if form.magic and form.magic.match(content)), None)
+
+
+def open_file(path: Path, dialect: Dialect = USUAL, advice: str = SET, kind: str | None = None) -> TableFile:
+    """Open a table in the format that the `kind` of its `[dataset]` table or else its suffix tells; CSV if neither does."""
+    named = next((form for form in FORMATS if form.kind == kind != "table"), None)
+    return (named or format_of(path) or CSV).open(path, dialect, advice)
