@@ -9,7 +9,7 @@ from pathlib import Path
 
 from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.data.tables.files import SET, CsvFile, TableFile
-from partrain.data.tables.json_lines import JsonLines
+from partrain.data.tables.json_rows import JsonRows
 from partrain.data.tables.typed_files import ParquetFile
 
 
@@ -41,10 +41,10 @@ FORMATS = (
         kind="parquet",
     ),
     TableFormat(
-        "JSON lines",
-        (".jsonl", ".ndjson"),
-        lambda path, dialect, advice: JsonLines(path, advice, dialect.null_values),
-        re.compile(rb"\s*\{"),
+        "JSON",
+        (".json", ".jsonl", ".ndjson"),
+        lambda path, dialect, advice: JsonRows(path, advice, dialect.null_values),
+        re.compile(rb"(\xef\xbb\xbf)?\s*[\[{]"),
     ),
 )
 """All formats."""
