@@ -49,6 +49,11 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
 def _images(path: Path, shown: str) -> str:
     root = path / "train" if (path / "train").is_dir() else path
     classes = {entry.name: _pictures(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and _pictures(entry)}
+    if len(classes) < 2 and (tables := [file.name for file in sorted(path.iterdir()) if format_of(file)]):
+        listed = ", ".join(tables[:3])
+        raise InputMissing(
+            f"{path}: holds several tables ({listed}): name one, or give parts of one table names that differ in numbers alone"
+        )
     if len(classes) < 2:
         raise InputMissing(f"{root}: expected a folder of images for each of at least two classes, found {len(classes)}")
     count = sum(map(len, classes.values()))

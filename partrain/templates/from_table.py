@@ -14,6 +14,7 @@ from partrain.data.python.frames import NAME
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import TableFile, cells_of
 from partrain.data.tables.formats import CSV, TableFormat, format_of, open_file
+from partrain.data.tables.parts import part_paths
 from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.number_format import counted
@@ -53,7 +54,11 @@ def table_job(path: Path, shown: str, asked: Asked) -> Draft:
     form = format_of(path) or CSV
     if asked.kind == "images":
         raise InputMissing(f"{path}: a table, not a folder of images: --kind takes table, series or text")
-    dialect, notes = (Dialect(), []) if form.typed else text_dialect(path, asked.dialect)
+    dialect, notes = (
+        (Dialect(), [])
+        if form.typed
+        else text_dialect(next(iter(part_paths(path)), path) if path.is_dir() else path, asked.dialect)
+    )
     return _job(lambda dialect: open_file(path, dialect), dialect, notes, shown, asked, form)
 
 

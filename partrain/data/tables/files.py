@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +14,12 @@ from functools import cached_property, partial
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Self
 
 from partrain.config.problems import did_you_mean
-from partrain.data.base import WrongContent, reading, repeated
+from partrain.data.base import WrongContent, repeated
 from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.packed import open_bytes, open_text, unpacking
 from partrain.errors import InputMissing
 from partrain.number_format import plural
 from partrain.preprocess.cell_columns import Cells
@@ -177,7 +176,7 @@ class LineFile(TableFile):
 
 
 class CsvFile(LineFile):
-    """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
+    """Separated text, plain or compressed. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
     def __init__(self, path: Path, dialect: Dialect = USUAL, advice: str = SET) -> None:
         """Open a table. Its separator is a tab in .tsv files by default, else a comma."""
@@ -291,7 +290,7 @@ class CsvFile(LineFile):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        with reading(self.path, "damaged gzip data", EOFError, zlib.error):
+        with unpacking(self.path):
             try:
                 yield
             except UnicodeError as error:
@@ -336,9 +335,9 @@ def usual_separator(path: Path) -> str:
 def separator_line(path: Path, encoding: str) -> str | None:
     """Return the separator in a first line such as `sep=;`, which spreadsheets write; None without such a line."""
     try:
-        with open_text(path, encoding) as file:
+        with unpacking(path, UnicodeError), open_text(path, encoding) as file:
             line = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
-    except (OSError, UnicodeError, EOFError, zlib.error):
+    except InputMissing:
         return None  # reading the header says so
     return line and line[1]
 
@@ -347,19 +346,6 @@ def marked_encoding(path: Path) -> str | None:
     """Return the encoding that a byte order mark tells."""
     with open_bytes(path) as file:
         return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
-
-
-def open_text(path: Path, encoding: str) -> IO[str]:
-    """Open a file, plain or gzipped, as text."""
-    encoding = "utf-8-sig" if encoding.lower().replace("_", "-") == "utf-8" else encoding
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding=encoding, newline="")
-    return open(path, encoding=encoding, newline="")
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file, plain or gzipped, as bytes."""
-    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -10,7 +10,10 @@ from pathlib import Path
 from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.data.tables.files import SET, CsvFile, TableFile
 from partrain.data.tables.json_rows import JsonRows
+from partrain.data.tables.packed import PACKINGS
+from partrain.data.tables.parts import TableParts, part_paths
 from partrain.data.tables.typed_files import ParquetFile
+from partrain.errors import InputMissing
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,9 @@ class TableFormat:
     """Its cells have types: nothing of a `Dialect` but `null_values` concerns them."""
 
 
-CSV = TableFormat("CSV", (".csv", ".csv.gz", ".tsv", ".tsv.gz"), CsvFile, kind="csv", typed=False)
+CSV = TableFormat(
+    "CSV", tuple(f"{text}{packed}" for text in (".csv", ".tsv") for packed in ("", *PACKINGS)), CsvFile, kind="csv", typed=False
+)
 FORMATS = (
     CSV,
     TableFormat(
@@ -55,8 +60,9 @@ NAMES = ", ".join(form.name for form in FORMATS[:-1]) + f" or {FORMATS[-1].name}
 
 
 def format_of(path: Path) -> TableFormat | None:
-    """Return the format of a table by its suffix; None if it is no table."""
-    return next((form for form in FORMATS if path.name.lower().endswith(form.suffixes) and not path.is_dir()), None)
+    """Return the format of a table by its suffix, or by that of its parts in a folder; None if it is no table."""
+    name = next(iter(part_paths(path)), Path()).name if path.is_dir() else path.name
+    return next((form for form in FORMATS if name.lower().endswith(form.suffixes)), None)
 
 
 def suffix_of(content: bytes) -> str | None:
@@ -67,4 +73,9 @@ def suffix_of(content: bytes) -> str | None:
 def open_file(path: Path, dialect: Dialect = USUAL, advice: str = SET, kind: str | None = None) -> TableFile:
     """Open a table in the format that the `kind` of its `[dataset]` table or else its suffix tells; CSV if neither does."""
     named = next((form for form in FORMATS if form.kind == kind != "table"), None)
-    return (named or format_of(path) or CSV).open(path, dialect, advice)
+    form = named or format_of(path) or CSV
+    if not path.is_dir():
+        return form.open(path, dialect, advice)
+    if not (parts := part_paths(path)):
+        raise InputMissing(f"{path}: is a folder, but not of the parts of one table, whose names differ in numbers alone")
+    return TableParts(path, [form.open(part, dialect, advice) for part in parts], dialect.null_values)

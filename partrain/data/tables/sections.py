@@ -188,7 +188,7 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
 
 
 class Csv(HasDialect, Tabular):
-    """A CSV or TSV file, plain or gzipped. Line 1 has the names of the columns."""
+    """A CSV or TSV file, plain or compressed. Line 1 has the names of the columns."""
 
     kind: Literal["csv"]
 

@@ -38,7 +38,7 @@ STDIN = "<stdin>"
 def kind_of(path: Path, task: TaskKind) -> str:
     """Recognize the kind of a file by its first bytes, else by its suffix."""
     if path.is_dir():
-        return "saved" if is_saved(path) else "text" if task.targets == "tokens" else "images"
+        return "saved" if is_saved(path) else "table" if format_of(path) else "text" if task.targets == "tokens" else "images"
     if path.suffix.lower() in SUFFIXES:
         return "images"
     try:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
+import lzma
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from partrain.data.tables.formats import FORMATS, format_of, open_file, suffix_of
+from partrain.data.tables.parts import part_paths
 from partrain.errors import InputMissing
 
 
@@ -32,6 +39,102 @@ def test_a_suffix_belongs_to_one_format() -> None:
     for form in FORMATS:
         for suffix in form.suffixes:
             assert format_of(Path(f"T{suffix.upper()}")) is form
+
+
+# Compressed CSV
+
+TEXT = b"size,town\n1,Ulm\n2,Bonn\n"
+
+
+def zipped(*contents: bytes) -> bytes:
+    """Return an archive of tables, with what the Finder of macOS adds."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__MACOSX/._t.csv", b"")
+        for number, content in enumerate(contents):
+            archive.writestr(f"in/t{number}.csv", content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress), ("zip", zipped)]
+)
+def test_compressed_text(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    for name, text in (f"t.csv.{suffix}", TEXT), (f"T.TSV.{suffix.upper()}", TEXT.replace(b",", b"\t")):
+        (path := tmp_path / name).write_bytes(pack(text))
+        assert cells(path) == {"size": ["1", "2"], "town": ["Ulm", "Bonn"]}
+    path = tmp_path / f"t.csv.{suffix}"
+    for damaged in TEXT, b"", pack(TEXT * 99)[:-9], pack(TEXT * 99)[:40] + b"\0" * 40:
+        assert refused(path, damaged).startswith(path.name)
+    assert refused(path, pack(b"")) == f"{path.name}:1: is empty: expected the names of columns"
+    assert refused(path, pack(TEXT + b"3,4,5\n")).startswith(f"{path.name}:4: 3 cells where line 1 names 2 columns")
+
+
+def test_an_archive_of_two_tables(tmp_path: Path) -> None:
+    message = "t.csv.zip: holds 2 files: pack one table alone, or unpack it"
+    assert refused(tmp_path / "t.csv.zip", zipped(TEXT, TEXT)) == message
+
+
+# Folders of parts
+
+
+def parts(folder: Path, **contents: bytes) -> Path:
+    """Write the files of a folder, with what Spark adds."""
+    folder.mkdir(exist_ok=True)
+    for file in folder.iterdir():
+        file.unlink()
+    for name, content in contents.items():
+        (folder / f"{name}.csv").write_bytes(content)
+    for name in "_SUCCESS", "._SUCCESS.crc":
+        (folder / name).write_bytes(b"")
+    return folder
+
+
+def test_a_folder_of_parts_is_one_table(tmp_path: Path) -> None:
+    """Parts follow one another by their numbers; a fault, a row and its cell have the place in their part."""
+    folder = parts(tmp_path / "t", part10=b"town,size\nJena,3\n", part2=TEXT, part11=b"")
+    assert cells(folder) == {"size": ["1", "2", "3"], "town": ["Ulm", "Bonn", "Jena"]}
+    form = format_of(folder)
+    assert form is not None
+    assert form.name == "CSV"
+    table = open_file(folder)
+    assert table.first("size", "3".__eq__) == (f"{folder}/part10.csv:2", "3")
+    (folder / "part10.csv").write_text("town,size\nJena,3\n\nRom\nTrier,4\n")
+    assert refused(folder).startswith("t/part10.csv:4: 1 cell where line 1 names 2 columns")
+    table = open_file(folder)
+    table.unreadable = []
+    places = [table.locate(place) for block in table.blocks(["size"]) for place in block.positions]
+    assert [place.rpartition("/")[2] for place in places] == ["part2.csv:2", "part2.csv:3", "part10.csv:2", "part10.csv:5"]
+    assert [table.locate(place).rpartition("/")[2] for place, _ in table.unreadable] == ["part10.csv:4"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"p1": TEXT, "p2": b"size\n1\n"}, "t/p2.csv:1: no column `town`, which p1.csv has"),
+        ({"p1": b"size\n1\n", "p2": TEXT}, "t/p2.csv:1: a column `town`, which p1.csv has not"),
+        ({"p1": TEXT, "p2": b"3,4\n"}, "t/p2.csv:1: holds numbers where the names of columns are expected: add a line of names"),
+        ({"p1": b"", "p2": b""}, "t/p1.csv:1: is empty: expected the names of columns"),
+        ({"train": TEXT, "test": TEXT}, "t: is a folder, but not of the parts of one table, whose names differ in numbers alone"),
+        ({}, "t: is a folder, but not of the parts of one table, whose names differ in numbers alone"),
+    ],
+)
+def test_faults_of_parts(tmp_path: Path, contents: dict[str, bytes], message: str) -> None:
+    assert refused(parts(tmp_path / "t", **contents)) == message
+
+
+@pytest.mark.parametrize("names", [
+    ["part-00000-4f1c0f6e-6a1b-4a0e-9d5b-2f0f2a9c1b7d-c000.snappy.parquet", "part-00001-4f1c0f6e-6a1b-4a0e-9d5b-2f0f2a9c1b7d-c000.snappy.parquet"],
+    ["part.0.parquet", "part.1.parquet"], ["00000000.parquet", "00000001.parquet"], ["data_0.csv.gz", "data_1.csv.gz"],
+])  # fmt: skip
+def test_names_of_parts(tmp_path: Path, names: list[str]) -> None:
+    """They are those of Spark, Dask, Polars and DuckDB."""
+    for name in reversed(names):
+        (tmp_path / name).write_bytes(b"x")
+    assert [path.name for path in part_paths(tmp_path)] == names
+    assert format_of(tmp_path)
+    (tmp_path / "in").mkdir()
+    assert format_of(tmp_path) is None
 
 
 # JSON
