@@ -7,11 +7,11 @@ import csv
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, count, islice, takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Self
@@ -65,6 +65,21 @@ class TableFile(ABC):
         """Columns, in the file's order."""
         if (twice := repeated(self.names)) is not None:
             raise InputMissing(f"{self.header_location}: two columns are called `{twice}`")
+
+    @cached_property
+    def index(self) -> list[str]:
+        """Columns that pandas or R wrote for its index of the rows: no inputs unless a key names them."""
+        first = takewhile(re.compile(rf"{UNNAMED}(\.[0-9]+)?").fullmatch, self.names)
+        return [*first, *filter(re.compile("__index_level_[0-9]+__").fullmatch, self.names)]
+
+    @cached_property
+    def unusable(self) -> Mapping[str, str]:
+        """The columns whose cells can become no numbers, and what they hold."""
+        return {}
+
+    def reason_to_drop(self, name: str) -> str:
+        """Say why the file's form makes a column no input; "" if it does not."""
+        return "an index that pandas wrote" if name in self.index else self.unusable.get(name, "")
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -211,7 +226,11 @@ class CsvFile(LineFile):
             )
         names = [name.strip() for name in first]
         if not names[0] and len(names) > 1:
-            names[0] = UNNAMED
+            names[0] = (
+                UNNAMED
+                if UNNAMED not in names
+                else next(name for number in count(1) if (name := f"{UNNAMED}.{number}") not in names)
+            )
         if "" in names:
             raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
         if all(map(is_number, names)):

@@ -12,7 +12,7 @@ from partrain.data.tables.files import SET, CsvFile, TableFile
 from partrain.data.tables.json_rows import JsonRows
 from partrain.data.tables.packed import PACKINGS
 from partrain.data.tables.parts import TableParts, part_paths
-from partrain.data.tables.typed_files import ParquetFile
+from partrain.data.tables.typed_files import ArrowFile, ParquetFile
 from partrain.errors import InputMissing
 
 
@@ -44,6 +44,12 @@ FORMATS = (
         lambda path, dialect, advice: ParquetFile(path, advice, dialect.null_values),
         re.compile(b"PAR1"),
         kind="parquet",
+    ),
+    TableFormat(
+        "Arrow",
+        (".arrow", ".feather", ".ipc"),
+        lambda path, dialect, advice: ArrowFile(path, advice, dialect.null_values),
+        re.compile(b"ARROW1"),
     ),
     TableFormat(
         "JSON",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from partrain.data.tables.files import TableFile
@@ -26,6 +28,14 @@ class TableParts(TableFile):
     @property
     def header_location(self) -> str:
         return self._parts[0].header_location
+
+    @cached_property
+    def index(self) -> list[str]:
+        return self._parts[0].index
+
+    @cached_property
+    def unusable(self) -> Mapping[str, str]:
+        return ChainMap(*(dict(part.unusable) for part in self._parts))
 
     def locate(self, number: int) -> str:
         return self._parts[number // PART_ROWS].locate(number % PART_ROWS)

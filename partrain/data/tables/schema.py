@@ -245,15 +245,27 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     unused = {*section.target, *section.drop, section.sample_weight}
     left = [name for name in table.names if name not in unused]
     remarks = []
-    if section.inputs is None and left[:1] == table.names[:1] == [UNNAMED]:
-        left.remove(UNNAMED)
-        message = f"{table.header_location}: column 1 has no name, like an index that pandas or R wrote: it is left out"
-        remarks.append(Remark("path", message, f'drop = ["{UNNAMED}"] says so, and `inputs` may name it `{UNNAMED}`'))
+    named_by_key: set[str | None] = {
+        section.time,
+        *(name for key in (*_KEYS, "missing_indicator") for name in getattr(section, key)),
+    }
+    for name in table.index if section.inputs is None else ():
+        if name in left and name not in named_by_key:
+            left.remove(name)
+            what = "column 1 has no name, like" if name == table.names[0] and UNNAMED in name else f"column `{name}` is"
+            message = f"{table.header_location}: {what} an index that pandas or R wrote: it is left out"
+            remarks.append(Remark("path", message, f'drop = ["{name}"] says so, and `inputs` may name it `{name}`'))
     columns = dict.fromkeys(section.inputs or left)
     for key in (*_KEYS, "missing_indicator"):
         if idle := [name for name in getattr(section, key) if name not in columns]:
             message = f"{table.header_location}: column `{idle[0]}` is both in `{key}` and in `drop`"
             faults.append((["drop"], message))
+    for name in [*section.target, *columns]:
+        if what := table.unusable.get(name):
+            message = f"{table.header_location}: column `{name}`: holds {what}, and a cell of a table is one value"
+            faults.append(
+                (["target"] if name in section.target else ["drop", "inputs"], f'{message}; leave it out: drop = ["{name}"]')
+            )
     if faults:
         raise WrongContent(*faults)
     if not columns:

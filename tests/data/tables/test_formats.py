@@ -9,14 +9,20 @@ import json
 import lzma
 import zipfile
 from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from partrain.data import load, read_spec
+from partrain.data.base import WrongContent
 from partrain.data.tables.formats import FORMATS, format_of, open_file, suffix_of
 from partrain.data.tables.parts import part_paths
+from partrain.data.tables.sections import AnyTable
 from partrain.errors import InputMissing
+from partrain.templates.from_table import Asked, table_job
 
 
 def cells(path: Path) -> dict[str, list[Any]]:
@@ -178,3 +184,77 @@ def test_objects_of_brain_js(tmp_path: Path) -> None:
 )
 def test_faults_of_json(tmp_path: Path, text: str | bytes, message: str) -> None:
     assert refused(tmp_path / "t.jsonl", text) == message
+
+
+# Files with types
+
+
+def test_arrow_files_and_streams(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"size": [1.5, None], "town": ["Ulm", "Bonn"]})
+    frame.write_ipc(tmp_path / "t.arrow")
+    frame.write_ipc(tmp_path / "T.Feather", compression="zstd")
+    frame.write_ipc_stream(tmp_path / "t.ipc")
+    for name in "t.arrow", "T.Feather", "t.ipc":
+        assert cells(tmp_path / name) == {"size": [1.5, None], "town": ["Ulm", "Bonn"]}
+    content = (tmp_path / "t.arrow").read_bytes()
+    assert suffix_of(content) == ".arrow"
+    for damaged in b"", TEXT, content[:60], content[:-4], b"\xff\xff\xff\xff" + content:
+        assert refused(tmp_path / "t.arrow", damaged).startswith("t.arrow: ")
+    assert refused(tmp_path / "t.arrow", TEXT).startswith("t.arrow: damaged, or no Arrow file: ")
+
+
+def test_an_index_of_pandas_is_no_input(tmp_path: Path) -> None:
+    """Neither one that the file's metadata name, nor an unnamed one; a key may still name it."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [0.5, 1, 2] * 9, "y": [1.5, 2.5, 4] * 9}, index=[row * row for row in range(27)])
+    for table, index in (frame, "__index_level_0__"), (frame.rename_axis("nr"), "nr"), (frame.reset_index(drop=True), None):
+        table.to_parquet(tmp_path / "t.parquet")
+        section = AnyTable(kind="table", path="t.parquet", target=["y"])
+        spec = read_spec(section, tmp_path)
+        assert spec is not None
+        assert spec.shape == (1,)
+        left_out = f"{tmp_path}/t.parquet: column `{index}` is an index that pandas or R wrote: it is left out"
+        assert [remark.message for remark in spec.remarks] == [left_out] * (index is not None)
+        if index:
+            assert load(section.model_copy(update={"inputs": ["a", index]}), tmp_path).codec["inputs"] == ["a", index]
+            assert f'drop = ["{index}"]' in table_job(tmp_path / "t.parquet", "t.parquet", Asked(("y",))).text
+
+
+def test_an_index_that_was_saved_twice(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",Unnamed: 0,a,y\n0,0,5,1.5\n1,2,6,2.5\n")
+    section = AnyTable(kind="table", path="t.csv", target=["y"])
+    spec = read_spec(section, tmp_path)
+    assert spec is not None
+    assert [remark.advice.partition(" says")[0] for remark in spec.remarks] == [
+        'drop = ["Unnamed: 0.1"]',
+        'drop = ["Unnamed: 0"]',
+    ]
+    assert load(section, tmp_path).codec["inputs"] == ["a"]
+
+
+def test_types_of_columns(tmp_path: Path) -> None:
+    """Bytes that are text are words, durations are seconds; a column of lists is refused only where it is used."""
+    polars = pytest.importorskip("polars")
+    frame = {"b": [b"no", None, b"yes"] * 9, "raw": [b"\xff"] * 27, "d": [timedelta(seconds=90), None, timedelta(days=1)] * 9}
+    frame |= {"l": [[1], [2], None] * 9, "y": [1.5, 2.5, 4.0] * 9}
+    polars.DataFrame(frame).write_parquet(tmp_path / "t.parquet")
+    read = cells(tmp_path / "t.parquet")
+    assert (read["b"], read["raw"], read["d"]) == (["no", None, "yes"] * 9, [b"\xff"] * 27, [90.0, None, 86400.0] * 9)
+    section = AnyTable(kind="table", path="t.parquet", target=["y"], drop=["raw"], one_hot=["b"], missing="median")
+    with pytest.raises(WrongContent) as caught:
+        load(section, tmp_path)
+    wrong = 'column `l`: holds lists or objects, and a cell of a table is one value; leave it out: drop = ["l"]'
+    assert caught.value.message == f"{tmp_path}/t.parquet: {wrong}"
+    assert load(section.model_copy(update={"drop": ["raw", "l"]}), tmp_path).codec["inputs"] == ["b", "d"]
+    assert "# l: lists or objects\n" in table_job(tmp_path / "t.parquet", "t.parquet", Asked(("y",))).text
+
+
+def test_decimal_numbers_of_too_many_digits(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pyarrow.table({"x": pyarrow.array([Decimal("1.5")], pyarrow.decimal256(50, 2)), "y": [2.5]}), tmp_path / "t.parquet"
+    )
+    wrong = "decimal numbers of 50 digits, where 38 can be read; save them as float64"
+    assert refused(tmp_path / "t.parquet") == f"t.parquet: column `x`: {wrong}"
+    assert [block.columns["y"][0] for block in open_file(tmp_path / "t.parquet").blocks(["y"])] == [2.5]
