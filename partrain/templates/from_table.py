@@ -73,6 +73,7 @@ def _job(
     """Write a job for a table that is `opened` by a dialect; `form`: the format of its file."""
     dialect = replace(dialect, null_values=asked.null_values)
     file = opened(dialect)
+    notes += [f"{file.path}: {file.remark}"] if file.remark else []
     if not asked.targets:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
     targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))

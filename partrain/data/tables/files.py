@@ -57,6 +57,8 @@ class TableFile(ABC):
         self._nulls = MISSING if null_values is None else {"", *(text.strip().lower() for text in null_values)}
         self.numbers_missing = any(map(is_number, self._nulls - MISSING))
         """True if a number stands for a missing value."""
+        self.remark = ""
+        """What a person should know of the file; empty in most cases."""
         self.held: RowBlock | None = None
         """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
@@ -220,24 +222,7 @@ class CsvFile(LineFile):
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
             first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
-        if not first:
-            raise InputMissing(
-                f"{self.header_location}: {'is empty' if first is None else 'an empty line'}: expected the names of columns"
-            )
-        names = [name.strip() for name in first]
-        if not names[0] and len(names) > 1:
-            names[0] = (
-                UNNAMED
-                if UNNAMED not in names
-                else next(name for number in count(1) if (name := f"{UNNAMED}.{number}") not in names)
-            )
-        if "" in names:
-            raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
-        if all(map(is_number, names)):
-            raise InputMissing(
-                f"{self.header_location}: holds numbers where the names of columns are expected: add a line of names"
-            )
-        return names
+        return header_names(first, self.header_location)
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
         """Yield blocks: pieces of the file that polars splits as csv does; from the first other one on, csv splits the rows."""
@@ -344,6 +329,22 @@ def _pieces(file: IO[str]) -> Iterator[tuple[str, str]]:
             yield piece, after
     if after:
         yield after, ""
+
+
+def header_names(first: Sequence[str] | None, where: str) -> list[str]:
+    """Return the names of columns that a table's first row has; None: the table is empty. InputMissing if it has none; `where`: its location."""
+    if not first:
+        raise InputMissing(f"{where}: {'is empty' if first is None else 'an empty line'}: expected the names of columns")
+    names = [name.strip() for name in first]
+    if not names[0] and len(names) > 1:
+        names[0] = (
+            UNNAMED if UNNAMED not in names else next(name for number in count(1) if (name := f"{UNNAMED}.{number}") not in names)
+        )
+    if "" in names:
+        raise InputMissing(f"{where}: column {names.index('') + 1} has no name")
+    if all(map(is_number, names)):
+        raise InputMissing(f"{where}: holds numbers where the names of columns are expected: add a line of names")
+    return names
 
 
 def usual_separator(path: Path) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.excel import ExcelFile
 from partrain.data.tables.files import SET, CsvFile, TableFile
 from partrain.data.tables.json_rows import JsonRows
 from partrain.data.tables.packed import PACKINGS
@@ -50,6 +51,12 @@ FORMATS = (
         (".arrow", ".feather", ".ipc"),
         lambda path, dialect, advice: ArrowFile(path, advice, dialect.null_values),
         re.compile(b"ARROW1"),
+    ),
+    TableFormat(
+        "Excel",
+        (".xlsx", ".xlsm"),
+        lambda path, dialect, advice: ExcelFile(path, advice, dialect.null_values),
+        re.compile(rb"PK\x03\x04.*xl/workbook\.xml", re.DOTALL),
     ),
     TableFormat(
         "JSON",

@@ -244,7 +244,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
         raise WrongContent(*faults)
     unused = {*section.target, *section.drop, section.sample_weight}
     left = [name for name in table.names if name not in unused]
-    remarks = []
+    remarks = [Remark("path", f"{table.path}: {table.remark}", "save another one as a file of its own")] if table.remark else []
     named_by_key: set[str | None] = {
         section.time,
         *(name for key in (*_KEYS, "missing_indicator") for name in getattr(section, key)),
@@ -260,11 +260,11 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
         if idle := [name for name in getattr(section, key) if name not in columns]:
             message = f"{table.header_location}: column `{idle[0]}` is both in `{key}` and in `drop`"
             faults.append((["drop"], message))
-    for name in [*section.target, *columns]:
-        if what := table.unusable.get(name):
-            message = f"{table.header_location}: column `{name}`: holds {what}, and a cell of a table is one value"
+    for column in [*section.target, *columns]:
+        if held := table.unusable.get(column):
+            message = f"{table.header_location}: column `{column}`: holds {held}, and a cell of a table is one value"
             faults.append(
-                (["target"] if name in section.target else ["drop", "inputs"], f'{message}; leave it out: drop = ["{name}"]')
+                (["target"] if column in section.target else ["drop", "inputs"], f'{message}; leave it out: drop = ["{column}"]')
             )
     if faults:
         raise WrongContent(*faults)

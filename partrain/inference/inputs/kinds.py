@@ -73,8 +73,9 @@ def stored_stdin(task: TaskKind) -> Iterator[Path]:
 def _suffix(content: bytes, task: TaskKind) -> str:
     """Return the suffix of a file of this content; "" where the first bytes are enough."""
     marks = [start for start in _STARTS if start[:1] != b"\0" or task.targets != "tokens"]  # a text may begin with that byte
-    if content.startswith(tuple(marks)) or task.targets == "tokens":
+    table = suffix_of(content)
+    if task.targets == "tokens" or (table is None and content.startswith(tuple(marks))):
         return ""
     if image := _IMAGES.match(content):
         return f".{image.lastgroup}"
-    return suffix_of(content) or ".csv"
+    return table or ".csv"

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import sys
 import zipfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sheets import write_sheets
 
 from partrain.data import load, read_spec
 from partrain.data.base import WrongContent
@@ -258,3 +260,44 @@ def test_decimal_numbers_of_too_many_digits(tmp_path: Path) -> None:
     wrong = "decimal numbers of 50 digits, where 38 can be read; save them as float64"
     assert refused(tmp_path / "t.parquet") == f"t.parquet: column `x`: {wrong}"
     assert [block.columns["y"][0] for block in open_file(tmp_path / "t.parquet").blocks(["y"])] == [2.5]
+
+
+# Excel
+
+
+def test_a_sheet_of_excel(tmp_path: Path) -> None:
+    """Rows keep the numbers that Excel shows; empty ones are skipped, and a column without a name is an index of pandas."""
+    pytest.importorskip("fastexcel")
+    path = tmp_path / "T.XLSX"
+    head, rows = [None, "size", 2019, "flag"], [[0, 1.5, "007", True], [], [1, None, "?", False], [2, 1e-7, 12, None]]
+    write_sheets(path, Data=[[], head, *rows], More=[])
+    read = {"size": ["1.5", None, "0.0000001"], "2019": ["007", "?", "12"], "flag": ["true", "false", None]}
+    assert cells(path) == {"Unnamed: 0": ["0", "1", "2"]} | read
+    table = open_file(path)
+    assert table.first("2019", "?".__eq__) == (f"{path}: row 5", "?")
+    assert table.remark == "read is the first of 2 sheets, `Data`"
+    section = AnyTable(kind="table", path=path.name, target=["size"], drop=["2019", "flag"], inputs=None, missing="drop")
+    with pytest.raises(InputMissing, match="no column is left to learn from beside `size`"):
+        read_spec(section, tmp_path)
+    assert suffix_of(path.read_bytes()) == ".xlsx"
+    with pytest.raises(InputMissing, match=r"row 4: an empty row, and rows after it"):
+        list(table.blocks(["size"], dense=True))
+
+
+def test_faults_of_excel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastexcel")
+    path = tmp_path / "t.xlsx"
+    assert refused(path, TEXT).startswith("t.xlsx: damaged, or no Excel file: ")
+    assert refused(path, zipped(TEXT)).startswith("t.xlsx: damaged, or no Excel file: ")
+    for rows, message in (
+        ([], "row 1: is empty: expected the names of columns"),
+        ([[], ["a", None, "b"]], "row 2: column 2 has no name"),
+        ([[1, 2]], "row 1: holds numbers where the names of columns are expected: add a line of names"),
+        ([["a", "a"]], "row 1: two columns are called `a`"),
+    ):
+        write_sheets(path, Data=rows)
+        assert refused(path) == f"t.xlsx: {message}"
+    path.unlink()
+    assert refused(path) == "t.xlsx: No such file or directory"
+    monkeypatch.setitem(sys.modules, "fastexcel", None)
+    assert refused(path) == "t.xlsx: Excel files need fastexcel, which is not installed: pip install 'partrain[excel]'"
