@@ -58,7 +58,7 @@ class TableFile(ABC):
         self.numbers_missing = any(map(is_number, self._nulls - MISSING))
         """True if a number stands for a missing value."""
         self.remark = ""
-        """What a person should know of the file; empty in most cases."""
+        """A fact about the file for the user, in words; empty in most cases."""
         self.held: RowBlock | None = None
         """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
