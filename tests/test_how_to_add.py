@@ -114,6 +114,33 @@ def load(section, folder, allocate, training):
     return DatasetInfo(slots, "classification", 2, 1.0, fingerprint_of(slots, buffer)).open(buffer)
 '''
 
+TABLE = '''"""Tables of fixed width: each cell has eight characters."""
+
+from partrain.data.tables.files import LineFile
+
+
+class FixedWidth(LineFile):
+    """A table of fixed width."""
+
+    def _getter(self, name):
+        place = 8 * self.places[name]
+        return lambda row: row[place : place + 8].strip()
+
+    def _header(self):
+        return next(self._lines())[1].split()
+
+    def _rows(self, *, dense):
+        lines = self._lines()
+        next(lines)
+        return lines
+
+    def _lines(self):
+        return enumerate(self.path.read_text().splitlines(), 1)
+
+    def _fault(self, line, row):
+        return ""
+'''
+
 COMMAND = '''"""`partrain greet`."""
 
 import typer
@@ -170,6 +197,19 @@ ADDITIONS = [
             )
         },
         (*RUN, "--set", "dataset={kind='signs', validation=40}"),
+        '"status": "finished"',
+    ),
+    Addition(
+        "a format of table files",
+        {"data/tables/added.py": TABLE},
+        {
+            "data/tables/formats.py": (
+                "FORMATS = (\n",
+                "from partrain.data.tables.added import FixedWidth\n\nFORMATS = (\n"
+                '    TableFormat("fixed width", (".fwf",), lambda path, dialect, advice: FixedWidth(path, advice, dialect.null_values)),\n',
+            )
+        },
+        (*RUN, "--set", "dataset={kind='table', path='t.fwf', target='y', validation=20}"),
         '"status": "finished"',
     ),
     Addition(
@@ -260,6 +300,8 @@ def test_an_addition_changes_the_files_that_the_page_names(addition: Addition, t
             (package / path).write_text(text.replace(old, new))
     (tmp_path / "job.toml").write_text(JOB)
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{10 ** (row % 7)},{'ab'[row % 7 > 3]}\n" for row in range(400)))
+    rows = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines()]
+    (tmp_path / "t.fwf").write_text("\n".join("".join(f"{cell:8}" for cell in row) for row in rows))
     command = subprocess.run(
         [sys.executable, "-m", "partrain", *addition.words],
         cwd=tmp_path,

@@ -40,6 +40,7 @@ HOMES = {
     "h5py": {"checkpoint", "data"},
     "polars": {"data"},
     "pyarrow": {"data"},
+    "fastexcel": {"data"},
     "datasets": {"data"},
     "tomlkit": {"config"},
     "jinja2": {"report"},

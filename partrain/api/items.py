@@ -21,7 +21,7 @@ from partrain.data.python.frames import as_frame, is_frame, to_polars
 from partrain.data.python.load import needs_names
 from partrain.data.python.several import Ragged, unequal
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import FrameTable
+from partrain.data.tables.typed_files import FrameTable
 from partrain.data.user.packed import PackedItems
 from partrain.errors import BadJob, InputMissing, UnlikeTraining
 from partrain.inference.inputs.documents import COLUMN

@@ -252,7 +252,12 @@ FORMS: dict[Any, type[ArrayCodec | TextCodec | DocumentCodec | SeriesCodec | Row
 """Schema of a codec, by its form."""
 
 
-FORM_OF_KIND = {"text": "text", "documents": "documents", "series": "series", "csv": "table", "parquet": "table"}
+FORM_OF_KIND = {
+    "text": "text",
+    "documents": "documents",
+    "series": "series",
+    **dict.fromkeys(("csv", "parquet", "table"), "table"),
+}
 """Form of the codec of data sets whose items are never taken as they are, by `kind` in `[dataset]`."""
 
 

@@ -72,6 +72,7 @@ DATASETS = {
     ),
     "csv": DatasetKind("partrain.data.tables.sections:Csv", "partrain.data.tables.schema", "partrain.data.tables.load"),
     "parquet": DatasetKind("partrain.data.tables.sections:Parquet", "partrain.data.tables.schema", "partrain.data.tables.load"),
+    "table": DatasetKind("partrain.data.tables.sections:AnyTable", "partrain.data.tables.schema", "partrain.data.tables.load"),
     "npz": DatasetKind("partrain.data.arrays.sections:Npz", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
     "npy": DatasetKind("partrain.data.arrays.sections:Npy", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
     "hdf5": DatasetKind("partrain.data.arrays.sections:Hdf5", "partrain.data.arrays.headers", "partrain.data.arrays.load"),

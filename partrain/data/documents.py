@@ -29,6 +29,7 @@ from partrain.data.base import (
 )
 from partrain.data.fetch import local_path
 from partrain.data.tables.files import TableFile
+from partrain.data.tables.formats import format_of
 from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import HasDialect
 from partrain.data.test_split import HasTestSplit
@@ -44,7 +45,7 @@ Texts = Sequence[list[str]]
 
 
 class Documents(HasDialect, HasTestSplit, SelectsClasses):
-    """Texts and their classes: a CSV or Parquet file with a column of texts, or a folder with a folder of .txt files (UTF-8) for each class."""
+    """Texts and their classes: a table with a column of texts, or a folder with a folder of .txt files (UTF-8) for each class."""
 
     test_keys = ("test_path",)
 
@@ -74,15 +75,16 @@ class _Labeled:
 
     def __init__(self, section: Documents, path: Path) -> None:
         """Read them. Raises InputMissing for a file that cannot be read, WrongContent for a text without a class."""
-        if (section.text is None) != path.is_dir():
+        folder = path.is_dir() and format_of(path) is None
+        if (section.text is None) != folder:
             what = (
                 "is a folder, and `text` names the column of a table"
-                if path.is_dir()
+                if folder
                 else "is no folder: `text` and `target` name columns"
             )
             raise WrongSetting("path", f"{path}: {what}", "leave `text` and `target` out of folders, and give them for tables")
         self.where = str(path)
-        self.texts, self.classes = _of_folder(path) if path.is_dir() else _of_table(section, path)
+        self.texts, self.classes = _of_folder(path) if folder else _of_table(section, path)
         if section.classes:
             chosen = set(map(str, section.classes))
             kept = [name in chosen for name in self.classes]

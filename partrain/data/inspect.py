@@ -15,7 +15,8 @@ import numpy as np
 from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, first_bad, items_of_block
-from partrain.data.tables.files import INSPECT, TABLES, TableFile, open_by_name
+from partrain.data.tables.files import INSPECT, TableFile
+from partrain.data.tables.formats import SUFFIXES, format_of, open_file
 from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import finite
@@ -77,10 +78,10 @@ def describe_file(path: Path) -> dict[str, Any]:
         return {"arrays": [_array("", npy(path))]}
     if path.suffix in (".h5", ".hdf5"):
         return {"arrays": [_array(name, array) for name, array in hdf5(path).items() if array.shape]}
-    if path.is_dir() or not path.name.lower().endswith(TABLES):
-        what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
+    if format_of(path) is None:
+        what = f"{path}: by its name neither a table ({', '.join(SUFFIXES)}) nor arrays (.npz, .npy, .h5, .idx)"
         raise InputMissing(f"{what}: pass a job file instead")
-    return _table(open_by_name(path, advice=INSPECT))
+    return _table(open_file(path, advice=INSPECT))
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:

@@ -173,16 +173,16 @@ def _places(network: TrainedNetwork, dataset: Dataset, split: Split) -> list[str
     """Return the line of each item of a table's file; none for other data."""
     from partrain.data.tables.load import row_numbers
     from partrain.data.tables.schema import open_table
-    from partrain.data.tables.sections import Csv
+    from partrain.data.tables.sections import AnyTable, Csv
     from partrain.inference.network import split_items
 
     section, folder = network.loaded.job.dataset, network.loaded.folder
-    if not isinstance(section, Csv):
+    if not isinstance(section, AnyTable | Csv):
         return []
     rows, path = row_numbers(section, folder), section.test_path if split == "test" and section.test_path else section.path
     lines = rows["test_"] if split == "test" else rows[""][split_items(network.loaded, dataset)[split == "validation"]]
     table = open_table(section, folder / path)
-    return [f"{table.path.name}:{line}" for line in lines[:MOST_ITEMS].tolist()]
+    return [table.locate(line).removeprefix(f"{table.path.parent}/") for line in lines[:MOST_ITEMS].tolist()]
 
 
 def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str, Samples]) -> list[tuple[str, Table]]:

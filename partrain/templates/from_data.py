@@ -7,7 +7,8 @@ from pathlib import Path
 
 from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
-from partrain.data.tables.files import PARQUET, TABLES
+from partrain.data.tables.formats import SUFFIXES as TABLES
+from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
@@ -24,9 +25,9 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     Raises InputMissing if the data are of no known kind, or if the target is missing or no column.
     """
     shown, name = os.path.relpath(path, folder), path.name.lower()
-    if asked.dialect and name.endswith(PARQUET):
-        raise InputMissing(f"{path}: a Parquet file has its own types: --separator and the like concern CSV files")
-    if not path.is_dir() and name.endswith(TABLES):
+    if form := format_of(path):
+        if asked.dialect and form.typed:
+            raise InputMissing(f"{path}: a {form.name} file has its own types: --separator and the like concern CSV files")
         return table_job(path, shown, asked)
     kinds = ("text", "images") if path.is_dir() else ()
     if asked.kind not in (None, *kinds) or asked.time or asked.dialect or asked.null_values is not None:
@@ -48,6 +49,11 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
 def _images(path: Path, shown: str) -> str:
     root = path / "train" if (path / "train").is_dir() else path
     classes = {entry.name: _pictures(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and _pictures(entry)}
+    if len(classes) < 2 and (tables := [file.name for file in sorted(path.iterdir()) if format_of(file)]):
+        listed = ", ".join(tables[:3])
+        raise InputMissing(
+            f"{path}: holds several tables ({listed}): name one, or give parts of one table names that differ in numbers alone"
+        )
     if len(classes) < 2:
         raise InputMissing(f"{root}: expected a folder of images for each of at least two classes, found {len(classes)}")
     count = sum(map(len, classes.values()))

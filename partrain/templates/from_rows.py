@@ -90,7 +90,9 @@ def rows_job(
 def _inputs(file: TableFile, columns: Mapping[str, ColumnFacts], targets: Targets, lines: list[str]) -> tuple[int, list[str]]:
     """Add the lines of `[dataset]` on inputs and on missing values. Return the number of columns to learn from, and notes."""
     others = {name: column for name, column in columns.items() if column not in targets.columns}
-    dropped = {name: reason for name, column in others.items() if (reason := column.reason_to_drop())}
+    dropped = {
+        name: reason for name, column in others.items() if (reason := column.reason_to_drop() or file.reason_to_drop(name))
+    }
     kept = {name: column for name, column in others.items() if name not in dropped}
     if not kept:
         raise InputMissing(f"{file.header_location}: no column is left to learn from beside `{targets.first.name}`")

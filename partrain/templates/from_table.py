@@ -1,4 +1,4 @@
-"""Jobs for tables, CSV and Parquet."""
+"""Jobs for tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import Any, Literal, NamedTuple
 from partrain.config.overrides import toml_value
 from partrain.data.python.frames import NAME
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import PARQUET, FrameTable, TableFile, cells_of, open_by_name
+from partrain.data.tables.files import TableFile, cells_of
+from partrain.data.tables.formats import CSV, TableFormat, format_of, open_file
+from partrain.data.tables.parts import part_paths
+from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.preprocess.cells import is_number
@@ -43,24 +46,34 @@ class Asked(NamedTuple):
 
 def frame_job(frame: Any, asked: Asked) -> Draft:
     """Write a job for a DataFrame of polars; see `table_job`."""
-    return _job(lambda dialect: FrameTable(frame, NAME, null_values=dialect.null_values), Dialect(), [], NAME, asked, typed=True)
+    return _job(lambda dialect: FrameTable(frame, NAME, null_values=dialect.null_values), Dialect(), [], NAME, asked)
 
 
 def table_job(path: Path, shown: str, asked: Asked) -> Draft:
     """Write a job for a table; `shown` is its path in the job. Raises InputMissing if none can be trained on it."""
-    typed = path.name.lower().endswith(PARQUET)
+    form = format_of(path) or CSV
     if asked.kind == "images":
         raise InputMissing(f"{path}: a table, not a folder of images: --kind takes table, series or text")
-    dialect, notes = (Dialect(), []) if typed else text_dialect(path, asked.dialect)
-    return _job(lambda dialect: open_by_name(path, dialect), dialect, notes, shown, asked, typed=typed)
+    dialect, notes = (
+        (Dialect(), [])
+        if form.typed
+        else text_dialect(next(iter(part_paths(path)), path) if path.is_dir() else path, asked.dialect)
+    )
+    return _job(lambda dialect: open_file(path, dialect), dialect, notes, shown, asked, form)
 
 
 def _job(
-    opened: Callable[[Dialect], TableFile], dialect: Dialect, notes: list[str], shown: str, asked: Asked, *, typed: bool
+    opened: Callable[[Dialect], TableFile],
+    dialect: Dialect,
+    notes: list[str],
+    shown: str,
+    asked: Asked,
+    form: TableFormat | None = None,
 ) -> Draft:
-    """Write a job for a table that is `opened` by a dialect; `typed`: its cells have types."""
+    """Write a job for a table that is `opened` by a dialect; `form`: the format of its file."""
     dialect = replace(dialect, null_values=asked.null_values)
     file = opened(dialect)
+    notes += [f"{file.path}: {file.remark}"] if file.remark else []
     if not asked.targets:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
     targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))
@@ -77,7 +90,7 @@ def _job(
         for name, column in columns.items():
             answer = name in targets
             column.add((block if answer else used).columns[name], file, every=answer)
-    if not typed:
+    if form and not form.typed:
         values = {name: column.different for name, column in columns.items() if column.unread or dialect.rewrite}
         dialect, sentences = number_dialect(dialect, values, asked.dialect)
         dialect, more = date_forms(dialect, values)
@@ -101,7 +114,7 @@ def _job(
     if asked.kind == "series":
         what = f"`{targets[0]}` is no column of numbers, or no other column has time stamps in order and in equal steps"
         raise InputMissing(f"{file.header_location}: no series: {what}")
-    source = ['kind = "parquet"' if typed else 'kind = "csv"', *written]
+    source = [f'kind = "{form.kind if form else "parquet"}"', *written]
     draft = rows_job(file, columns, source, targets, asked.time)
     return Draft(draft.text, [*notes, *draft.notes])
 

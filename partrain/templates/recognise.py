@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from partrain.data.base import reading
 from partrain.data.tables.date_formats import USUAL_FORMATS, date_writer
 from partrain.data.tables.dialect import USUAL, Dialect
-from partrain.data.tables.files import marked_encoding, open_bytes, open_text, separator_line, usual_separator
+from partrain.data.tables.files import marked_encoding, separator_line, usual_separator
+from partrain.data.tables.packed import open_bytes, open_text, unpacking
 from partrain.preprocess.cells import is_finite, is_number, parse_bool, parse_date
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -47,7 +47,7 @@ def text_dialect(path: Path, fixed: Mapping[str, str]) -> tuple[Dialect, list[st
 def _encoding(path: Path) -> str:
     """Return the encoding of a text: that of a byte order mark, UTF-8 if all of it is that, else that of Windows or latin-1."""
     decoders = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252")}
-    with reading(path, "damaged gzip data", EOFError):
+    with unpacking(path):
         if marked := marked_encoding(path):
             return marked
         with open_bytes(path) as file:
@@ -64,7 +64,7 @@ def _separator(path: Path, encoding: str) -> str:
     """Return the separator that cuts the first lines into most columns, equally many in nine of ten; or that of a line `sep=;`."""
     if separator := separator_line(path, encoding):
         return separator
-    with reading(path, "damaged gzip data", EOFError, UnicodeError), open_text(path, encoding) as file:
+    with unpacking(path, UnicodeError), open_text(path, encoding) as file:
         lines = list(islice(file, ROWS))
     usual, widths = usual_separator(path), dict[str, int]()
     for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):

@@ -1,26 +1,25 @@
-"""Tables in files, block by block: CSV by the standard library, Parquet by polars. Types of cells are never guessed."""
+"""Tables in files, block by block. Here those of text: CSV by the standard library. Types of cells are never guessed."""
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import re
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, count, islice, takewhile
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Self
 
 from partrain.config.problems import did_you_mean
-from partrain.data.base import WrongContent, reading, repeated
+from partrain.data.base import WrongContent, repeated
 from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.packed import open_bytes, open_text, unpacking
 from partrain.errors import InputMissing
 from partrain.number_format import plural
 from partrain.preprocess.cell_columns import Cells
@@ -59,6 +58,8 @@ class TableFile(ABC):
         self._nulls = MISSING if null_values is None else {"", *(text.strip().lower() for text in null_values)}
         self.numbers_missing = any(map(is_number, self._nulls - MISSING))
         """True if a number stands for a missing value."""
+        self.remark = ""
+        """A fact about the file for the user, in words; empty in most cases."""
         self.held: RowBlock | None = None
         """Rows that stand for those of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
@@ -67,6 +68,21 @@ class TableFile(ABC):
         """Columns, in the file's order."""
         if (twice := repeated(self.names)) is not None:
             raise InputMissing(f"{self.header_location}: two columns are called `{twice}`")
+
+    @cached_property
+    def index(self) -> list[str]:
+        """Columns that pandas or R wrote for its index of the rows: no inputs unless a key names them."""
+        first = takewhile(re.compile(rf"{UNNAMED}(\.[0-9]+)?").fullmatch, self.names)
+        return [*first, *filter(re.compile("__index_level_[0-9]+__").fullmatch, self.names)]
+
+    @cached_property
+    def unusable(self) -> Mapping[str, str]:
+        """The columns whose cells can become no numbers, and what they hold."""
+        return {}
+
+    def reason_to_drop(self, name: str) -> str:
+        """Say why the file's form makes a column no input; "" if it does not."""
+        return "an index that pandas wrote" if name in self.index else self.unusable.get(name, "")
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -178,7 +194,7 @@ class LineFile(TableFile):
 
 
 class CsvFile(LineFile):
-    """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
+    """Separated text, plain or compressed. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
     def __init__(self, path: Path, dialect: Dialect = USUAL, advice: str = SET) -> None:
         """Open a table. Its separator is a tab in .tsv files by default, else a comma."""
@@ -207,20 +223,7 @@ class CsvFile(LineFile):
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
             first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
-        if not first:
-            raise InputMissing(
-                f"{self.header_location}: {'is empty' if first is None else 'an empty line'}: expected the names of columns"
-            )
-        names = [name.strip() for name in first]
-        if not names[0] and len(names) > 1:
-            names[0] = UNNAMED
-        if "" in names:
-            raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
-        if all(map(is_number, names)):
-            raise InputMissing(
-                f"{self.header_location}: holds numbers where the names of columns are expected: add a line of names"
-            )
-        return names
+        return header_names(first, self.header_location)
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
         """Yield blocks: pieces of the file that polars splits as csv does; from the first other one on, csv splits the rows."""
@@ -297,7 +300,7 @@ class CsvFile(LineFile):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        with reading(self.path, "damaged gzip data", EOFError, zlib.error):
+        with unpacking(self.path):
             try:
                 yield
             except UnicodeError as error:
@@ -334,6 +337,22 @@ def _pieces(file: IO[str]) -> Iterator[tuple[str, str]]:
         yield after, ""
 
 
+def header_names(first: Sequence[str] | None, where: str) -> list[str]:
+    """Return the names of columns that a table's first row has; None: the table is empty. InputMissing if it has none; `where`: its location."""
+    if not first:
+        raise InputMissing(f"{where}: {'is empty' if first is None else 'an empty line'}: expected the names of columns")
+    names = [name.strip() for name in first]
+    if not names[0] and len(names) > 1:
+        names[0] = (
+            UNNAMED if UNNAMED not in names else next(name for number in count(1) if (name := f"{UNNAMED}.{number}") not in names)
+        )
+    if "" in names:
+        raise InputMissing(f"{where}: column {names.index('') + 1} has no name")
+    if all(map(is_number, names)):
+        raise InputMissing(f"{where}: holds numbers where the names of columns are expected: add a line of names")
+    return names
+
+
 def usual_separator(path: Path) -> str:
     """Return the separator of a file without another one: a tab in .tsv files, else a comma."""
     return "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
@@ -342,9 +361,9 @@ def usual_separator(path: Path) -> str:
 def separator_line(path: Path, encoding: str) -> str | None:
     """Return the separator in a first line such as `sep=;`, which spreadsheets write; None without such a line."""
     try:
-        with open_text(path, encoding) as file:
+        with unpacking(path, UnicodeError), open_text(path, encoding) as file:
             line = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
-    except (OSError, UnicodeError, EOFError, zlib.error):
+    except InputMissing:
         return None  # reading the header says so
     return line and line[1]
 
@@ -353,82 +372,6 @@ def marked_encoding(path: Path) -> str | None:
     """Return the encoding that a byte order mark tells."""
     with open_bytes(path) as file:
         return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
-
-
-def open_text(path: Path, encoding: str) -> IO[str]:
-    """Open a file, plain or gzipped, as text."""
-    encoding = "utf-8-sig" if encoding.lower().replace("_", "-") == "utf-8" else encoding
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding=encoding, newline="")
-    return open(path, encoding=encoding, newline="")
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file, plain or gzipped, as bytes."""
-    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
-
-
-class ParquetFile(TableFile):
-    """A Parquet file."""
-
-    @property
-    def header_location(self) -> str:
-        return str(self.path)
-
-    def locate(self, number: int) -> str:
-        return f"{self.path}: row {number}"
-
-    def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
-        from partrain.data.tables.polars_cells import cells_of_column
-
-        first = 1
-        for part in self._frame(names).iter_slices(ROWS << 4):
-            yield RowBlock(
-                self, range(first, first + part.height), {name: cells_of_column(part.get_column(name)) for name in names}
-            )
-            first += part.height
-
-    def _header(self) -> list[str]:
-        with self._named() as polars:
-            return list(polars.read_parquet_schema(self.path))
-
-    def _frame(self, names: Sequence[str]) -> Any:
-        with self._named() as polars:
-            return polars.read_parquet(self.path, columns=list(names), use_statistics=False)
-
-    @contextmanager
-    def _named(self) -> Iterator[Any]:
-        import polars
-
-        with reading(self.path, "damaged, or no Parquet file", polars.exceptions.PolarsError):
-            yield polars
-
-
-class FrameTable(ParquetFile):
-    """A DataFrame of polars in memory, with a name for messages. Its rows are those of the Parquet file that would hold it."""
-
-    def __init__(self, frame: Any, name: str, advice: str = SET, null_values: Sequence[str] | None = None) -> None:
-        self._whole = frame
-        super().__init__(Path(name), advice, null_values)
-
-    def _header(self) -> list[str]:
-        return list(self._whole.columns)
-
-    def _frame(self, names: Sequence[str]) -> Any:
-        return self._whole.select(names)
-
-
-PARQUET = (".parquet", ".pq")
-"""Suffixes of Parquet files, in small letters."""
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
-"""Suffixes of tables, in small letters."""
-
-
-def open_by_name(path: Path, dialect: Dialect = USUAL, advice: str = SET) -> TableFile:
-    """Open a table by its suffix: Parquet, or separated text."""
-    if path.name.lower().endswith(PARQUET):
-        return ParquetFile(path, advice, dialect.null_values)
-    return CsvFile(path, dialect, advice)
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -65,12 +66,17 @@ class PolarsCells(Cells):
 
 
 def cells_of_column(column: Series, rewrite: Callable[[str], str] | None = None) -> Cells:
-    """Return the cells of a column. Texts are rewritten; lists and structures become texts, as they can be counted."""
+    """Return the cells of a column. Texts are rewritten; lists and structures become texts, as they can be counted; durations are seconds."""
     if rewrite:
         different = column.unique(maintain_order=True)
         return PolarsCells(column.replace_strict(different, Series(list(map(rewrite, different.to_list())), dtype=String)))
     if column.dtype.is_nested():
         return Cells([None if cell is None else str(cell) for cell in column.to_list()])
+    if column.dtype == polars.Duration:
+        column = column.dt.total_nanoseconds() / 1e9
+    elif column.dtype == polars.Binary:
+        with suppress(polars.exceptions.ComputeError):  # bytes that are no text
+            column = column.cast(String)
     return PolarsCells(column.cast(String) if column.dtype in (polars.Categorical, polars.Enum) else column)
 
 

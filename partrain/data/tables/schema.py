@@ -17,9 +17,11 @@ from weakref import ref
 from partrain.data.base import WEIGHTS, DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import UNNAMED, CsvFile, FrameTable, ParquetFile, TableFile, open_by_name
-from partrain.data.tables.sections import Csv, HasNullValues, InMemory, Parquet, Tabular
+from partrain.data.tables.files import UNNAMED, TableFile
+from partrain.data.tables.formats import open_file
+from partrain.data.tables.sections import HasNullValues, InMemory, Tabular
 from partrain.data.tables.time_stamps import is_date, moments_of
+from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import (
     FEW_ROWS,
@@ -101,11 +103,7 @@ def open_table(section: HasNullValues, path: Path) -> TableFile:
     dialect = Dialect.of(section)
     if isinstance(section, InMemory):
         return FrameTable(_frames().by_name[path.name], path.name, null_values=dialect.null_values)
-    if isinstance(section, Csv):
-        return CsvFile(path, dialect)
-    if isinstance(section, Parquet):
-        return ParquetFile(path, null_values=dialect.null_values)
-    return open_by_name(path, dialect)
+    return open_file(path, dialect, kind=getattr(section, "kind", None))
 
 
 def _frames() -> Frames:
@@ -246,16 +244,28 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
         raise WrongContent(*faults)
     unused = {*section.target, *section.drop, section.sample_weight}
     left = [name for name in table.names if name not in unused]
-    remarks = []
-    if section.inputs is None and left[:1] == table.names[:1] == [UNNAMED]:
-        left.remove(UNNAMED)
-        message = f"{table.header_location}: column 1 has no name, like an index that pandas or R wrote: it is left out"
-        remarks.append(Remark("path", message, f'drop = ["{UNNAMED}"] says so, and `inputs` may name it `{UNNAMED}`'))
+    remarks = [Remark("path", f"{table.path}: {table.remark}", "save another one as a file of its own")] if table.remark else []
+    named_by_key: set[str | None] = {
+        section.time,
+        *(name for key in (*_KEYS, "missing_indicator") for name in getattr(section, key)),
+    }
+    for name in table.index if section.inputs is None else ():
+        if name in left and name not in named_by_key:
+            left.remove(name)
+            what = "column 1 has no name, like" if name == table.names[0] and UNNAMED in name else f"column `{name}` is"
+            message = f"{table.header_location}: {what} an index that pandas or R wrote: it is left out"
+            remarks.append(Remark("path", message, f'drop = ["{name}"] says so, and `inputs` may name it `{name}`'))
     columns = dict.fromkeys(section.inputs or left)
     for key in (*_KEYS, "missing_indicator"):
         if idle := [name for name in getattr(section, key) if name not in columns]:
             message = f"{table.header_location}: column `{idle[0]}` is both in `{key}` and in `drop`"
             faults.append((["drop"], message))
+    for column in [*section.target, *columns]:
+        if held := table.unusable.get(column):
+            message = f"{table.header_location}: column `{column}`: holds {held}, and a cell of a table is one value"
+            faults.append(
+                (["target"] if column in section.target else ["drop", "inputs"], f'{message}; leave it out: drop = ["{column}"]')
+            )
     if faults:
         raise WrongContent(*faults)
     if not columns:

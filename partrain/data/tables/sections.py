@@ -1,4 +1,4 @@
-"""The `[dataset]` tables of CSV and Parquet files."""
+"""The `[dataset]` tables of tables in files."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
 
 
 class Csv(HasDialect, Tabular):
-    """A CSV or TSV file, plain or gzipped. Line 1 has the names of the columns."""
+    """A CSV or TSV file, plain or compressed. Line 1 has the names of the columns."""
 
     kind: Literal["csv"]
 
@@ -197,3 +197,9 @@ class Parquet(Tabular):
     """A Parquet file."""
 
     kind: Literal["parquet"]
+
+
+class AnyTable(HasDialect, Tabular):
+    """A table of any file format, which the suffix of the file tells."""
+
+    kind: Literal["table"]

@@ -53,7 +53,7 @@ class Series(HasDialect, DataSection):
 
     kind: Literal["series"]
     path: File
-    """A CSV file (plain or gzipped; line 1 has the names of the columns), or a file that ends in .parquet; relative to the job,
+    """The table, in any file format that its suffix tells, else CSV; relative to the job,
     or a URL with its digest."""
     target: Names = Field(min_length=1)
     """The column to forecast, or several."""

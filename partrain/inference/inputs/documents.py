@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.documents import documents_of, numbered, read_document, words_of
-from partrain.data.tables.files import TABLES, cells_of
+from partrain.data.tables.files import cells_of
+from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
-from partrain.inference.inputs.json_lines import SUFFIXES as JSON_LINES
 from partrain.inference.inputs.tables import open_table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def read_documents(
     """Return items (n, bytes), their classes if `labeled`, their names, and the columns that answers carry (None: all)."""
     codec, parts = network.codec, network.record.parts
     classes: list[str] | None
-    if path.name.lower().endswith((*TABLES, *JSON_LINES)):
+    if format_of(path):
         table = open_table(network, path)
         texts = documents_of(table, codec["text"] or COLUMN)
         names = list(map(str, range(len(texts))))

@@ -12,9 +12,8 @@ from tempfile import TemporaryDirectory
 from partrain.data.arrays.mapped import MAGIC
 from partrain.data.arrays.saved import is_saved
 from partrain.data.images import SUFFIXES
-from partrain.data.tables.files import TABLES
+from partrain.data.tables.formats import NAMES, format_of, suffix_of
 from partrain.errors import InputMissing
-from partrain.inference.inputs.json_lines import SUFFIXES as JSON_LINES
 from partrain.tasks.kinds import TaskKind
 
 _STARTS = {
@@ -39,7 +38,7 @@ STDIN = "<stdin>"
 def kind_of(path: Path, task: TaskKind) -> str:
     """Recognize the kind of a file by its first bytes, else by its suffix."""
     if path.is_dir():
-        return "saved" if is_saved(path) else "text" if task.targets == "tokens" else "images"
+        return "saved" if is_saved(path) else "table" if format_of(path) else "text" if task.targets == "tokens" else "images"
     if path.suffix.lower() in SUFFIXES:
         return "images"
     try:
@@ -47,7 +46,7 @@ def kind_of(path: Path, task: TaskKind) -> str:
             start = file.read(8)
     except OSError as error:
         raise InputMissing(f"cannot read {path}: {error.strerror}") from None
-    if path.name.lower().endswith((*TABLES, *JSON_LINES)):
+    if format_of(path):
         return "table"
     for first, kind in _STARTS.items():
         if start.startswith(first):
@@ -55,7 +54,7 @@ def kind_of(path: Path, task: TaskKind) -> str:
     if task.targets == "tokens":
         return "text"
     raise InputMissing(
-        f"{path}: is no NPZ, NPY, HDF5, IDX or converted file, and its suffix is none of a table (CSV, Parquet, JSON lines) or an image"
+        f"{path}: is no NPZ, NPY, HDF5, IDX or converted file, and its suffix is none of a table ({NAMES}) or an image"
     )
 
 
@@ -74,10 +73,9 @@ def stored_stdin(task: TaskKind) -> Iterator[Path]:
 def _suffix(content: bytes, task: TaskKind) -> str:
     """Return the suffix of a file of this content; "" where the first bytes are enough."""
     marks = [start for start in _STARTS if start[:1] != b"\0" or task.targets != "tokens"]  # a text may begin with that byte
-    if content.startswith(tuple(marks)) or task.targets == "tokens":
+    table = suffix_of(content)
+    if task.targets == "tokens" or (table is None and content.startswith(tuple(marks))):
         return ""
     if image := _IMAGES.match(content):
         return f".{image.lastgroup}"
-    if content.startswith(b"PAR1"):
-        return ".parquet"
-    return ".jsonl" if content.lstrip().startswith(b"{") else ".csv"
+    return table or ".csv"

@@ -12,6 +12,7 @@ import torch
 from partrain.data.arrays.mapped import is_mapped
 from partrain.data.codec import Codec
 from partrain.data.fetch import require_regular
+from partrain.data.tables.formats import NAMES
 from partrain.errors import InputMissing
 from partrain.inference.inputs.arrays import read_arrays
 from partrain.inference.inputs.documents import read_documents
@@ -43,7 +44,7 @@ def read(
 
     Args:
         network: The network that will answer them.
-        path: A file or folder of any kind that jobs take, JSON lines, an image; `-` is the standard input.
+        path: A file or folder of any kind that jobs take, an image; `-` is the standard input.
         targets: NPY or IDX file of the targets, if `path` has neither an array of targets nor a target column.
         labeled: Read the targets too.
         id: A column of a table that answers carry.
@@ -75,7 +76,7 @@ def read(
     codec = Codec(network.codec)
     if (id_column or with_input or skip_bad) and (kind != "table" or codec.is_series):
         option = "--id" if id_column else "--with-input" if with_input else "--skip-bad"
-        what = "a series, whose rows are no items" if codec.is_series else "no table (CSV, Parquet or JSON lines)"
+        what = "a series, whose rows are no items" if codec.is_series else f"no table ({NAMES})"
         raise InputMissing(f"{path}: {option} concerns the rows of a table, and this is {what}")
     wanted = labeled and targets is None and bool(network.kind.targets)
     answers: NDArray[Any] | None

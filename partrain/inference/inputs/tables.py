@@ -1,4 +1,4 @@
-"""Rows of a CSV, Parquet or JSON lines file as items: columns are found by name, errors name line and column."""
+"""Rows of a table as items: columns are found by name, errors name line and column."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 from partrain.data.codec import Codec
 from partrain.data.tables import load
 from partrain.data.tables.dialect import Dialect
-from partrain.data.tables.files import FrameTable, TableFile, cells_of, open_by_name
+from partrain.data.tables.files import TableFile, cells_of
+from partrain.data.tables.formats import open_file
+from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
-from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
 from partrain.inference.inputs.remarks import far_numbers
 from partrain.preprocess.column import CellFault, RowBlock
 from partrain.preprocess.words import MISSING, UNSEEN
@@ -46,11 +47,8 @@ class TableItems:
 
 
 def open_table(network: TrainedNetwork, path: Path) -> TableFile:
-    """Open a CSV, Parquet or JSON lines file, written as the job says."""
-    dialect = Dialect.of(network.loaded.job.dataset)
-    if path.name.lower().endswith(SUFFIXES):
-        return JsonLines(path, null_values=dialect.null_values)
-    return open_by_name(path, dialect, advice="")
+    """Open a table, written as the job says."""
+    return open_file(path, Dialect.of(network.loaded.job.dataset), advice="")
 
 
 def read_table(

@@ -200,7 +200,7 @@ def test_text_from_stdin_and_from_a_folder(run_of: Runs, tmp_path: Path, type_in
         (b"", "<stdin>: is empty"),
         (
             b'{"size": 1, "colour": "red"}\n{"size": 1}\n',
-            "<stdin>:2: has no key `colour`, which line 1 has; give null for a missing value",
+            "<stdin>:2: column `colour`: no value; fill it in",
         ),
         (b'{"size": 1, "colour": ["red"]}\n', "<stdin>:1: `colour` holds list, and a cell of a table is one value"),
         (b'{"size": 1, "colour": "red"}\n{"size": \n', "<stdin>:2: is no JSON object"),

@@ -1,0 +1,94 @@
+"""The file formats of tables: each has a row here, and no other module names its suffixes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.excel import ExcelFile
+from partrain.data.tables.files import SET, CsvFile, TableFile
+from partrain.data.tables.json_rows import JsonRows
+from partrain.data.tables.packed import PACKINGS
+from partrain.data.tables.parts import TableParts, part_paths
+from partrain.data.tables.typed_files import ArrowFile, ParquetFile
+from partrain.errors import InputMissing
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """A file format of tables."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    """Suffixes of its files, in small letters."""
+    open: Callable[[Path, Dialect, str], TableFile]
+    """Opens a file; the last argument is `advice` of `TableFile`."""
+    magic: re.Pattern[bytes] | None = None
+    """The beginning of its files, where it tells the format."""
+    kind: str = "table"
+    """The `kind` in `[dataset]` that `init` writes. Another one than `table` is that of this format alone."""
+    typed: bool = True
+    """Its cells have types: nothing of a `Dialect` but `null_values` concerns them."""
+
+
+CSV = TableFormat(
+    "CSV", tuple(f"{text}{packed}" for text in (".csv", ".tsv") for packed in ("", *PACKINGS)), CsvFile, kind="csv", typed=False
+)
+FORMATS = (
+    CSV,
+    TableFormat(
+        "Parquet",
+        (".parquet", ".pq"),
+        lambda path, dialect, advice: ParquetFile(path, advice, dialect.null_values),
+        re.compile(b"PAR1"),
+        kind="parquet",
+    ),
+    TableFormat(
+        "Arrow",
+        (".arrow", ".feather", ".ipc"),
+        lambda path, dialect, advice: ArrowFile(path, advice, dialect.null_values),
+        re.compile(b"ARROW1"),
+    ),
+    TableFormat(
+        "Excel",
+        (".xlsx", ".xlsm"),
+        lambda path, dialect, advice: ExcelFile(path, advice, dialect.null_values),
+        re.compile(rb"PK\x03\x04.*xl/workbook\.xml", re.DOTALL),
+    ),
+    TableFormat(
+        "JSON",
+        (".json", ".jsonl", ".ndjson"),
+        lambda path, dialect, advice: JsonRows(path, advice, dialect.null_values),
+        re.compile(rb"(\xef\xbb\xbf)?\s*[\[{]"),
+    ),
+)
+"""All formats."""
+SUFFIXES = tuple(suffix for form in FORMATS for suffix in form.suffixes)
+"""Suffixes of tables, in small letters."""
+NAMES = ", ".join(form.name for form in FORMATS[:-1]) + f" or {FORMATS[-1].name}"
+"""The formats' names, for messages."""
+
+
+def format_of(path: Path) -> TableFormat | None:
+    """Return the format of a table by its suffix, or by that of its parts in a folder; None if it is no table."""
+    name = next(iter(part_paths(path)), Path()).name if path.is_dir() else path.name
+    return next((form for form in FORMATS if name.lower().endswith(form.suffixes)), None)
+
+
+def suffix_of(content: bytes) -> str | None:
+    """Return the suffix of a table by its beginning; None if that tells no format."""
+    return next((form.suffixes[0] for form in FORMATS if form.magic and form.magic.match(content)), None)
+
+
+def open_file(path: Path, dialect: Dialect = USUAL, advice: str = SET, kind: str | None = None) -> TableFile:
+    """Open a table in the format that the `kind` of its `[dataset]` table or else its suffix tells; CSV if neither does."""
+    named = next((form for form in FORMATS if form.kind == kind != "table"), None)
+    form = named or format_of(path) or CSV
+    if not path.is_dir():
+        return form.open(path, dialect, advice)
+    if not (parts := part_paths(path)):
+        raise InputMissing(f"{path}: is a folder, but not of the parts of one table, whose names differ in numbers alone")
+    return TableParts(path, [form.open(part, dialect, advice) for part in parts], dialect.null_values)
