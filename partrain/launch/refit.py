@@ -25,6 +25,8 @@ def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
     Raises:
         BadJob: The run holds no items out.
     """
+    if getattr(loaded.job.dataset, "validation_path", None):
+        raise BadJob(f"{path}: its held-out items are a file of their own: put them into the file of `path`, and train anew")
     if not loaded.job.dataset.held_out:
         raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
     tables = tomllib.loads(loaded.text)

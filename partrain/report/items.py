@@ -179,7 +179,8 @@ def _places(network: TrainedNetwork, dataset: Dataset, split: Split) -> list[str
     section, folder = network.loaded.job.dataset, network.loaded.folder
     if not isinstance(section, Csv):
         return []
-    rows, path = row_numbers(section, folder), section.test_path if split == "test" and section.test_path else section.path
+    rows = row_numbers(section, folder)
+    path = {"test": section.test_path, "validation": section.validation_path}.get(split) or section.path
     lines = rows["test_"] if split == "test" else rows[""][split_items(network.loaded, dataset)[split == "validation"]]
     table = open_table(section, folder / path)
     return [f"{table.path.name}:{line}" for line in lines[:MOST_ITEMS].tolist()]
