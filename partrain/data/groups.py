@@ -17,7 +17,7 @@ def draw_groups(chosen: HeldOut, groups: NDArray[int64], seed: int, labels: NDAr
     """Return the items of the groups that are held out, in order.
 
     The groups come in an order drawn by the seed. One is taken if it brings the items, and those of each class, nearer to their number, in
-    the sum of squares. For folds the largest groups come first, and each goes to the fold that it brings nearer than others.
+    the sum of squares, and if it is not the last one of a class. For folds the largest groups come first, and each goes to the fold that it brings nearer than others.
 
     Args:
         chosen: About how many items to hold out, or a fold.
@@ -43,14 +43,16 @@ def draw_groups(chosen: HeldOut, groups: NDArray[int64], seed: int, labels: NDAr
     first = np.searchsorted(owners, np.arange(len(names) + 1))
     share = 1 / parts if isinstance(chosen, Fold) else chosen / n
     lacking = np.tile(np.append(np.bincount(kinds, counts, classes), n) * share, (parts, 1))
+    left = np.bincount(kinds, minlength=classes)  # groups of each class that no part has
     part_of, order = np.full(len(names), -1), generator(seed, "groups").permutation(len(names))
     for group in order[np.argsort(-sizes[order], kind="stable")] if isinstance(chosen, Fold) else order:
         own = slice(first[group], first[group + 1])
         places, more = np.append(kinds[own], classes), np.append(counts[own], sizes[group])
         gains = ((2 * lacking[:, places] - more) * more).sum(1)
-        if isinstance(chosen, Fold) or gains[0] > 0:
+        if isinstance(chosen, Fold) or (gains[0] > 0 and (labels is None or (left[kinds[own]] > 1).all())):
             part_of[group] = best = int(gains.argmax())
             lacking[best, places] -= more
+            left[kinds[own]] -= 1
     held = part_of == (chosen.number - 1 if isinstance(chosen, Fold) else 0)
     if held.all() or not held.any():  # the number is below half of the smallest group, or near to that of all items
         held[order[sizes[order].argmin()]] = not held.any()
