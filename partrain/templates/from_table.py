@@ -69,11 +69,11 @@ def _job(
     targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))
     for name in targets:
         file.require(name, "--target")
-    for option, column in (("--time", asked.time), ("--group", asked.group)):
-        if column is not None and (option == "--time" or column != NONE):
-            file.require(column, option)
-            if column in targets:
-                raise InputMissing(f"{file.header_location}: {option}: column `{column}` is the target")
+    for option, chosen in (("--time", asked.time), ("--group", asked.group)):
+        if chosen is not None and (option == "--time" or chosen != NONE):
+            file.require(chosen, option)
+            if chosen in targets:
+                raise InputMissing(f"{file.header_location}: {option}: column `{chosen}` is the target")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
         present = [block.columns[name].mapped(lambda cell: not file.is_missing(cell)) for name in targets]
