@@ -27,6 +27,8 @@ FIXED = 0.1
 """Variance of a target within units, as a share of the whole, below which it belongs to the unit."""
 ALIKE = 0.5
 """The same, below which rows of a unit are alike."""
+CONSTANT = 0.2
+"""The same, below which a column is an attribute of the unit."""
 FEWEST_CLASS_UNITS = 3
 """Units of each class from which rows are split by units."""
 _NAMES = re.compile(
@@ -42,8 +44,9 @@ def unit_of(
 ) -> tuple[str | None, list[str]]:
     """Return the column that rows are split by, None if by none, and notes on it.
 
-    A column names units if the target belongs to the unit and most other columns are alike in its rows. A whole number that the
-    target follows smoothly is a measure. If only one of both holds, a note tells of the column.
+    A column names units if the target belongs to the unit and rows of one are alike in half of the other columns; or, with a name such
+    as `id`, if most other columns are attributes of the unit. A whole number that the target follows smoothly is a measure. If less
+    holds, a note may tell of the column.
     """
     if asked is not None and (asked != NONE or NONE in file.places):
         if columns[asked].missing:
@@ -71,11 +74,13 @@ def unit_of(
         others = [variance_within(units, values[other]) for other in columns if other not in (name, *targets)]
         known = [share for share in others if share is not None]
         alike = sum(share < ALIKE for share in known) * 2 >= len(known) > 0
-        found = max(shares), not (alike and max(shares) < FIXED and _spread(units, values[targets[0]])), name
+        attributes = sum(share < CONSTANT for share in known) * 4 >= len(known) * 3 > 0
+        sure = (alike and max(shares) < FIXED) or (attributes and _is_named(name))
+        found = max(shares), not (sure and _spread(units, values[targets[0]])), name
         best = min(best or found, found, key=lambda candidate: (candidate[1], len(columns[candidate[2]].different)))
-    if best is None or (best[1] and best[0] >= FIXED and not _NAMES.fullmatch(best[2])):
+    if best is None or (best[1] and best[0] >= FIXED and not _is_named(best[2])):
         return None, []
-    share, unsure, name = best
+    _, unsure, name = best
     if unsure:
         return None, [
             f"column `{name}`: its rows have similar targets; if it names units, and others are to be predicted: --group {name}"
@@ -91,6 +96,11 @@ def _may_name_units(facts: ColumnFacts) -> bool:
         return False
     repeated = sum(count > 1 for count in rows.values())
     return max(rows.values(), default=facts.rows) <= LARGEST * facts.rows and repeated >= FEWEST_REPEATED * len(rows)
+
+
+def _is_named(name: str) -> bool:
+    """Return whether a column has a name of units."""
+    return numbers_rows(name) or _NAMES.fullmatch(name) is not None
 
 
 def _values(file: TableFile, cells: Sequence[Any], facts: ColumnFacts) -> Values:
@@ -135,7 +145,7 @@ def _squares(values: Sequence[float]) -> float:
 
 def _follows(name: str, units: Sequence[str], values: Values) -> bool:
     """Return whether the target follows the whole number of a unit, as it does a measure: neighbours differ less than any two do."""
-    if numbers_rows(name) or _NAMES.fullmatch(name):
+    if _is_named(name):
         return False
     rows = defaultdict[int, list[Any]](list)
     for unit, value in zip(units, values, strict=True):
