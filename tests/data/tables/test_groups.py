@@ -1,6 +1,9 @@
 """Groups of rows: no group is in two parts, and parts are about as large as asked for. Held-out rows of a file of their own."""
 
+import random
+import tomllib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from partrain.data.tables.load import row_numbers
 from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import Csv
 from partrain.errors import InputMissing
+from partrain.templates.from_table import Asked, table_job
 
 PERSONS = "person,a,ill\n" + "".join(f"p{row % 30},{row},{['no', 'yes'][row % 30 % 3 == 0]}\n" for row in range(300))
 
@@ -33,9 +37,9 @@ def fault(section: Csv, folder: Path) -> str:
     return caught.value.message.replace(f"{folder}/", "")
 
 
-@settings(max_examples=60)
+@settings(max_examples=20, deadline=None)
 @given(
-    st.lists(st.integers(0, 12), min_size=4, max_size=80).filter(lambda groups: len(set(groups)) > 1),
+    st.lists(st.integers(0, 12), min_size=4, max_size=40).filter(lambda groups: len(set(groups)) > 1),
     st.integers(0, 2**40),
     st.data(),
 )
@@ -164,3 +168,89 @@ def test_held_out_rows_of_a_file_of_their_own(tmp_path: Path) -> None:
 def test_faults_of_a_file_of_held_out_rows(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "v.csv").write_text(text)
     assert fault(persons(tmp_path, group=None, drop=["person"], validation_path="v.csv"), tmp_path) == message
+
+
+# What `init` decides
+
+Row = Callable[[int, random.Random], tuple[object, ...]]
+
+
+def decided(folder: Path, names: str, row: Row, group: str | None = None, rows: int = 600) -> tuple[dict[str, Any], list[str]]:
+    """Return the table `[dataset]` that `init` writes for rows in a drawn order, and its notes. The last column is the target."""
+    draw = random.Random(4)
+    lines = [",".join(map(str, row(number, draw))) for number in range(rows)]
+    draw.shuffle(lines)
+    (folder / "t.csv").write_text("\n".join([names, *lines, ""]))
+    text, notes = table_job(folder / "t.csv", "t.csv", Asked((names.split(",")[-1],), group=group))
+    return tomllib.loads(text)["dataset"], list(notes)
+
+
+def of_person(unit: Callable[[int], object], answer: Callable[[int, float], object]) -> Row:
+    """Return rows of 40 persons: a name, two numbers about those of the person, and the person's answer."""
+    levels = [random.Random(person).gauss(0, 1) for person in range(40)]
+    return lambda number, draw: (
+        unit(number % 40),
+        f"{levels[number % 40] + draw.gauss(0, 0.1):.3f}",
+        f"{levels[number % 40] * 3 + draw.gauss(0, 0.3):.3f}",
+        answer(number % 40, levels[39 - number % 40] + draw.gauss(0, 0.05)),
+    )
+
+
+ILL = of_person(lambda person: f"p{person:03}", lambda person, _: "yes" if person % 3 else "no")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ILL,
+        of_person(lambda person: person * 7919 % 41, lambda person, _: "yes" if person % 3 else "no"),
+        of_person(lambda person: f"p{person}", lambda _, level: f"{level:.3f}"),
+    ],
+)
+def test_init_finds_units_and_keeps_each_in_one_part(tmp_path: Path, row: Row) -> None:
+    table, notes = decided(tmp_path, "who,a,b,y", row)
+    assert table["group"] == "who"
+    assert "categories" not in table
+    what = "column `who` names units of about 15 rows, which are alike: each is in one part, and the column is no input"
+    assert f"{what} (`group`); --group none takes it as an input" in notes
+    section = Csv.model_validate(table)
+    data = load(section, tmp_path, training=training_of(section, Partition(), 0))
+    assert (data.items, len(data.targets), data.inputs.shape[1]) == (510, 510, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ("city,a,b,y", lambda number, draw: (f"c{number % 8}", draw.random(), draw.random(), number % 8 < 4)),
+        ("teacher,a,y", lambda number, draw: (number % 40, draw.random(), f"{number % 40 * 17 % 11 + draw.gauss(0, 5):.2f}")),
+        ("dose,a,y", lambda number, draw: (number % 40, number % 40 + draw.random(), f"{number % 40 + draw.random():.2f}")),
+        ("once,a,y", lambda number, draw: (f"w{number}", draw.random(), f"{draw.random():.2f}")),
+    ],
+)
+def test_init_takes_no_category_and_no_measure_for_units(tmp_path: Path, names: str, row: Row) -> None:
+    table, notes = decided(tmp_path, names, row)
+    assert "group" not in table
+    assert not any("group" in note for note in notes)
+
+
+def test_a_column_that_tells_the_target_but_nothing_else_is_named_only(tmp_path: Path) -> None:
+    table, notes = decided(tmp_path, "town,a,y", lambda number, draw: (f"t{number % 40}", draw.random(), number % 40 % 3))
+    assert table["categories"] == ["town"]
+    assert (
+        "column `town`: its rows have similar targets; if it names units, and others are to be predicted: --group town" in notes
+    )
+
+
+def test_the_user_says_what_names_units(tmp_path: Path) -> None:
+    table, notes = decided(tmp_path, "who,a,b,y", ILL, group="none")
+    assert "group" not in table
+    assert table["categories"] == ["who"]
+    table, notes = decided(tmp_path, "town,a,y", lambda number, draw: (f"t{number % 4}", draw.random(), number % 3), group="town")
+    assert table["group"] == "town"
+    assert "`town` names the unit of a row (--group): each is in one part, and the column is no input (`group`)" in notes
+    for group, message in (("y", "t.csv:1: --group: column `y` is the target"), ("x", "t.csv:1: no column `x`")):
+        with pytest.raises(InputMissing) as caught:
+            decided(tmp_path, "town,a,y", lambda number, _: (f"t{number % 4}", 1, number % 3), group=group)
+        assert caught.value.message.replace(f"{tmp_path}/", "").startswith(message)
+    with pytest.raises(InputMissing, match=r"--group: column `who` has no value"):
+        decided(tmp_path, "who,a,b,y", lambda number, draw: ("" if number == 5 else "p", *ILL(number, draw)[1:]), group="who")
