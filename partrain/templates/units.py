@@ -72,12 +72,12 @@ def unit_of(
         if not shares or max(shares) >= ALIKE or (columns[name].whole and _follows(name, units, values[targets[0]])):
             continue
         others = [variance_within(units, values[other]) for other in columns if other not in (name, *targets)]
-        known = [share for share in others if share is not None]
-        alike = sum(share < ALIKE for share in known) * 2 >= len(known) > 0
-        attributes = sum(share < CONSTANT for share in known) * 4 >= len(known) * 3 > 0
+        shares_of_others = [share for share in others if share is not None]
+        alike = sum(share < ALIKE for share in shares_of_others) * 2 >= len(shares_of_others) > 0
+        attributes = sum(share < CONSTANT for share in shares_of_others) * 4 >= len(shares_of_others) * 3 > 0
         sure = (alike and max(shares) < FIXED) or (attributes and _is_named(name))
-        found = max(shares), not (sure and _spread(units, values[targets[0]])), name
-        best = min(best or found, found, key=lambda candidate: (candidate[1], len(columns[candidate[2]].different)))
+        candidate = max(shares), not (sure and _spread(units, values[targets[0]])), name
+        best = min(best or candidate, candidate, key=lambda units: (units[1], len(columns[units[2]].different)))
     if best is None or (best[1] and best[0] >= FIXED and not _is_named(best[2])):
         return None, []
     _, unsure, name = best
