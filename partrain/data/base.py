@@ -121,6 +121,23 @@ class DataSection(Section):
         return bool(self.held_out)
 
 
+class HasValidationPath(DataSection):
+    """The key of data sets whose held-out items may be a file or folder of their own."""
+
+    validation_path: str | None = None
+
+    @model_validator(mode="after")
+    def _one_choice_of_held_out_items(self) -> Self:
+        in_time = getattr(self, "in_time", False) and ("time" if getattr(self, "time", None) else "test_from")
+        if self.validation_path is not None and (key := (self.validation and "validation") or (self.fold and "fold") or in_time):
+            raise ValueError(f"`validation_path` and `{key}` both choose the held-out items: remove one of them")
+        return self
+
+    @property
+    def holds_out(self) -> bool:
+        return super().holds_out or self.validation_path is not None
+
+
 def _check_classes(value: Any) -> Any:
     if not isinstance(value, list) or any(type(name) not in (int, str) for name in value):
         raise ValueError('`classes`: expected a list of labels or names of classes, such as [0, 1] or ["cat", "dog"]')

@@ -59,6 +59,7 @@ EXAMPLES: dict[str, Any] = {
     "[dataset] parquet test_path": "test.parquet",
     "[dataset] text test_path": "test.txt",
     "[dataset] images test_path": "test-photos",
+    "[dataset] images validation_path": "validation-photos",
     "[dataset] target": "price",
     "[dataset] huggingface target": "label",
     "[dataset] drop": ["id"],

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from partrain.config.section import Section
-from partrain.data.base import SelectsClasses, repeated
+from partrain.data.base import HasValidationPath, SelectsClasses, repeated
 from partrain.data.fetch import File
 from partrain.data.tables.date_formats import pattern_of
 from partrain.data.test_split import HasTestSplit
@@ -93,7 +93,7 @@ class InMemory(Section):
     """The name of the DataFrame in messages."""
 
 
-class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
+class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     """Keys of all tables, whatever their file format."""
 
     test_keys = ("test_path",)
@@ -147,10 +147,6 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     validation_path: File | None = None
     """A file of held-out items with the same columns, instead of `validation` and `fold`."""
 
-    @property
-    def holds_out(self) -> bool:
-        return super().holds_out or self.validation_path is not None
-
     @model_validator(mode="after")
     def _without_contradiction(self) -> Tabular:
         if self.time is not None and (self.stratify or self.fold or "test_from" in self.model_fields_set):
@@ -160,9 +156,6 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
             raise ValueError(
                 f"`{'time' if self.time else 'test_from'}` tests on the newest rows, and `group` on whole groups: keep one"
             )
-        if self.validation_path is not None and (self.validation or self.fold or self.in_time):
-            key = "validation" if self.validation else "fold" if self.fold else "time" if self.time else "test_from"
-            raise ValueError(f"`validation_path` and `{key}` both choose the held-out items: remove one of them")
         for key, what in (("sample_weight", "a weight"), ("group", "a name of groups")):
             if (name := getattr(self, key)) is not None and name in (*self.target, *(self.inputs or []), *self.drop):
                 raise ValueError(f"`{key}`: `{name}` has another role: {what} is no input, and no target")
