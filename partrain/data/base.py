@@ -224,7 +224,7 @@ class DatasetSpec:
     """Number of items to hold out where the data set tells them (`Dataset.held_out`)."""
 
     def held_out_of(self, section: DataSection) -> int:
-        """Return the number of items to hold out. Before groups are drawn, about so many."""
+        """Return the number of items to hold out. Before groups are drawn, it is an estimate."""
         return held_out_count(section.held_out, self.items) if self.held_out is None else self.held_out
 
     @property
