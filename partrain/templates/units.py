@@ -83,7 +83,7 @@ def unit_of(
     _, unsure, name = best
     if unsure:
         return None, [
-            f"column `{name}`: its rows have similar targets; if it names units, and others are to be predicted: --group {name}"
+            f"column `{name}`: its rows have similar targets; if it names units, and you want to predict others: --group {name}"
         ]
     rows = columns[name].rows // len(columns[name].different)
     what = f"column `{name}` names units of about {rows} rows, which are alike: each is in one part, and the column is no input"

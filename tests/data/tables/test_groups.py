@@ -237,7 +237,7 @@ def test_a_column_that_tells_the_target_but_nothing_else_is_named_only(tmp_path:
     table, notes = decided(tmp_path, "town,a,y", lambda number, draw: (f"t{number % 40}", draw.random(), number % 40 % 3))
     assert table["categories"] == ["town"]
     assert (
-        "column `town`: its rows have similar targets; if it names units, and others are to be predicted: --group town" in notes
+        "column `town`: its rows have similar targets; if it names units, and you want to predict others: --group town" in notes
     )
 
 
