@@ -26,6 +26,7 @@ def init(
     *,
     kind: Literal["table", "series", "text"] | None = None,
     time: str | None = None,
+    group: str | None = None,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Look at data, and return arguments of `train` that suit them: tables of a job, to look at and to change. Decisions go to stderr.
@@ -35,6 +36,7 @@ def init(
         target: The column to predict, or several.
         kind: Take a table as items in any order, a series in time, or texts; default: recognised.
         time: The column of time stamps, whose newest rows are held out.
+        group: The column of persons or machines, each of which is in one part, "none" for none; default: recognised.
         missing: Texts of missing values, instead of NA, N/A, nan, null and ?.
 
     Raises:
@@ -43,7 +45,7 @@ def init(
     Example: `trained = partrain.train(**partrain.init(frame, target="price"))`
     """
     targets = (target,) if isinstance(target, str) else tuple(target or ())
-    asked = Asked(targets, kind, time, {}, tuple(missing) or None)
+    asked = Asked(targets, kind, time, {}, tuple(missing) or None, group)
     if isinstance(data, str | os.PathLike):
         draft = job_for(Path(data), asked, Path.cwd())
         return _arguments(draft.text, draft.notes, {})
@@ -59,8 +61,8 @@ def init(
         return _arguments(draft.text, draft.notes, {"data": data})
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise BadJob(f"init: a {type(data).__name__}; expected a path, a DataFrame with `target`, or (X, y)")
-    if targets or kind or time or missing:
-        raise BadJob("init: `target`, `kind`, `time` and `missing` concern tables, and these are arrays")
+    if targets or kind or time or group or missing:
+        raise BadJob("init: `target`, `kind`, `time`, `group` and `missing` concern tables, and these are arrays")
     X, y = map(np.asarray, data)
     return _arguments(memory_job(X.shape, X.dtype.str, y.shape, y.dtype.kind), (), {"inputs": data[0], "targets": data[1]})
 

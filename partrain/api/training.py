@@ -16,6 +16,7 @@ from partrain.config.overrides import as_toml
 from partrain.config.problems import IN_PYTHON, did_you_mean
 from partrain.config.python_objects import PYTHON, PythonObjects
 from partrain.config.section import Section
+from partrain.data.folds import held_out_count
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.job import schema
 from partrain.job.load import LoadedJob, load, parse
@@ -226,6 +227,6 @@ def _smallest_partition(job: schema.Job, items: int) -> int:
     """Estimate the items of the smallest partition of a data set in memory."""
     section: Any = job.dataset
     tests = getattr(section, "test_items", 0) or round(getattr(section, "test_share", 0.0) * items)
-    training = items - tests - job.dataset.held_out_count(max(items - tests, 1))
+    training: int = items - tests - held_out_count(job.dataset.held_out, max(items - tests, 1))
     count = sum(group.size for group in job.workers)
     return min([training // count, *(group.partition_size for group in job.workers if group.partition_size)])

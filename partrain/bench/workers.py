@@ -136,7 +136,7 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
     first = made()
     sync, optimizer, stop = first.job.sync, first.job.optimizer, first.job.stop
     by_partition = sync.iterations is None or sync.full_batch or optimizer.full_batch
-    if by_partition or not first.job.dataset.held_out:
+    if by_partition or not first.job.dataset.holds_out:
         return first  # by partition: partitions are parts of one whole, so a round has as many items with any number of workers
     share = (sync.iterations or 1) * optimizer.batch_size * (sync.visits_per_worker or 1)
     cadence = stop.judge_every * share if stop.judge_every else CADENCE

@@ -59,6 +59,9 @@ def convert(
     dataset, loaded = _loaded(source, set_ or (), allocate)
     if dataset.stream:
         raise BadJob(f"{source}: its training items are a stream, which a file of items cannot hold: name the data it reads from")
+    if dataset.held_out is not None:
+        what = "`group` and `validation_path` choose its held-out items, which a file of items does not name"
+        raise BadJob(f"{source}: {what}: train on the table itself")
     for role, numbers in (("inputs", dataset.inputs), ("test inputs", dataset.test_inputs)):
         if numbers is not None:  # numbers of mapped files were not checked yet
             check_finite(numbers, f"{source}: {role}")

@@ -74,6 +74,12 @@ def init(
         str | None,
         typer.Option("--time", metavar="COLUMN", help="Column of time stamps: newest rows are held out. Default: recognised."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", metavar="COLUMN", help="Column of persons, machines, ...: each is in one part. Default: recognised."
+        ),
+    ] = None,
     missing: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,7 +119,7 @@ def init(
         "number_marks": number_marks,
     }
     keys |= {"date_format": tuple(date_format)} if date_format else {}
-    for option, value in {"target": target, "kind": kind, "time": time, **keys, "missing": missing}.items():
+    for option, value in {"target": target, "kind": kind, "time": time, "group": group, **keys, "missing": missing}.items():
         if value not in (None, []) and source is None:
             raise typer.BadParameter("it belongs to --from", param_hint=_flag([option]))
     if template is not None and template not in texts:
@@ -138,7 +144,12 @@ def init(
         except ValidationError as error:
             wrong = error.errors()[0]
             raise typer.BadParameter(wrong["msg"].removeprefix("Value error, "), param_hint=_flag(wrong["loc"])) from None
-        asked = Asked(tuple(target or ()), kind, time, dialect, tuple(missing) if missing else None)
+        asked = Asked(tuple(target or ()), kind, time, dialect, tuple(missing) if missing else None, group)
+        if group not in (None, "none") and (time or kind not in (None, "table")):
+            other = "--time" if time else f"--kind {kind}"
+            raise typer.BadParameter(
+                f"rows are split by units, and {other} splits them in another way: keep one", param_hint="--group"
+            )
         text, notes = job_for(source, asked, job.absolute().parent)
     from partrain.job.load import parse
 

@@ -178,7 +178,9 @@ def _kind(section: DataSection) -> DatasetKind:
     return (DATASETS | IN_MEMORY)[_tag(section) or ""]
 
 
-def _all(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:
+def _all(
+    items: int, labels: NDArray[Any] | None = None, gap: int | None = None, groups: NDArray[Any] | None = None
+) -> NDArray[Any]:
     import numpy as np
 
     return np.arange(items)

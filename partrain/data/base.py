@@ -36,6 +36,8 @@ WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 WEIGHTS = "sample_weight"
 """Key and array of the weights of items."""
+HELD_OUT = "held_out"
+"""Array of the items that the data set holds out itself."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
 _BLOCK = 1 << 20
@@ -78,8 +80,10 @@ def reading(path: Path, damage: str = "", *kinds: type[Exception]) -> Iterator[N
 class Training(Protocol):
     """Selection of the training items. Everything learnt from data (means, say) is learnt from these alone."""
 
-    def __call__(self, items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:
-        """Return the indices of the training items among `items`. They may depend on the `labels` (n,) of all, or on a `gap`."""
+    def __call__(
+        self, items: int, labels: NDArray[Any] | None = None, gap: int | None = None, groups: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return the indices of the training items among `items`. They may depend on `labels` and `groups` (n,) of all, or on a `gap`."""
 
 
 class DataSection(Section):
@@ -111,9 +115,27 @@ class DataSection(Section):
         """The choice of held-out items."""
         return Fold.parse(self.fold) if self.fold else self.validation
 
-    def held_out_count(self, items: int) -> int:
-        """Return the number of held-out items among `items`."""
-        return held_out_count(self.held_out, items)
+    @property
+    def holds_out(self) -> bool:
+        """True if items are held out."""
+        return bool(self.held_out)
+
+
+class HasValidationPath(DataSection):
+    """The key of data sets whose held-out items may be a file or folder of their own."""
+
+    validation_path: str | None = None
+
+    @model_validator(mode="after")
+    def _one_choice_of_held_out_items(self) -> Self:
+        in_time = getattr(self, "in_time", False) and ("time" if getattr(self, "time", None) else "test_from")
+        if self.validation_path is not None and (key := (self.validation and "validation") or (self.fold and "fold") or in_time):
+            raise ValueError(f"`validation_path` and `{key}` both choose the held-out items: remove one of them")
+        return self
+
+    @property
+    def holds_out(self) -> bool:
+        return super().holds_out or self.validation_path is not None
 
 
 def _check_classes(value: Any) -> Any:
@@ -198,6 +220,12 @@ class DatasetSpec:
     """Facts of targets that are numbers; None where only reading everything tells."""
     weighted: bool = False
     """Items have weights (`Dataset.sample_weight`)."""
+    held_out: int | None = None
+    """Number of items to hold out where the data set tells them (`Dataset.held_out`)."""
+
+    def held_out_of(self, section: DataSection) -> int:
+        """Return the number of items to hold out. Before groups are drawn, it is an estimate."""
+        return held_out_count(section.held_out, self.items) if self.held_out is None else self.held_out
 
     @property
     def kind(self) -> TaskKind:
@@ -314,6 +342,7 @@ class DatasetInfo:
             newest=arrays.get("newest"),
             test_newest=arrays.get("test_newest"),
             sample_weight=arrays.get(WEIGHTS),
+            held_out=arrays.get(HELD_OUT),
         )
 
 
@@ -336,6 +365,8 @@ class Dataset(DatasetInfo):
     test_newest: NDArray[Any] | None = None
     sample_weight: NDArray[Any] | None = None
     """(n,) float32, 0 or more: how often to train on each of the rows of `inputs`, relative to the others. None: equally often."""
+    held_out: NDArray[Any] | None = None
+    """(h,) int64, increasing: items to hold out, whole groups or those of a file of their own. None: a draw among all items."""
 
     @property
     def items(self) -> int:
@@ -369,6 +400,7 @@ class Dataset(DatasetInfo):
             standardised="target_mean" in self.codec,
             stream=self.stream,
             weighted=self.sample_weight is not None,
+            held_out=None if self.held_out is None else len(self.held_out),
         )
 
     @property

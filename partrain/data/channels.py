@@ -52,7 +52,11 @@ def with_channel_scale(section: DataSection, dataset: Dataset, training: Trainin
 
 def _trained(dataset: Dataset, training: Training) -> NDArray[Any]:
     """Return the rows of the training items."""
+    import numpy as np
+
     labels = dataset.item_targets if dataset.kind.one_class else None
     index = training(dataset.items, labels, dataset.gap)
+    if dataset.held_out is not None:
+        index = index[~np.isin(index, dataset.held_out)]
     rows: NDArray[Any] = index if dataset.rows is None else dataset.rows[index]
     return rows

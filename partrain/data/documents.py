@@ -14,10 +14,12 @@ from pydantic import Field, model_validator
 
 from partrain.byte_layout import LENGTHS, InputPart, lay_out_parts, part_view
 from partrain.data.base import (
+    HELD_OUT,
     Allocate,
     Dataset,
     DatasetInfo,
     DatasetSpec,
+    HasValidationPath,
     SelectsClasses,
     Training,
     WrongContent,
@@ -44,7 +46,7 @@ Texts = Sequence[list[str]]
 """The words of each text."""
 
 
-class Documents(HasDialect, HasTestSplit, SelectsClasses):
+class Documents(HasDialect, HasTestSplit, SelectsClasses, HasValidationPath):
     """Texts and their classes: a table with a column of texts, or a folder with a folder of .txt files (UTF-8) for each class."""
 
     test_keys = ("test_path",)
@@ -62,6 +64,9 @@ class Documents(HasDialect, HasTestSplit, SelectsClasses):
     """Most words that are known, the most frequent ones of the training texts. Words of a single training text are not known."""
     test_path: str | None = None
     """A table or folder of test texts with the same columns or classes, instead of `test_items` and `test_share`."""
+
+    validation_path: str | None = None
+    """A table or folder of held-out texts with the same columns or classes, instead of `validation` and `fold`."""
 
     @model_validator(mode="after")
     def _columns_of_tables(self) -> Documents:
@@ -154,13 +159,23 @@ def documents_of(table: TableFile, column: str) -> list[list[str]]:
 def read_spec(section: Documents, folder: Path) -> DatasetSpec:
     """Read the texts; see `data.read_spec`."""
     own = _Labeled(section, local_path(section.path, folder))
-    tests = _Labeled(section, local_path(section.test_path, folder)) if section.test_path else None
+    tests, more = (
+        _Labeled(section, local_path(path, folder)) if path else None for path in (section.test_path, section.validation_path)
+    )
     names, split = own.names(section), section.count_test_items(len(own.texts), own.where, "texts") if section.split_key else 0
     length = _longest(section, own.texts)
     parts = _parts(length)
     tested = split or (len(tests.texts) if tests else 0)
     return DatasetSpec(
-        len(own.texts) - split, tested, (length,), CLASSIFICATION, len(names), tokens=True, parts=parts, classes=tuple(names)
+        len(own.texts) - split + (len(more.texts) if more else 0),
+        tested,
+        (length,),
+        CLASSIFICATION,
+        len(names),
+        tokens=True,
+        parts=parts,
+        classes=tuple(names),
+        held_out=len(more.texts) if more else None,
     )
 
 
@@ -173,14 +188,16 @@ def load(section: Documents, folder: Path, allocate: Allocate, training: Trainin
     labels_by_name = {name: label for label, name in enumerate(names)}
     labels = np.array([labels_by_name[name] for name in own.classes])
     stay, tested = np.arange(len(labels)), np.arange(0)
-    parts_of = {"": own}
+    apart = dict[str, tuple[Texts, Any]]()
+    for key in ("test_path", "validation_path"):
+        if path := getattr(section, key):
+            other = _Labeled(section, local_path(path, folder))
+            if unknown := [name for name in other.classes if name not in labels_by_name]:
+                raise WrongContent(([key], f"{other.where}: the class `{unknown[0]}` is not in {own.where}"))
+            apart[key] = other.texts, np.array([labels_by_name[name] for name in other.classes])
     if section.split_key:
         stay, tested = section.split_off(len(labels), section.count_test_items(len(labels), own.where, "texts"), labels)
         section.check_classes(lambda _: own.where, names, labels[stay], labels[tested])
-    elif section.test_path:
-        parts_of["test_"] = _Labeled(section, local_path(section.test_path, folder))
-        if unknown := [name for name in parts_of["test_"].classes if name not in labels_by_name]:
-            raise WrongContent((["test_path"], f"{parts_of['test_'].where}: the class `{unknown[0]}` is not in {own.where}"))
     trained = stay[training(len(stay), labels[stay], section.gap)]
     vocabulary = _vocabulary(section, [own.texts[item] for item in trained])
     length = _longest(section, own.texts)
@@ -189,16 +206,22 @@ def load(section: Documents, folder: Path, allocate: Allocate, training: Trainin
     if len(tested):
         chosen["test_"] = [own.texts[item] for item in tested], labels[tested]
     elif section.test_path:
-        chosen["test_"] = parts_of["test_"].texts, np.array([labels_by_name[name] for name in parts_of["test_"].classes])
+        chosen["test_"] = apart["test_path"]
+    if section.validation_path:
+        more, answers = apart["validation_path"]
+        chosen[""] = [*chosen[""][0], *more], np.concatenate([chosen[""][1], answers])
     slots = lay_out(
         {
             f"{prefix}{role}": (dtype, (len(texts), *shape))
             for prefix, (texts, _) in chosen.items()
             for role, dtype, shape in (("inputs", "uint8", (parts[-1].end,)), ("targets", "int64", ()))
         }
+        | ({HELD_OUT: ("int64", (len(chosen[""][0]) - len(stay),))} if section.validation_path else {})
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
+    if section.validation_path:
+        arrays[HELD_OUT][:] = range(len(stay), len(chosen[""][0]))
     for prefix, (texts, answers) in chosen.items():
         arrays[f"{prefix}inputs"][:] = numbered(texts, vocabulary, parts)
         arrays[f"{prefix}targets"][:] = answers

@@ -101,7 +101,7 @@ def names_in(table: Mapping[str, Any]) -> list[str]:
     """Return the files, folders and URLs that a `[dataset]` table names."""
     if "name" in table:  # an embedded data set, or user code, whose keys may mean anything
         return []
-    keys = ("path", "test_path") if "path" in table else ("inputs", "targets", "test_inputs", "test_targets")
+    keys = ("path", "test_path", "validation_path") if "path" in table else ("inputs", "targets", "test_inputs", "test_targets")
     values = [value if isinstance(value, list | tuple) else [value] for value in map(table.get, keys) if value is not None]
     return [name for value in values for name in value]
 

@@ -12,10 +12,12 @@ from pydantic import BeforeValidator, Field
 from partrain.config.problems import did_you_mean
 from partrain.data.augment import ImageChanges
 from partrain.data.base import (
+    HELD_OUT,
     Allocate,
     Dataset,
     DatasetInfo,
     DatasetSpec,
+    HasValidationPath,
     SelectsClasses,
     Training,
     WrongSetting,
@@ -51,7 +53,7 @@ Size = Annotated[
 ]
 
 
-class ImagesSection(SelectsClasses, ImageChanges):
+class ImagesSection(SelectsClasses, HasValidationPath, ImageChanges):
     """Images, with one folder for each class, or with such folders in `train` and `test`. Bytes are scaled to [0, 1].
 
     Needs `pip install 'partrain[images]'`.
@@ -62,6 +64,8 @@ class ImagesSection(SelectsClasses, ImageChanges):
     """The folder, relative to the job."""
     test_path: Folder | None = None
     """A folder of test images, with the same classes. Default: `test` beside `train`, if there is one."""
+    validation_path: Folder | None = None
+    """A folder of held-out images, with the same classes, instead of `validation` and `fold`."""
     size: Size
     """Height and width to which all images are resized, as [height, width], or one number for a square."""
     channels: Literal[1, 3] = 3
@@ -75,14 +79,20 @@ def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
     folders = _ImageFolders(section, folder)
     shape = (section.channels, *section.size)
     return DatasetSpec(
-        len(folders.training), len(folders.tests), shape, CLASSIFICATION, len(folders.classes), classes=tuple(folders.classes)
+        len(folders.training) + len(folders.held_out),
+        len(folders.tests),
+        shape,
+        CLASSIFICATION,
+        len(folders.classes),
+        classes=tuple(folders.classes),
+        held_out=len(folders.held_out) if section.validation_path else None,
     )
 
 
 def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Decode the images; see `data.load`."""
     folders = _ImageFolders(section, folder)
-    parts = {"": folders.training} | ({"test_": folders.tests} if folders.tests else {})
+    parts = {"": folders.training + folders.held_out} | ({"test_": folders.tests} if folders.tests else {})
     slots = lay_out(
         {
             f"{prefix}{role}": (dtype, (len(files), *shape))
@@ -92,9 +102,12 @@ def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Tra
                 "targets": ("int64", ()),
             }.items()
         }
+        | ({HELD_OUT: ("int64", (len(folders.held_out),))} if section.validation_path else {})
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
+    if section.validation_path:
+        arrays[HELD_OUT][:] = range(len(folders.training), len(parts[""]))
     faults: list[str] = []
     for prefix, files in parts.items():
         faults += decode([file for file, _ in files], arrays[f"{prefix}inputs"])
@@ -129,6 +142,7 @@ class _ImageFolders:
             self.classes = chosen
         self.training = list(self._labelled(train))
         self.tests = list(self._labelled(test)) if test else []
+        self.held_out = list(self._labelled(folder / section.validation_path)) if section.validation_path else []
 
     def _labelled(self, base: Path) -> Iterator[tuple[Path, int]]:
         for entry in sorted(entry for entry in _folders(base) if entry.name not in self._left_out):

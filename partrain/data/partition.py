@@ -41,6 +41,7 @@ from partrain.config.section import Section
 from partrain.data import orders
 from partrain.data.base import DataSection, Dataset, Training
 from partrain.data.folds import Fold, HeldOut, held_out_count
+from partrain.data.groups import draw_groups
 from partrain.data.skew import label_groups
 from partrain.data.windows import FOLD_IN_TIME, refuse_fold
 from partrain.errors import InputMissing
@@ -198,16 +199,18 @@ class Assignment:
 
 def hold_out(
     n: int,
-    chosen: HeldOut,
+    chosen: HeldOut | Indices,
     order: Order,
     seed: int,
     gap: int | None = None,
     labels: NDArray[Any] | None = None,
     rows: Indices | None = None,
+    groups: Indices | None = None,
 ) -> tuple[Indices, Indices]:
     """Split `n` items into training items, in the order that windows are cut from, and held-out items.
 
-    `chosen` is a number h of held-out items, or a fold. Shuffled: the first h items of a permutation by the job's seed are held
+    `chosen` is a number h of held-out items, a fold, or the indices of the held-out items themselves. Of `groups` (n,), whole ones are
+    held out (`draw_groups`), so that h is about their number of items. Shuffled: the first h items of a permutation by the job's seed are held
     out. With `labels` (n,), the first ones of each class are, in proportion. As given, or where items follow one another in time:
     the last ones are held out; no worker gets the items that begin within the `gap` before them. If the items are `rows` (n,) of
     larger arrays, indices and labels are of rows.
@@ -223,6 +226,13 @@ def hold_out(
     """
     import numpy as np
 
+    if groups is not None and chosen and isinstance(chosen, HeldOut):
+        chosen = draw_groups(chosen, groups, seed, labels)
+    if not isinstance(chosen, HeldOut):
+        held = np.zeros(n, bool)
+        held[chosen] = True
+        items = np.arange(n) if order == "given" else generator(seed, "order").permutation(n)
+        return items[~held[items]], items[held[items]]
     validation = held_out_count(chosen, n)
     if not 0 <= validation < n:
         raise ValueError(f"validation = {validation} leaves none of the {n} items to train on")
@@ -263,6 +273,11 @@ def _hold_out_fold(n: int, fold: Fold, order: Order, seed: int, labels: NDArray[
     return items[~held], items[held]
 
 
+def chosen_of(dataset: Dataset, section: DataSection) -> HeldOut | Indices:
+    """Return the choice of the held-out items: that of the data set, or of its section."""
+    return section.held_out if dataset.held_out is None else dataset.held_out
+
+
 def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tuple[Indices, Indices]:
     """Return the indices of a data set's training items, of which a stream has none, and of its held-out items."""
     import numpy as np
@@ -270,13 +285,15 @@ def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tu
     if dataset.stream:
         return np.arange(0), np.arange(dataset.items)
     labels = dataset.targets if section.stratify else None
-    return hold_out(dataset.items, section.held_out, order, seed, dataset.gap, labels, dataset.rows)
+    return hold_out(dataset.items, chosen_of(dataset, section), order, seed, dataset.gap, labels, dataset.rows)
 
 
 def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:
     """Return the function that selects a job's training items, for `data.load`."""
 
-    def training(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> Indices:
+    def training(
+        items: int, labels: NDArray[Any] | None = None, gap: int | None = None, groups: Indices | None = None
+    ) -> Indices:
         if dataset.validation >= items:
             raise InputMissing(f"`validation` holds out {dataset.validation:,} of {items:,} items: none are left to train on")
         if isinstance(dataset.held_out, Fold):
@@ -284,7 +301,7 @@ def training_of(dataset: DataSection, section: Partition, seed: int) -> Training
                 refuse_fold(dataset)
             if items < dataset.held_out.folds:
                 raise InputMissing(f"`fold`: {dataset.held_out.folds:,} folds are more than the {items:,} items")
-        return hold_out(items, dataset.held_out, section.order, seed, gap, labels if dataset.stratify else None)[0]
+        return hold_out(items, dataset.held_out, section.order, seed, gap, labels if dataset.stratify else None, None, groups)[0]
 
     return training
 
@@ -292,7 +309,7 @@ def training_of(dataset: DataSection, section: Partition, seed: int) -> Training
 def assign(
     section: Partition,
     n: int,
-    chosen: HeldOut,
+    chosen: HeldOut | Indices,
     sizes: Sequence[int | None],
     seed: int,
     round_number: int | None = None,
@@ -307,7 +324,7 @@ def assign(
     Args:
         section: The `[partition]` table.
         n: Items of the training set, including held-out ones.
-        chosen: Number of held-out items, or a fold.
+        chosen: Number of held-out items, a fold, or the held-out items.
         sizes: Each worker's `partition_size`, or None, by rank.
         seed: The job's seed.
         round: Number of the round, for `redraw = "round"`. The held-out items are the same in all rounds.

@@ -68,16 +68,18 @@ class HasTestSplit(DataSection):
             raise InputMissing(f"{where}: holds {items:,} {noun}: with {tests:,} test items, training or test would be empty")
         return tests
 
-    def split_off(self, items: int, tests: int, labels: Indices | None) -> tuple[Indices, Indices]:
+    def split_off(self, items: int, tests: int, labels: Indices | None, groups: Indices | None = None) -> tuple[Indices, Indices]:
         """Split indices into items that stay (items - tests,) and test items (tests,), both in the order given.
 
         The draw has a fixed seed: jobs with different seeds are tested on the same items. If the job stratifies, the draw takes
-        each class of `labels` (items,) in proportion.
+        each class of `labels` (items,) in proportion. Of `groups` (items,), it takes whole ones, so about as many items.
         """
         import numpy as np
 
         order: Any = "given" if self.in_time else "shuffled"
-        stay, tested = hold_out(items, tests, order, derive(0, "test items"), None, labels if self.stratify else None)
+        stay, tested = hold_out(
+            items, tests, order, derive(0, "test items"), None, labels if self.stratify else None, None, groups
+        )
         return np.sort(stay), np.sort(tested)
 
     def check_classes(

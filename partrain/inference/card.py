@@ -185,10 +185,10 @@ def _evaluated(network: TrainedNetwork, manifest: StoredManifest, scores: Mappin
     lines = []
     if manifest.progress.judged_round:
         held_out = network.loaded.job.dataset.held_out
-        count = f"{held_out:,} " if isinstance(held_out, int) else ""
+        count = f"{held_out:,} " if isinstance(held_out, int) and held_out else ""
         lines.append(
             f"Judged on {count or 'the '}items held out of training."
-            if held_out
+            if network.loaded.job.dataset.holds_out
             else "Judged during training; no items were held out."
         )
     if any(name.startswith("test") for name in scores):

@@ -123,7 +123,7 @@ def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
         yield from check_stream(tables, spec.stream)
         return
     if {"dataset", "partition", "workers"} <= tables.keys():
-        training = spec.items - tables["dataset"].held_out_count(spec.items)
+        training = spec.items - spec.held_out_of(tables["dataset"])
         most = most_workers(tables["transport"]) if "transport" in tables else MAX_WORKERS
         cut, errors = _cut(tables["dataset"], tables["partition"], tables["workers"], spec, training, most)
         yield from errors

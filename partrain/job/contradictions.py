@@ -177,10 +177,10 @@ OF_JOB = (
     row("stop", lambda stop: not any(condition.kind == "limit" for condition in stop.conditions())
         and ("a target alone may never be reached" if stop.has_target else "[stop] has no limit"),
         "{0}", "add `rounds`, `item_iterations`, `seconds` or `patience`", "value"),
-    row("stop.{0}", lambda stop, dataset: not dataset.held_out
+    row("stop.{0}", lambda stop, dataset: not dataset.holds_out
         and next((condition.name for condition in stop.conditions() if condition.judged), ""),
         "`{0}` judges the mixed network on held-out items, but `validation` is 0", "hold items out: `validation` in [dataset]"),
-    row("hooks.after_judgement", lambda hooks, dataset: hooks.after_judgement and not dataset.held_out,
+    row("hooks.after_judgement", lambda hooks, dataset: hooks.after_judgement and not dataset.holds_out,
         "`after_judgement` is never called: the network is judged on held-out items, but `validation` is 0",
         "hold items out: `validation` in [dataset]"),
     row("optimizer.{0}", lambda optimizer, stop: not _has_length(stop) and _decaying(optimizer),
@@ -240,6 +240,8 @@ OF_ITEMS = (
     row("dataset.stratify", lambda dataset, partition, spec: dataset.stratify and spec.kind.one_class and partition.order == "given"
         and ("one block of them" if dataset.fold else "the last ones"),
         '`stratify` draws the held-out items, but order = "given" holds out {0}', "keep one of the two"),
+    row("dataset.group", lambda dataset, partition: getattr(dataset, "group", None) and dataset.held_out and partition.order == "given",
+        '`group` draws whole groups to hold out, but order = "given" holds out the last items', "keep one of the two"),
     row("partition.sampling", lambda partition, model, spec, task=None: partition.sampling == "balanced" and not spec.kind.one_class
         and (spec.kind if (kind := kind_of_task(task, model, spec.task)) is USER else kind),
         'sampling = "balanced" goes by classes, one of each item, and the task is {0}', "remove it"),

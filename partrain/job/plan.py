@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from partrain.data.folds import held_out_count
 from partrain.data.partition import windows
 from partrain.data.user.section import UserData
 from partrain.errors import BadJob
@@ -68,11 +69,13 @@ def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
         size = machines * sum(group.size for group in job.workers)
         assert isinstance(job.dataset, UserData)
         shards = shard_lengths(job.dataset, loaded.folder, size) if dataset.stream.counted else [None] * size
-    return make_plan(job, dataset.items, machines, shards)
+    return make_plan(job, dataset.items, machines, shards, dataset.spec.held_out_of(job.dataset))
 
 
-def make_plan(job: Job, items: int, machines: int = 1, shards: Sequence[int | None] | None = None) -> Plan:
-    """Plan a job for a data set of `items` items (held-out ones included), on machines with the job's workers each.
+def make_plan(
+    job: Job, items: int, machines: int = 1, shards: Sequence[int | None] | None = None, held_out: int | None = None
+) -> Plan:
+    """Plan a job for a data set of `items` items (`held_out` ones included), on machines with the job's workers each.
 
     `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` are then those held out.
     Raises ValueError if the partitions cannot be cut, BadJob if a batch is more than a shard.
@@ -80,7 +83,8 @@ def make_plan(job: Job, items: int, machines: int = 1, shards: Sequence[int | No
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     firsts = range(0, machines * len(local), len(local))
     specs = [replace(spec, rank=first + spec.rank, process=first + spec.process) for first in firsts for spec in local]
-    held_out = job.dataset.held_out_count(items)
+    if held_out is None:
+        held_out = held_out_count(job.dataset.held_out, items)
     training: int | None = items - held_out
     sizes: Sequence[int | None]
     if shards is None:

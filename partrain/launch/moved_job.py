@@ -18,7 +18,7 @@ from partrain.job.load import LoadedJob, parse
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
-PATHS = ("path", "test_path", "inputs", "targets", "test_inputs", "test_targets")
+PATHS = ("path", "test_path", "validation_path", "inputs", "targets", "test_inputs", "test_targets")
 """Keys of `[dataset]` that are paths."""
 _OWN_KEYS = ("name", "validation", "fold", "stratify", "classes")
 """Keys of a user data set that are not its arguments."""

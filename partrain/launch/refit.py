@@ -7,6 +7,7 @@ from pathlib import Path
 
 from partrain.checkpoint import Content
 from partrain.config.overrides import as_toml
+from partrain.data.base import HasValidationPath
 from partrain.errors import BadJob
 from partrain.job.load import LoadedJob, parse
 from partrain.job.sweep import HELD_OUT
@@ -25,6 +26,8 @@ def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
     Raises:
         BadJob: The run holds no items out.
     """
+    if isinstance(section := loaded.job.dataset, HasValidationPath) and section.validation_path:
+        raise BadJob(f"{path}: its held-out items are a file of their own: put them into the file of `path`, and train anew")
     if not loaded.job.dataset.held_out:
         raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
     tables = tomllib.loads(loaded.text)

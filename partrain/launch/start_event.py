@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.data import Dataset
-from partrain.data.partition import assign, windows
+from partrain.data.partition import assign, chosen_of, windows
 from partrain.data.skew import label_skew, skew_warning
 from partrain.errors import BadCheckpoint
 from partrain.job.code_changes import file_of
@@ -101,7 +101,9 @@ def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
         return [{}] * len(plan.shares)
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
     section, targets = job.partition, dataset.item_targets
-    cut = assign(section, n, job.dataset.held_out, sizes, job.seed, None, dataset.gap, targets, stratify=job.dataset.stratify)
+    cut = assign(
+        section, n, chosen_of(dataset, job.dataset), sizes, job.seed, None, dataset.gap, targets, stratify=job.dataset.stratify
+    )
     return [{"unevenness": distance} for distance in label_skew(targets, cut.partitions)]
 
 

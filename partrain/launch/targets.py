@@ -31,7 +31,7 @@ def check_targets(loaded: LoadedJob, dataset: Dataset) -> None:
 def _check_r2(job: Job, dataset: Dataset) -> None:
     """Refuse to stop by R², which is undefined where the held-out targets do not vary."""
     stop = job.stop
-    if "r2" not in numbers_of(vars(stop)) or dataset.newest is not None or not job.dataset.held_out:
+    if "r2" not in numbers_of(vars(stop)) or dataset.newest is not None or not job.dataset.holds_out:
         return
     held_out = dataset.targets[split(dataset, job.dataset, job.partition.order, job.seed)[1]]
     if len(held_out) and (held_out == held_out[0]).reshape(len(held_out), -1).all(0).any():

@@ -179,7 +179,8 @@ def _places(network: TrainedNetwork, dataset: Dataset, split: Split) -> list[str
     section, folder = network.loaded.job.dataset, network.loaded.folder
     if not isinstance(section, AnyTable | Csv):
         return []
-    rows, path = row_numbers(section, folder), section.test_path if split == "test" and section.test_path else section.path
+    rows = row_numbers(section, folder)
+    path = {"test": section.test_path, "validation": section.validation_path}.get(split) or section.path
     lines = rows["test_"] if split == "test" else rows[""][split_items(network.loaded, dataset)[split == "validation"]]
     table = open_table(section, folder / path)
     return [table.locate(line).removeprefix(f"{table.path.parent}/") for line in lines[:MOST_ITEMS].tolist()]

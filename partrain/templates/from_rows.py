@@ -14,6 +14,7 @@ from partrain.templates.assemble import SHOWN, Draft, Recipe, assemble, listed
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.order_in_time import OLDER, later_classes, time_of
 from partrain.templates.targets import Targets, holes_in, targets_of
+from partrain.templates.units import NONE, unit_of
 
 NOTED_HOLES = 0.01
 """Share of missing numbers from which a column gets an indicator of them."""
@@ -46,19 +47,27 @@ where there are many, so that a run takes minutes (`benchmarks/NOTES.md`)."""
 
 
 def rows_job(
-    file: TableFile, columns: Mapping[str, ColumnFacts], source: Sequence[str], names: Sequence[str], asked: str | None
+    file: TableFile,
+    columns: Mapping[str, ColumnFacts],
+    source: Sequence[str],
+    names: Sequence[str],
+    asked: str | None,
+    group: str | None,
 ) -> Draft:
-    """Write a job for a table whose rows are items. `names`: the targets; `asked`: the column of time stamps, if the user names it."""
+    """Write a job for a table whose rows are items. `names`: the targets; `asked`: the column of time stamps, if the user names it, as
+    `group` is that of units.
+    """
     targets = targets_of(file, [columns[name] for name in names])
-    time = time_of(file, columns, names, asked)
+    time = None if group not in (None, NONE) else time_of(file, columns, names, asked)
     if time and targets.learned:
         targets = replace(targets, late=later_classes(file, names[0], time[0], targets.learned))
     if targets.kind == "class" and len(targets.learned) < 2:
         rows = targets.first.rows - targets.first.missing
         what = f"column `{names[0]}` has {len(targets.first.different):,} different words in {rows:,} rows: too many classes"
         raise InputMissing(f"{file.header_location}: {what}")
-    lines, notes = [*source, *targets.dataset_lines()], targets.notes()
-    inputs, more = _inputs(file, columns, targets, lines)
+    unit, more = (None, []) if time else unit_of(file, columns, names, group)
+    lines, notes = [*source, *targets.dataset_lines()], [*targets.notes(), *more]
+    inputs, more = _inputs(file, {name: facts for name, facts in columns.items() if name != unit}, targets, lines)
     notes += more
     if targets.kind != "class":
         standardised = "true    # losses are in standard deviations of the target, answers in its units"
@@ -67,7 +76,11 @@ def rows_job(
     if time:
         lines.append(f"time = {toml_value(time[0])}   # the newest rows are tested on, those before them held out")
         notes.append(f"{time[1]}: the newest 15 % are the test rows, the 15 % before them are held out (`time`)")
-    elif targets.kind == "class" and min(targets.learned.values()) >= 20:
+    if unit:
+        lines.append(
+            f"group = {toml_value(unit)}   # rows of one are in one part: the test tells of others than those trained on"
+        )
+    if not time and targets.kind == "class" and min(targets.learned.values()) >= 20:
         lines.append("stratify = true              # held-out items have the classes in proportion")
     items = int(targets.rows * OLDER)
     size = next(size for size in SIZES if items < size.items)

@@ -27,6 +27,7 @@ from partrain.templates.from_texts import documents_job
 from partrain.templates.order_in_time import has_stamps
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 from partrain.templates.targets import Targets
+from partrain.templates.units import NONE
 
 USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
@@ -42,6 +43,8 @@ class Asked(NamedTuple):
     dialect: Mapping[str, Any] = {}
     """Keys of `Dialect`, but `null_values`."""
     null_values: tuple[str, ...] | None = None
+    group: str | None = None
+    """Column of units, or `none`."""
 
 
 def frame_job(frame: Any, asked: Asked) -> Draft:
@@ -79,10 +82,11 @@ def _job(
     targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))
     for name in targets:
         file.require(name, "--target")
-    if asked.time is not None:
-        file.require(asked.time, "--time")
-        if asked.time in targets:
-            raise InputMissing(f"{file.header_location}: --time: column `{asked.time}` is the target")
+    for option, chosen in (("--time", asked.time), ("--group", asked.group)):
+        if chosen is not None and (option == "--time" or chosen != NONE):
+            file.require(chosen, option)
+            if chosen in targets:
+                raise InputMissing(f"{file.header_location}: {option}: column `{chosen}` is the target")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
         present = [block.columns[name].mapped(lambda cell: not file.is_missing(cell)) for name in targets]
@@ -106,16 +110,17 @@ def _job(
         for column in columns.values():
             column.discard({text.lower() for text in more})
     file = opened(dialect)
+    grouped = asked.group not in (None, NONE)
     written = [f"path = {toml_value(shown)}", *(f"{key} = {toml_value(value)}" for key, value in lines_of(dialect))]
-    if asked.kind in (None, "text") and (draft := _documents(file, columns, written, targets, asked)):
+    if asked.kind in (None, "text") and not grouped and (draft := _documents(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])
-    if asked.kind != "table" and (draft := _series(file, columns, written, targets, asked)):
+    if asked.kind != "table" and not grouped and (draft := _series(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])
     if asked.kind == "series":
         what = f"`{targets[0]}` is no column of numbers, or no other column has time stamps in order and in equal steps"
         raise InputMissing(f"{file.header_location}: no series: {what}")
     source = [f'kind = "{form.kind if form else "parquet"}"', *written]
-    draft = rows_job(file, columns, source, targets, asked.time)
+    draft = rows_job(file, columns, source, targets, asked.time, asked.group)
     return Draft(draft.text, [*notes, *draft.notes])
 
 

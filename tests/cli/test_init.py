@@ -455,6 +455,7 @@ def test_months_without_days_are_time_stamps() -> None:
         (["--thousands", "x"], 2, "--thousands"),
         (["--decimal", ",", "--thousands", ","], 2, "are both ','"),
         (["--number-marks", "e"], 2, "is a part of numbers or words"),
+        (["--group", "city", "--time", "id"], 2, "rows are split by units, and --time splits them in another way: keep one"),
     ],
 )
 def test_options_that_no_file_can_have(words: list[str], code: int, text: str) -> None:

@@ -11,8 +11,9 @@ from support.runs import partrain, summary
 
 import partrain as package
 from partrain.config.section import Section
-from partrain.data import load
+from partrain.data import load, read_spec
 from partrain.data.documents import Documents, words_of
+from partrain.data.partition import split
 
 WORDS = {"sport": "ball goal team match player coach", "money": "bank stock market price fund loan"}
 JOB = """
@@ -120,6 +121,23 @@ def test_classes_are_chosen_and_a_test_file_has_its_own_texts() -> None:
     assert data.codec["classes"] == ["sport", "money"]
     assert data.test_targets is not None
     assert data.test_targets.tolist() == [0, 1]
+    chosen = Documents.model_validate(
+        {
+            "kind": "documents",
+            "path": "t.csv",
+            "text": "text",
+            "target": "topic",
+            "classes": ["sport", "money"],
+            "validation_path": "more.csv",
+            "test_share": 0.1,
+        }
+    )
+    apart = load(chosen, Path())
+    facts = read_spec(chosen, Path())
+    assert facts is not None
+    assert (facts.items, facts.test_items, facts.held_out) == (218, 24, 2)
+    assert [part.tolist() for part in split(apart, chosen, "given", 0)] == [list(range(216)), [216, 217]]
+    assert apart.targets[216:].tolist() == [0, 1]
 
 
 def test_exports() -> None:

@@ -12,6 +12,7 @@ from support.runs import partrain, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.images import ImagesSection
+from partrain.data.partition import Partition, split, training_of
 from partrain.errors import InputMissing
 
 
@@ -88,6 +89,18 @@ def test_train_and_test_side_by_side(folder: Path, tmp_path: Path) -> None:
     apart = load(images(test_path="more"), folder)
     assert apart.test_targets is not None
     assert apart.test_targets.tolist() == [0]
+
+
+def test_a_folder_of_held_out_images(folder: Path) -> None:
+    save(folder / "more" / "dog" / "x.png", np.full((4, 6), 200))
+    section = images(validation_path="more", standardise="channel")
+    data = load(section, folder, training=training_of(section, Partition(), 0))
+    assert read_spec(section, folder) == data.spec
+    assert [part.tolist() for part in split(data, section, "given", 0)] == [[0, 1, 2, 3, 4], [5]]
+    assert data.targets.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.codec["mean"] == load(images(standardise="channel"), folder).codec["mean"], "of the training images alone"
+    with pytest.raises(ValidationError, match="`validation_path` and `validation` both choose the held-out items"):
+        images(validation_path="more", validation=2)
 
 
 def test_what_does_not_decode_is_named_and_counted(folder: Path) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import WEIGHTS, Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
+from partrain.data.base import HELD_OUT, WEIGHTS, Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.labels import labels_of, time_order, weights_of
+from partrain.data.tables.labels import groups_of, labels_of, time_order, weights_of
 from partrain.data.tables.schema import open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
@@ -43,14 +43,23 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     if schema.time:
         rows = time_order(table.used_blocks(schema), schema.time)
         inputs, targets, weights = inputs[rows], targets[rows], None if weights is None else weights[rows]
+    groups = groups_of(table, schema, section.group) if section.group else None
     parts = {"": (inputs, targets)}
-    if scanned.split:
-        first, last = section.split_off(len(inputs), scanned.split, targets if schema.classes else None)
-        weights = None if weights is None else weights[first]
+    if scanned.asked:
+        first, last = section.split_off(len(inputs), scanned.asked, targets if schema.classes else None, groups)
+        weights, groups = None if weights is None else weights[first], None if groups is None else groups[first]
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
-    trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None, section.gap)
+    count, held_out = len(parts[""][0]), None
+    if section.validation_path:
+        more = read(open_table(section, local_path(section.validation_path, folder)), schema)
+        parts[""] = np.concatenate([parts[""][0], more[0]]), np.concatenate([parts[""][1], more[1]])
+        weights = None if weights is None else np.append(weights, np.ones(len(more[0]), np.float32))
+        trained, held_out = np.arange(count), np.arange(count, count + len(more[0]))
+    else:
+        trained = training(count, parts[""][1] if schema.classes else None, section.gap, groups)
+        held_out = None if groups is None or not section.held_out else np.setdiff1d(np.arange(count), trained)
     if schema.categories:
         schema = _without_rare_words(schema, parts[""][0][trained], [pair[0] for pair in parts.values()])
     codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
@@ -60,12 +69,17 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
             for prefix, pair in parts.items()
             for role, array in zip(("inputs", "targets"), pair, strict=True)
         }
-        | ({} if weights is None else {WEIGHTS: ("float32", weights.shape)})
+        | {
+            name: (str(array.dtype), array.shape)
+            for name, array in ((WEIGHTS, weights), (HELD_OUT, held_out))
+            if array is not None
+        }
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
-    if weights is not None:
-        arrays[WEIGHTS][:] = weights
+    for name, array in ((WEIGHTS, weights), (HELD_OUT, held_out)):
+        if array is not None:
+            arrays[name][:] = array
     for prefix, (numbers, answers) in parts.items():
         store(arrays[f"{prefix}inputs"], _filled(numbers, codec), str(table.path), schema.features)
         if schema.classes is None and "target_mean" in codec:
@@ -78,7 +92,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
 
 
 def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
-    """Return the number of the row behind each item, as `TableFile.locate` takes it: of items that stay (n,), and under "test_" of test items."""
+    """Return the number of the row behind each item, as `TableFile.locate` takes it: of items that stay (n,), and under "test_" of test items. Those of `validation_path` are the last that stay."""
     scanned = scan(section, folder)
     schema, table = scanned.schema, open_table(section, local_path(section.path, folder))
     blocks = list(table.used_blocks(schema))
@@ -87,13 +101,18 @@ def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
     if schema.time:
         rows = time_order(blocks, schema.time)
         numbers, labels = numbers[rows], None if labels is None else labels[rows]
-    if scanned.split:
-        first, last = section.split_off(len(numbers), scanned.split, labels)
-        return {"": numbers[first], "test_": numbers[last]}
-    if not section.test_path:
-        return {"": numbers}
-    tests = open_table(section, local_path(section.test_path, folder)).used_blocks(schema)
-    return {"": numbers, "test_": np.concatenate([np.array(block.positions, np.int64) for block in tests])}
+    parts = {"": numbers}
+    if scanned.asked:
+        groups = groups_of(table, schema, section.group) if section.group else None
+        first, last = section.split_off(len(numbers), scanned.asked, labels, groups)
+        parts = {"": numbers[first], "test_": numbers[last]}
+    for prefix, path in (("test_", section.test_path), ("", section.validation_path)):
+        if path:
+            more = open_table(section, local_path(path, folder)).used_blocks(schema)
+            parts[prefix] = np.concatenate(
+                [parts.get(prefix, numbers[:0]), *(np.array(block.positions, np.int64) for block in more)]
+            )
+    return parts
 
 
 def read(table: TableFile, schema: TableSchema) -> Pair:

@@ -59,17 +59,21 @@ class TableStats:
     schema: TableSchema
     rows: int
     """Rows of the file, without those to drop for a missing value."""
+    asked: int
+    """Number of them to split off as test items."""
     split: int
-    """Number of them that become test items."""
+    """Number of them that become test items: as many, but for whole groups."""
     test_rows: int
     """Rows of the test file."""
+    held_out_rows: int | None = None
+    """Rows of the file of held-out items; None if there is none."""
     remarks: tuple[Remark, ...] = ()
     numbers: TargetNumbers | None = None
     """Facts of targets that are numbers."""
 
     @property
     def items(self) -> int:
-        return self.rows - self.split
+        return self.rows - self.split + (self.held_out_rows or 0)
 
     @property
     def test_items(self) -> int:
@@ -95,6 +99,7 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
         standardised=section.standardise_target and classes is None,
         numbers=scanned.numbers,
         weighted=section.sample_weight is not None,
+        held_out=scanned.held_out_rows,
     )
 
 
@@ -114,7 +119,7 @@ def _frames() -> Frames:
 
 def scan(section: Tabular, folder: Path) -> TableStats:
     """Read the rows once. The result is cached until a file changes, or for the same DataFrames."""
-    paths = (local_path(path, folder) for path in (section.path, section.test_path) if path)
+    paths = (local_path(path, folder) for path in (section.path, section.test_path, section.validation_path) if path)
     content = (ref(_frames()),) if isinstance(section, InMemory) else tuple(map(MappedFile.of, paths))
     return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, content)
 
@@ -122,8 +127,7 @@ def scan(section: Tabular, folder: Path) -> TableStats:
 @lru_cache(maxsize=32)
 def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable, ...]) -> TableStats:
     section = kind.model_validate_json(text)
-    paths = [local_path(path, folder) for path in (section.path, section.test_path) if path]
-    table = open_table(section, paths[0])
+    table = open_table(section, local_path(section.path, folder))
     columns, remarks = _columns(section, table)
     chosen = None if section.classes is None else tuple(section.classes)
     kinds = kinds_of(columns, lambda key: dict.fromkeys(getattr(section, key), ()))
@@ -152,17 +156,16 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
     schema = replace(schema, kinds=kinds, classes=classes)
     remarks += _remarks(section, schema, table, contents)
-    tested, all_found = 0, [contents]
-    if len(paths) > 1:
-        tests, more = _check_test_rows(section, paths[1], schema)
-        remarks, tested = remarks + more, tests.rows
-        all_found.append(tests)
-    split = section.count_test_items(contents.rows, str(table.path), "rows")
-    if split and classes:
-        _require_trained_classes(section, table, schema, contents, split)
-    return TableStats(
-        schema, contents.rows, split, tested, tuple(remarks), None if classes else _target_numbers(schema, all_found)
-    )
+    apart = dict[str, _Contents]()
+    for key in ("test_path", "validation_path"):
+        if path := getattr(section, key):
+            apart[key], more = _check_other_rows(section, key, local_path(path, folder), schema)
+            remarks += more
+    tested, held_out = (apart[key].rows if key in apart else None for key in ("test_path", "validation_path"))
+    asked = section.count_test_items(contents.rows, str(table.path), "rows")
+    split = _count_test_rows(section, table, schema, contents, asked)
+    numbers = None if classes else _target_numbers(schema, [contents, *apart.values()])
+    return TableStats(schema, contents.rows, asked, split, tested or 0, held_out, tuple(remarks), numbers)
 
 
 def _check_weights(table: TableFile, schema: TableSchema, name: str) -> None:
@@ -183,27 +186,38 @@ def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetN
     return TargetNumbers(min(numbers), next((number for number in numbers if number not in (0, 1)), None))
 
 
-def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSchema, contents: _Contents, split: int) -> None:
-    """Raise WrongContent for a class that only test rows have. Only classes of as many rows as are split off can be such."""
-    assert schema.classes
-    name, named, rows = schema.targets[0], partial(parse_class, whole=isinstance(schema.classes[0], int)), Counter[Class]()
-    for cell, count in contents.cells[name].items():
+def _count_test_rows(section: Tabular, table: TableFile, schema: TableSchema, contents: _Contents, asked: int) -> int:
+    """Return the number of rows that become test items if `asked` ones are split off: as many, but for whole groups.
+
+    Raises WrongContent for a class that only test rows have, which no class of more rows than `asked` is without groups; or for a row
+    without a group.
+    """
+    name, rows = schema.targets[0], Counter[Class]()
+    named = partial(parse_class, whole=bool(schema.classes) and isinstance((schema.classes or ())[0], int))
+    for cell, count in contents.cells[name].items() if schema.classes else ():
         rows[named(cell)] += count
-    if min(rows.values()) <= split:
-        import numpy as np  # which most tables need only later
+    if not section.group and min(rows.values(), default=contents.rows) > asked:
+        return asked
+    import numpy as np  # which most tables need only later
 
-        from partrain.data.tables.labels import labels_of, time_order
+    from partrain.data.tables.labels import groups_of, labels_of, time_order
 
+    groups, labels = groups_of(table, schema, section.group) if section.group else None, None
+    if not asked:
+        return 0
+    if schema.classes:
         labels = np.concatenate([labels_of(block, name, schema.classes) for block in table.used_blocks(schema)])
         if schema.time:
             labels = labels[time_order(table.used_blocks(schema), schema.time)]
-        stay, tested = section.split_off(len(labels), split, labels)
+    stay, tested = section.split_off(contents.rows, asked, labels, groups)
+    if labels is not None:
         section.check_classes(
             lambda class_name: _where(table, name, lambda cell: named(cell) == class_name),
             schema.classes,
             labels[stay],
             labels[tested],
         )
+    return len(tested)
 
 
 def _no_rows(path: Path, section: Tabular) -> InputMissing:
@@ -233,7 +247,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
     named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", *_KEYS)]
-    single = [(key, [name]) for key in ("time", WEIGHTS) if (name := getattr(section, key)) is not None]
+    single = [(key, [name]) for key in ("time", WEIGHTS, "group") if (name := getattr(section, key)) is not None]
     for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled), *single):
         for name in names:
             try:
@@ -242,7 +256,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
                 faults += wrong.faults
     if faults:
         raise WrongContent(*faults)
-    unused = {*section.target, *section.drop, section.sample_weight}
+    unused = {*section.target, *section.drop, section.sample_weight, section.group}
     left = [name for name in table.names if name not in unused]
     remarks = [Remark("path", f"{table.path}: {table.remark}", "save another one as a file of its own")] if table.remark else []
     named_by_key: set[str | None] = {
@@ -373,15 +387,15 @@ def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[C
     return classes
 
 
-def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple[_Contents, list[Remark]]:
-    """Look at the rows of the test file, check that its classes are known, and remark on words that are not."""
+def _check_other_rows(section: Tabular, key: str, path: Path, schema: TableSchema) -> tuple[_Contents, list[Remark]]:
+    """Look at the rows of the file that `key` names, check that its classes are known, and remark on words that are not."""
     table = open_table(section, path)
     faults = []
     for name in schema.used:
         if name not in table.places:
             faults.append(f"{table.header_location}: no column `{name}`, which {section.path} has")
     if faults:
-        raise WrongContent(*((["test_path"], message) for message in faults))
+        raise WrongContent(*(([key], message) for message in faults))
     contents = _contents(table, schema)
     faults = [contents.faults[name][1] for name in schema.used if name in contents.faults]
     if unknown := _unknown(schema, contents):
@@ -391,7 +405,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
         if numberless := contents.words(name):
             faults.append(f"{_where(table, name, numberless.__contains__)}: {NO_NUMBERS}")
     if faults:
-        raise WrongContent(*((["test_path"], message) for message in faults))
+        raise WrongContent(*(([key], message) for message in faults))
     if not contents.rows:
         raise _no_rows(path, section)
     remarks = []
@@ -401,7 +415,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
             place, cell = table.first(name, unseen.__contains__)
             rows = sum(contents.cells[name][cell] for cell in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
-            remarks.append(Remark("test_path", message, "words that were not trained on are a category of their own"))
+            remarks.append(Remark(key, message, "words that were not trained on are a category of their own"))
     return contents, remarks
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
 from partrain.config.section import Section
-from partrain.data.base import SelectsClasses, repeated
+from partrain.data.base import HasValidationPath, SelectsClasses, repeated
 from partrain.data.fetch import File
 from partrain.data.tables.date_formats import pattern_of
 from partrain.data.test_split import HasTestSplit
@@ -93,7 +93,7 @@ class InMemory(Section):
     """The name of the DataFrame in messages."""
 
 
-class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
+class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     """Keys of all tables, whatever their file format."""
 
     test_keys = ("test_path",)
@@ -137,18 +137,28 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses):
     sample_weight: str | None = None
     """Column of weights of the rows, 0 or more, which is no input. A pass over the items has each as often as its weight tells,
     beside those of the same worker. Items that are held out or tested on count alike."""
+    group: str | None = None
+    """Column that names the person, machine or place of a row, which is no input. Test items that are split off, held-out items and folds
+    are then whole groups, about as many rows as asked for: no group is in two parts."""
     missing_indicator: Columns = []
     """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""
     test_path: File | None = None
     """A file of test items with the same columns, instead of `test_items` and `test_share`."""
+    validation_path: File | None = None
+    """A file of held-out items with the same columns, instead of `validation` and `fold`."""
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> Tabular:
         if self.time is not None and (self.stratify or self.fold or "test_from" in self.model_fields_set):
             key = "stratify" if self.stratify else "fold" if self.fold else "test_from"
             raise ValueError(f"`time` holds the newest rows out, and `{key}` others: keep one")
-        if self.sample_weight is not None and self.sample_weight in (*self.target, *(self.inputs or []), *self.drop):
-            raise ValueError(f"`sample_weight`: `{self.sample_weight}` has another role: a weight is no input, and no target")
+        if self.group is not None and self.in_time:
+            raise ValueError(
+                f"`{'time' if self.time else 'test_from'}` tests on the newest rows, and `group` on whole groups: keep one"
+            )
+        for key, what in (("sample_weight", "a weight"), ("group", "a name of groups")):
+            if (name := getattr(self, key)) is not None and name in (*self.target, *(self.inputs or []), *self.drop):
+                raise ValueError(f"`{key}`: `{name}` has another role: {what} is no input, and no target")
         if self.inputs and self.drop:
             raise ValueError("`inputs` and `drop` exclude each other: keep one")
         kinds, inputs = {kind.key: getattr(self, kind.key) for kind in KINDS}, {*(self.inputs or [])}

@@ -21,7 +21,7 @@ from partrain.config import usercode
 from partrain.data import Dataset
 from partrain.data.base import StreamForm
 from partrain.data.codec import Codec
-from partrain.data.partition import Assignment, assign, split
+from partrain.data.partition import Assignment, assign, chosen_of, split
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
 from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
@@ -119,7 +119,7 @@ class ProcessSetup:
         return assign(
             job.partition,
             dataset.items,
-            job.dataset.held_out,
+            chosen_of(dataset, job.dataset),
             sizes,
             job.seed,
             number,
