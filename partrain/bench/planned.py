@@ -230,8 +230,8 @@ def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Conta
     return rounds, max(0.0, further) + compute * own + meeting * rounds + judging * judgements
 
 
-def render(result: dict[str, Any]) -> list[str]:
-    """Write the plan for people."""
+def render(result: dict[str, Any], width: int | None = None) -> list[str]:
+    """Write the plan for people. `width`: columns of the terminal for its table; None = any number."""
     data, network, memory, disk, per_round = (result[name] for name in ("data", "network", "memory", "disk", "round"))
     held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
     tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
@@ -267,6 +267,7 @@ def render(result: dict[str, Any]) -> list[str]:
                 )
                 for worker in result["workers"]
             ],
+            width,
         ),
         "",
     ]
