@@ -43,7 +43,6 @@ $(RUNTIME): pyproject.toml constraints.txt
 
 run: $(RUNTIME)
 	$(VENV)/bin/partrain run jobs/mnist.toml
-	@echo "These commands are in $(VENV)/bin: type $(VENV)/bin/partrain, or first: source $(VENV)/bin/activate"
 
 # The fast suite: tests that cost little by tests/costs.json, and representatives of the others. All together have a budget.
 test: $(STAMP)

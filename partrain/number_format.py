@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 
@@ -60,6 +61,11 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}"
+
+
+def time_of_day(moment: float) -> str:
+    """Format a Unix time as hh:mm:ss of the day here."""
+    return time.strftime("%H:%M:%S", time.localtime(moment))
 
 
 def _scaled(value: float, units: Sequence[str]) -> str:

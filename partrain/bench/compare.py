@@ -21,7 +21,7 @@ from partrain.record.result import RunResult
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary
-from partrain.record.waiting import shares_of
+from partrain.record.waiting import cause, shares_of
 from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
@@ -156,6 +156,7 @@ def compare(
         "finished": sum(len(job.runs) for job in present),
         "rows": [_row(job) for job in present],
         "table": {"head": head, "rows": cells, "note": comparison.note},
+        "limits": {job.label: limits[0] for job in present if (limits := [*filter(None, map(cause, job.row.summaries))])},
         "without": [contender.label for contender in contenders if not contender.runs],
         "differ": differences({job.label: job.settings for job in present}),
         **({"asserts": verdicts} if conditions else {}),

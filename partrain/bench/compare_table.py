@@ -14,6 +14,8 @@ from partrain.runs.table import setting_text
 
 MORE = ("rule", "bytes/round", "staleness", "distance")
 """Columns behind those of `ComparedRuns.cells`."""
+MOST_LIMITS = 4
+"""Rows of which a line below the table tells what kept the workers from computing."""
 
 
 def render(
@@ -35,7 +37,8 @@ def render(
         head, rows = _changed(head, rows, result)
     if as_markdown:
         return markdown(head, rows)
-    lines = [*table(head, rows, width), *wrapped([result["table"]["note"]], width), *incomplete_rows(result)]
+    limits = [f"{label}: {limit}" for label, limit in [*result["limits"].items()][:MOST_LIMITS]]
+    lines = [*table(head, rows, width), *wrapped([result["table"]["note"], *limits], width), *incomplete_rows(result)]
     if only_changed:
         return lines
     if result["differ"]:

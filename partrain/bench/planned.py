@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
@@ -23,7 +24,7 @@ from partrain.errors import BadJob
 from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating, parse
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, plan_for
 from partrain.job.workers import has_replicas
-from partrain.number_format import clock, count, plural, size
+from partrain.number_format import clock, count, counted, plural, size
 from partrain.record.added_speed import least_worker
 from partrain.record.events import JudgementEvent, RoundEvent
 from partrain.record.round_record import RoundRecord
@@ -32,8 +33,8 @@ from partrain.record.summary import read_summary
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
-FILE_BYTES, ROUND_BYTES, EVENT_BYTES = 10_000, 48, 300
-"""Bytes of a checkpoint beside its snapshot, of a round in each checkpoint's history, and of a worker's round in events.jsonl."""
+EVENT_BYTES = 300
+"""Bytes of a worker's round in events.jsonl."""
 
 
 def plan(loaded: LoadedJob) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) ->
     import torch
 
     from partrain.inference.network import blame_user_code
-    from partrain.launch.worker.memory import MemoryNeeds
+    from partrain.launch.worker.memory import DiskNeeds, MemoryNeeds
     from partrain.models import Interface, build
     from partrain.training.replica import row_layout
 
@@ -106,6 +107,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) ->
         raise WrongValue(Finding(("model",), f"`{job.model.name}`: {error}")) from None
     item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
     needs = MemoryNeeds.of(module, layout, job, planned, range(len(planned.shares)), item)
+    disk = DiskNeeds.of(needs.snapshot, job, rounds, Path.cwd())
     trained = sum(field.size for field in layout.params.fields)
     return {
         "network": {
@@ -121,11 +123,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) ->
             "snapshots": needs.snapshots,
             "free": memory_limits().free,
         },
-        "disk": {
-            "checkpoints": job.checkpoint.keep + 1,
-            "checkpoint": needs.snapshot + FILE_BYTES + rounds * ROUND_BYTES,
-            "events": rounds * len(planned.shares) * EVENT_BYTES,
-        },
+        "disk": {**asdict(disk), "events": rounds * len(planned.shares) * EVENT_BYTES, "warning": disk.warning},
     }
 
 
@@ -232,9 +230,9 @@ def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Conta
     return rounds, max(0.0, further) + compute * own + meeting * rounds + judging * judgements
 
 
-def render(result: dict[str, Any]) -> list[str]:
-    """Write the plan for people."""
-    data, network, memory, per_round = result["data"], result["network"], result["memory"], result["round"]
+def render(result: dict[str, Any], width: int | None = None) -> list[str]:
+    """Write the plan for people. `width`: columns of the terminal for its table; None = any number."""
+    data, network, memory, disk, per_round = (result[name] for name in ("data", "network", "memory", "disk", "round"))
     held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
     tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
     items = ", ".join([_training_items(data), *held, *tests])
@@ -249,8 +247,10 @@ def render(result: dict[str, Any]) -> list[str]:
         + (f", and {vectors} {plural('vector', vectors)} of {network['optimizer']}" if vectors else ""),
         f"memory: workers {size(memory['workers'])}, snapshots and files {size(memory['snapshots'])}, data {size(data['bytes'])};"
         f" {size(memory['free'])} are free (libraries not counted)",
-        f"disk: {result['disk']['checkpoints']} checkpoints, the best one among them, of {size(result['disk']['checkpoint'])} each"
-        + (f" at the last round; events {size(result['disk']['events'])}" if result["end"]["rounds"] else ""),
+        f"disk: {counted(disk['checkpoints'], 'checkpoint')}, the best one among them, of {size(disk['checkpoint'])} each"
+        + (f" at the last round; events {size(disk['events'])}" if result["end"]["rounds"] else "")
+        + f"; {size(disk['free'])} are free",
+        *filter(None, [disk["warning"]]),
         f"round: {per_round['item_iterations']:,} item-iterations; judged every {_rounds(per_round['judge_every'])}",
         f"end: {_end(result)}",
         "",
@@ -267,6 +267,7 @@ def render(result: dict[str, Any]) -> list[str]:
                 )
                 for worker in result["workers"]
             ],
+            width,
         ),
         "",
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from partrain.cli.shared import print_failure
+from partrain.cli.shared import print_failure, print_wrapped
 from partrain.inference.open import foreign
 from partrain.record.run_folder import RunFolder
 from partrain.tasks.kinds import LANGUAGE
@@ -55,7 +55,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
             machines=len(outcome.summary["workers"]) // count_of(loaded.job.workers),
             replicas=has_replicas(loaded.job.workers),
         )
-        print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
+        print_wrapped(*lines)  # before the failure, even if both go to one file
     if outcome.failure:
         print_failure(outcome.failure)
     raise typer.Exit(outcome.code)

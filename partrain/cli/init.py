@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from partrain.cli.options import Debug, Force
-from partrain.cli.shared import examples, print_note, print_warnings
+from partrain.cli.shared import examples, print_note, print_warnings, print_wrapped
 
 app = typer.Typer()
 
@@ -163,9 +163,11 @@ def init(
     else:
         job.write_text(templates.SCHEMA_LINE + text, encoding="utf-8")
         schema.write_text(templates.schema(), encoding="utf-8")
-        print(f"{shlex.quote(str(schema))} is written; editors complete and check the job by it (Even Better TOML, taplo)")
+        print_wrapped(
+            f"{shlex.quote(str(schema))} is written; editors complete and check the job by it (Even Better TOML, taplo)"
+        )
     name = shlex.quote(str(job))
-    print(f"{name} is written; train it with:\n  partrain run {name}")
+    print_wrapped(f"{name} is written; train it with:", f"  partrain run {name}")
 
 
 def _flag(keys: Sequence[int | str]) -> str | None:

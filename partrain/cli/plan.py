@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from partrain.cli.options import Debug, Json, Overrides
-from partrain.cli.shared import examples, print_note, print_warnings
+from partrain.cli.shared import examples, print_note, print_warnings, print_wrapped
+from partrain.display.text_table import terminal_width
 
 app = typer.Typer()
 
@@ -38,4 +39,7 @@ def plan(
     result = planned.plan(loaded)
     if probe:
         result["probe"] = planned.probe(loaded, result, seconds, own, print_note)
-    print(json.dumps(result) if as_json else "\n".join(planned.render(result)))
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print_wrapped(*planned.render(result, terminal_width()))

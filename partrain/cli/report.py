@@ -11,7 +11,7 @@ import typer
 
 from partrain.checkpoint.runs import run_folder_of
 from partrain.cli.options import Debug, Force, Json, TrustCode
-from partrain.cli.shared import examples, print_note
+from partrain.cli.shared import examples, print_note, print_wrapped
 from partrain.errors import InputMissing
 from partrain.system.regular_file import open_regular
 
@@ -66,7 +66,7 @@ def report(
             )
         )
     else:
-        print(f"{sentence}\n{output}: {len(data):,} bytes; open it in a browser")
+        print_wrapped(sentence, f"{output}: {len(data):,} bytes; open it in a browser")
         if len(histories) > 1:
             print("\n".join(["", *compared_runs(histories).lines(terminal_width())]))
 

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import typer
+
+from partrain.display.text_table import terminal_width, wrapped
 
 if TYPE_CHECKING:
     from partrain.errors import Failure
@@ -40,12 +42,19 @@ def print_warnings(loaded: LoadedJob) -> None:
 
 def print_warning(text: str) -> None:
     """Print a warning to stderr."""
-    print(f"partrain: warning: {text}", file=sys.stderr)
+    print_note(f"warning: {text}")
 
 
 def print_note(text: str) -> None:
     """Print a sentence for the user to stderr."""
-    print(f"partrain: {text}", file=sys.stderr)
+    print_wrapped(f"partrain: {text}", stream=sys.stderr)
+
+
+def print_wrapped(*lines: str, stream: TextIO | None = None) -> None:
+    """Print sentences to a stream, by default stdout; on a terminal broken between words. Commands, which are indented, stay whole."""
+    width = terminal_width(stream)
+    for line in lines:
+        print("\n".join([line] if line.startswith("  partrain ") else wrapped([line], width)), file=stream, flush=True)
 
 
 def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:

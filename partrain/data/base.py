@@ -379,6 +379,14 @@ class Dataset(DatasetInfo):
         return self.parts[0].shape if of_unequal_lengths(self.parts) else tuple(self.inputs.shape[1:])
 
     @property
+    def remark(self) -> str:
+        """A remark on inputs that are all equal; "" if they differ."""
+        inputs, step = self.inputs, items_of_block(self.inputs)
+        blocks = (inputs[first : first + step] for first in range(0, len(inputs), step))
+        alike = len(inputs) > 1 and all(bool((block == inputs[:1]).all()) for block in blocks)
+        return f"the inputs of all {len(inputs):,} items are equal: a network cannot learn from them" if alike else ""
+
+    @property
     def item_targets(self) -> NDArray[Any]:
         """Targets (items, ...) of these and of the items in a `gap`; a copy where there are `rows`."""
         return self.targets if self.rows is None else self.targets[self.rows]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,8 +86,7 @@ def closing_lines(
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
     held_out = best and content["status"] in COMPLETED and inside
     refit = [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
-    return [
-        *lines,
+    commands = [
         *predict,
         *refit,
         f"  partrain evaluate {network}{trust * trust_to_evaluate}",
@@ -94,6 +95,10 @@ def closing_lines(
         f"  partrain inspect {file}",
         *onward,
     ]
+    program = sys.argv[0]  # as it was typed
+    if Path(program).name != "partrain" or shutil.which("partrain"):
+        return [*lines, *commands]
+    return [*lines, *(command.replace("partrain", shlex.quote(program), 1) for command in commands)]
 
 
 def _numbers_told(content: Mapping[str, Any]) -> list[str]:
@@ -112,7 +117,7 @@ def _waiting(content: Mapping[str, Any], remedy: str) -> list[str]:
     shares = [shares_of([worker])["wait"] for worker in content["workers"] if sum(worker["seconds"].values())]
     if len(shares) < 2:
         return []
-    waiting = f"waiting for other workers: {min(shares):.0%} to {max(shares):.0%} of each worker's time"
+    waiting = f"waiting for other workers: {' to '.join(dict.fromkeys(f'{share:.0%}' for share in (min(shares), max(shares))))} of each worker's time"
     return [waiting, *([f"limit: {text}"] if (text := cause(content, remedy)) else [])]
 
 

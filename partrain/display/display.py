@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
 from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
-from partrain.number_format import count, number, plural, scores, tenths
+from partrain.number_format import count, number, plural, scores, tenths, time_of_day
 from partrain.record.events import (
     BalanceEvent,
     EndEvent,
@@ -130,23 +130,23 @@ class PlainDisplay(Display):
             self._lines.append(self._fault)
         self._fault = ""
         if isinstance(event, StartEvent):
-            self._lines.append(first_line(event) + "\n")
+            self._lines.append(_line(event.t, first_line(event)))
         elif isinstance(event, RoundEvent) and state.round != before:
             self._finish()
             self._round = (event.t, self._numbers())
         elif isinstance(event, FaultEvent):
             self._finish()
-            self._fault = f"fault: {printable(event.what)}\n"
+            self._fault = _line(event.t, f"fault: {printable(event.what)}")
         elif isinstance(event, ReplayEvent):
             self._finish()
-            self._lines.append(f"replay: {printable(event.describe())}\n")
+            self._lines.append(_line(event.t, f"replay: {printable(event.describe())}"))
         elif isinstance(event, ExclusionEvent | SpikeEvent):  # its round's line follows
-            self._lines.append(f"{event.kind}: {event.describe()}\n")
+            self._lines.append(_line(event.t, f"{event.kind}: {event.describe()}"))
         elif isinstance(event, BalanceEvent):
-            self._lines.append(f"balance: {event.describe()}\n")
+            self._lines.append(_line(event.t, f"balance: {event.describe()}"))
         elif isinstance(event, SlowEvent):
             self._finish()
-            self._lines.append(f"{'recovered' if event.recovered else 'slow'}: {event.describe()}\n")
+            self._lines.append(_line(event.t, f"{'recovered' if event.recovered else 'slow'}: {event.describe()}"))
 
     def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:
@@ -166,7 +166,7 @@ class PlainDisplay(Display):
     def _numbers(self) -> str:
         state, loss = self.state, self.state.merged("loss")
         trained = "" if loss is None else f"  loss {number(loss)}"
-        return f"{tenths(state.clock.train):>8} s  round {state.round:,}  {state.item_iterations:,} item-iterations{trained}  {count(state.rate())} items/s"
+        return f"{tenths(state.clock.train):>6} s  round {state.round:,}  {state.item_iterations:,} item-iterations{trained}  {count(state.rate())} items/s"
 
     def _finish(self) -> None:
         """Complete the newest round's line with its judgement and commit, which follow the workers' events."""
@@ -180,12 +180,12 @@ class PlainDisplay(Display):
             line += f"  {label}: {scores(judged.scores)}"
         self._round = None
         if not (self._verbose or is_judged or t - self._line_t >= LINE_S):
-            self._held = line + "\n"
+            self._held = _line(t, line)
             return
         if state.commit is not None and state.commit.round != committed:
             committed = state.commit.round
             line += f"  saved round {committed:,}"
-        self._lines.append(line + "\n")
+        self._lines.append(_line(t, line))
         self._held, self._line_t, self._shown = "", t, (judged, committed)
 
     def _write(self, most: int | None) -> None:
@@ -201,6 +201,11 @@ class PlainDisplay(Display):
         except (OSError, ValueError):
             discard(self._stream)
             self._stream = None
+
+
+def _line(moment: float, text: str) -> str:
+    """Return a plain line of an event: the time of day at its moment (Unix time), and a text."""
+    return f"{time_of_day(moment)}  {text}\n"
 
 
 def first_line(start: StartEvent) -> str:

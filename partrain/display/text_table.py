@@ -8,14 +8,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from partrain.display.terminal import is_terminal
 
 
-def terminal_width() -> int | None:
-    """Return the columns of the terminal that stdout is; None if it is no terminal: there lines may have any length."""
-    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Return the columns of the terminal that a stream is, by default stdout; None if it is no terminal: there lines may have any length."""
+    return shutil.get_terminal_size().columns if is_terminal(stream or sys.stdout) else None
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:

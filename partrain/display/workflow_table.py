@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO, cast
 
 from partrain.display.terminal import finish, is_terminal, open_output, writable
+from partrain.number_format import time_of_day
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,7 +65,8 @@ class WorkflowLines:
             if row.status not in ("waiting", "unchanged") and self._told.get(row.name) != (row.status, row.note):
                 self._told[row.name] = row.status, row.note
                 took = f" in {seconds_text(row.seconds)}" if row.status in ("done", "failed", "stopped") and row.seconds else ""
-                print(f"{row.name}: {row.status}{took}" + (f" ({row.note})" if row.note else ""), file=self._stream, flush=True)
+                line = f"{row.name}: {row.status}{took}" + (f" ({row.note})" if row.note else "")
+                print(f"{time_of_day(time.time())}  {line}", file=self._stream, flush=True)
 
     def refresh(self, rows: Callable[[], Sequence[StepRow]]) -> None:
         """Do nothing: progress has no lines."""

@@ -86,7 +86,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *,
     try:
         initial = load_start(loaded) if content is None else None
         check_targets(loaded, dataset)
-        if text := remark(job, dataset):
+        for text in filter(None, (dataset.remark, remark(job, dataset))):
             context.warn(text)
         plan = plan_for(loaded, dataset, context.machine.count if context.machine else 1)
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)

@@ -178,7 +178,9 @@ class ComparedRuns:
         yield _Column("item-iterations", self._numbers(lambda summary: summary["item_iterations"]), count, among=among)
         yield _Column("workers", self._numbers(lambda summary: len(summary["workers"])), count)
         for name, share in (("waiting", _waiting), ("core wait", lambda summary: core_wait_share(summary["workers"]))):
-            yield _Column(name, self._numbers(share), "{:.0%}".format, among=everywhere)
+            shares = self._numbers(share)
+            complete = all(value is not None for row in shares for value in row)
+            yield _Column(name, shares, "{:.0%}".format, among=everywhere if complete else ())
 
     def _numbers(self, of: Callable[[Mapping[str, Any]], float | None]) -> list[list[float | None]]:
         return [[of(summary) for summary in row.summaries] for row in self.rows]

@@ -227,6 +227,17 @@ def test_a_signal_leaves_the_table_of_what_is_finished(tmp_path: Path, number: s
     assert "Traceback" not in said.err
 
 
+def test_a_line_below_the_table_names_what_kept_the_workers_of_a_run_from_computing(tmp_path: Path) -> None:
+    run = train(tmp_path, SIMULATED)
+    content = json.loads((run / "summary.json").read_text())
+    for worker in content["workers"]:
+        worker |= {"seconds": {"compute": 1.0, "wait": 9.0, "sync": 0.0}, "core_wait": 0.0}
+    (run / "summary.json").write_text(json.dumps(content))
+    *_, note, limit = partrain("compare", run).out.splitlines()
+    assert note.startswith("one run each")
+    assert limit.startswith("run: workers waited 90% of their time: ")
+
+
 def test_assertions_hold_for_each_run(tmp_path: Path) -> None:
     run, other = train(tmp_path / "one", SIMULATED), train(tmp_path / "two", SIMULATED, "stop.rounds=2")
     said = partrain("compare", run, other, "--assert", "rounds == 4", "--assert", "seconds.train > 0")

@@ -5,6 +5,7 @@ import json
 import pytest
 from support.runs import JOB, partrain
 
+from partrain.cli import shared
 from partrain.cli.endings import remedy_of
 from partrain.config.overrides import override
 from partrain.config.toml_source import TomlSource
@@ -38,3 +39,11 @@ def test_torchrun_gets_the_reason_of_a_failure(tmp_path, monkeypatch):
     reason = json.loads((tmp_path / "error.json").read_text())["message"]
     assert (said.code, reason["message"]) == (66, said.err.strip())
     assert reason["extraInfo"]["py_callstack"] == reason["message"]
+
+
+def test_sentences_break_between_words_and_commands_stay_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shared, "terminal_width", lambda stream: 20)
+    shared.print_wrapped("more than twenty columns of words", "  partrain evaluate runs/a-long-name")
+    assert capsys.readouterr().out == "more than twenty\n  columns of words\n  partrain evaluate runs/a-long-name\n"

@@ -136,6 +136,16 @@ def test_inspect_finds_test_items_that_are_trained_on_and_columns_that_say_nothi
     assert "fault: `input 1` is the same for all items" in said.out
 
 
+def test_inputs_that_are_all_equal_are_told_once(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.zeros((20, 3), np.float32), targets=np.arange(20) % 2)
+    job = write_job(tmp_path, *on(tmp_path, '{kind="npz", path="a.npz"}'), "optimizer.batch_size=2", "stop={rounds=1}")
+    remark = "the inputs of all 20 items are equal: a network cannot learn from them"
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").err.count(f"partrain: warning: {remark}") == 1
+    text = partrain("data", "inspect", job).out
+    assert f"fault: {remark}" in text
+    assert "is the same for all items" not in text
+
+
 def test_inspect_files(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,w\n1,a\n,b\n3.5,a\n")
     found = json.loads(partrain("data", "inspect", tmp_path / "t.csv", "--json").out)

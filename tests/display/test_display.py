@@ -17,7 +17,7 @@ from rich.console import Console
 from partrain.display.closing_lines import closing_lines
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
 from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
-from partrain.number_format import clock, count, number, size, tenths
+from partrain.number_format import clock, count, number, size, tenths, time_of_day
 from partrain.record.events import (
     BalanceEvent,
     CommitEvent,
@@ -303,9 +303,12 @@ def plain(events, refresh=True, stream=None, verbose=True):
 @pytest.mark.parametrize("refresh", [True, False])
 def test_plain_lines(refresh):
     first, *lines = plain(fake_run(rounds=11), refresh).splitlines()
-    assert first == "mnist: 2 cpu workers, rule average, 0 parameters; until rounds 400 or accuracy 0.975 or patience 20"
+    assert (
+        first
+        == f"{time_of_day(T)}  mnist: 2 cpu workers, rule average, 0 parameters; until rounds 400 or accuracy 0.975 or patience 20"
+    )
     assert len(lines) == 11
-    assert lines[0] == "     0.5 s  round 1  1,280 item-iterations  loss 2.0700  2,560 items/s"
+    assert lines[0] == f"{time_of_day(T + 2)}     0.5 s  round 1  1,280 item-iterations  loss 2.0700  2,560 items/s"
     assert lines[4].endswith("  2,560 items/s  saved round 5")
     assert lines[9].endswith("  judged: loss 0.8717, accuracy 0.4611")
     assert "judged" not in lines[10]
@@ -343,14 +346,14 @@ FAULT = FaultEvent(t=T + 4, what="worker 1\ndied: é", rank=1)
 
 
 def test_faults_have_a_plain_line():
-    assert plain([*fake_run(rounds=0), FAULT]).splitlines()[1:] == ["fault: worker 1 died: \\xe9"]
+    assert plain([*fake_run(rounds=0), FAULT]).splitlines()[1:] == [f"{time_of_day(FAULT.t)}  fault: worker 1 died: \\xe9"]
 
 
 def test_a_fault_comes_after_the_rounds_before_it_and_before_those_after_it():
     three = list(fake_run(rounds=3))
     two = len(list(fake_run(rounds=2)))
     lines = plain([*three[:two], FAULT, *three[two:]], refresh=False).splitlines()[1:]
-    assert [line.split()[2 if line[0] == " " else 0] for line in lines] == ["round", "round", "fault:", "round"]
+    assert [line.split()[3 if line[10] == " " else 1] for line in lines] == ["round", "round", "fault:", "round"]
 
 
 def test_a_fault_that_ends_the_run_is_left_to_its_error_message():
@@ -694,3 +697,10 @@ def test_none_of_many_equal_workers_is_to_be_left_out(wait):
     seconds = {"compute": 10.0, "wait": wait, "sync": 0.1}
     workers = [{"rank": rank, "device": "cpu", "item_iterations": 100, "seconds": seconds} for rank in range(40)]
     assert not [line for line in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if "leave it out" in line]
+
+
+def test_commands_run_where_the_program_is_not_on_the_path(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [".venv/bin/partrain", "run"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    last = closing_lines(CONTENT, Path("runs/x"), Path("runs/x/checkpoint.h5"))[-3:]
+    assert all(line.startswith("  .venv/bin/partrain ") for line in last), last

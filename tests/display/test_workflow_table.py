@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 
+import pytest
+
+from partrain.display import workflow_table
 from partrain.display.workflow_table import StepRow, WorkflowLines, seconds_text, workflow_display
 
 ROWS = [
@@ -18,13 +21,14 @@ def test_durations() -> None:
     assert [seconds_text(each) for each in (None, 0.04, 59.94, 60, 125, 3725)] == ["", "0.0s", "59.9s", "1:00", "2:05", "1:02:05"]
 
 
-def test_lines_tell_each_change_once() -> None:
+def test_lines_tell_each_change_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow_table, "time_of_day", lambda moment: "12:34:56")
     stream = io.StringIO()
     lines = WorkflowLines(stream)
     for rows in ROWS, ROWS, [ROWS[0], ROWS[1]._replace(status="failed", note="why"), ROWS[2]]:
         lines.update(lambda rows=rows: rows)
     assert stream.getvalue().splitlines() == [
-        "first: done in 3.2s", "second: running (`seed` 4 → 5)", "second: failed in 1:05 (why)",
+        "12:34:56  first: done in 3.2s", "12:34:56  second: running (`seed` 4 → 5)", "12:34:56  second: failed in 1:05 (why)",
     ]  # fmt: skip
 
 

@@ -447,7 +447,7 @@ def test_lines_without_a_terminal(place: Path) -> None:
     said: Said = partrain("run", "study.toml")
     assert said.code == 0, said
     lines = [line.split(" in ")[0] for line in said.out.splitlines()]
-    assert lines[:2] == ["first: running", "first: done"]
+    assert [line[8:] for line in lines[:2]] == ["  first: running", "  first: done"], "behind the time of day"
     assert lines[-1] == "runs/study: 4 done"
 
 

@@ -1,8 +1,10 @@
-"""Memory that the workers of this machine need, against what there is."""
+"""Memory that the workers of this machine need, and disk space of their checkpoints, against what there is."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +14,14 @@ from partrain.comm.arena import SLOTS
 from partrain.errors import BadJob
 from partrain.job.load import Job
 from partrain.job.plan import Plan
+from partrain.number_format import counted, size
 from partrain.protocols import Rule
 from partrain.system.memory import MemoryLimits
 from partrain.training.replica import RowLayout
 from partrain.training.snapshot import slot_map
+
+FILE_BYTES, ROUND_BYTES = 10_000, 48
+"""Bytes of a checkpoint beside its snapshot, and of a round in each checkpoint's history."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,32 @@ class MemoryNeeds:
         parts = f"{self.workers} workers on the CPU {gib(self.total - self.snapshots)}, snapshots and their files {gib(self.snapshots)}"
         need = f"memory may not suffice: this run needs about {gib(self.total)} ({parts})"
         return f"{need}, and {gib(limits.free)} are free; the kernel kills a worker when there is no more"
+
+
+@dataclass(frozen=True)
+class DiskNeeds:
+    """The checkpoints that a run keeps at once, and the bytes that are free for them."""
+
+    checkpoints: int
+    """The newest ones, and the best one."""
+    checkpoint: int
+    """Bytes of each at the last round."""
+    free: int
+
+    @classmethod
+    def of(cls, snapshot: int, job: Job, rounds: int, folder: Path) -> DiskNeeds:
+        """Compute the needs of a run in an existing folder. `rounds`: the most that it can have; 0 if it has no such limit."""
+        kept, written = job.checkpoint.keep + 1, -(-rounds // job.checkpoint.every)
+        free = shutil.disk_usage(folder).free
+        return cls(min(kept, written) if rounds else kept, snapshot + FILE_BYTES + rounds * ROUND_BYTES, free)
+
+    @property
+    def warning(self) -> str:
+        """A warning if the checkpoints need more than is free; "" otherwise."""
+        if self.checkpoints * self.checkpoint <= self.free:
+            return ""
+        need = f"this run keeps {counted(self.checkpoints, 'checkpoint')} of {size(self.checkpoint)}"
+        return f"disk space may not suffice: {need}, and {size(self.free)} are free; lower `keep` in [checkpoint], or free some"
 
 
 def _state(rule: Rule, layout: RowLayout, size: int) -> Any:

@@ -173,8 +173,9 @@ class WorkerProcess:
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
         setup, self._planned_items = WorkerSetup(rank, shared, self._heartbeat), shared.planned_items
-        if rank == spec.members[0] and setup.memory_warning:
-            channel.send(RunRemark(setup.memory_warning))
+        if rank == spec.members[0]:
+            for text in filter(None, setup.warnings):
+                channel.send(RunRemark(text))
         if isinstance(spec.job.task, UserTask):
             check_task_calls(setup.task, spec.job.task.name)
         self._after_judgement = AfterJudgement(spec.job.hooks, spec.folder) if rank == 0 and spec.job.hooks.code else None

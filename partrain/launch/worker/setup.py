@@ -27,8 +27,9 @@ from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
 from partrain.data.user.work import Share
 from partrain.errors import BadJob, UserCodeFailed
+from partrain.job.plan import last_round
 from partrain.launch.targets import class_weights
-from partrain.launch.worker.memory import MemoryNeeds
+from partrain.launch.worker.memory import DiskNeeds, MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build_drawn
 from partrain.models.freeze import mark_moved
@@ -153,12 +154,17 @@ class WorkerSetup:
         """`start_note`: the arrays taken from the file that the network starts from, in words; "" without a file."""
         move(self.module, self.device)
         self.layout = _layout(self.module, spec)
-        self.memory_warning = ""
+        self.warnings: list[str] = []
+        """Remarks on memory and disk space."""
         if rank == spec.ranks[0]:  # the others need the same
             item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
             needs = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
             needs.require(spec.memory)
-            self.memory_warning = needs.warning(spec.memory)
+            self.warnings.append(needs.warning(spec.memory))
+            if spec.run_folder and not spec.resuming:  # a resumed run has most of its checkpoints
+                self.warnings.append(
+                    DiskNeeds.of(needs.snapshot, job, last_round(job, plan.shares) or 0, spec.run_folder).warning
+                )
         self.task = shared.task()
 
         data = dataset.task if isinstance(job.task, UserTask) else None

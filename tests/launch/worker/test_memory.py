@@ -1,14 +1,17 @@
 """Memory that workers need: they are refused before the kernel kills one of them."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch import nn
 
+from partrain.checkpoint.section import CheckpointSection
 from partrain.comm.section import TransportSection
 from partrain.errors import BadJob
-from partrain.launch.worker.memory import MemoryNeeds
+from partrain.launch.worker.memory import FILE_BYTES, ROUND_BYTES, DiskNeeds, MemoryNeeds
 from partrain.optim import Sgd
 from partrain.rules.average import Average
 from partrain.system.memory import MemoryLimits
@@ -68,3 +71,16 @@ def test_a_run_that_may_not_fit_is_warned_of() -> None:
     assert memory.copies == 2 * 10 * 132
     assert memory.warning(MemoryLimits(1 << 40, 1 << 40, memory.total)) == ""
     assert memory.warning(MemoryLimits(1 << 40, 1 << 40, memory.total - 1)).startswith("memory may not suffice: this run needs")
+
+
+@pytest.mark.parametrize(("rounds", "every", "files"), [(0, 1, 3), (100, 1, 3), (2, 1, 2), (100, 60, 2)])
+def test_checkpoints_that_the_disk_cannot_hold_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rounds: int, every: int, files: int
+) -> None:
+    job: Any = SimpleNamespace(checkpoint=CheckpointSection(keep=2, every=every))
+    enough = files * (1000 + FILE_BYTES + rounds * ROUND_BYTES)
+    for free, warns in (enough, False), (enough - 1, True):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        needs = DiskNeeds.of(1000, job, rounds, tmp_path)
+        assert needs.checkpoints == files
+        assert needs.warning.startswith("disk space may not suffice: this run keeps ") is warns
