@@ -38,7 +38,7 @@ SIZES = (
     Size(1_000, 64, 0.3, 8, Recipe(32, 0.1, 100, 30)),
     Size(5_000, 64, 0.2, 8, Recipe(64, 0.1, 60, 25)),
     Size(20_000, 128, 0.1, 8, Recipe(128, 0.1, 50, 20)),
-    Size(100_000, 128, 0.1, 1, Recipe(256, 0.1, 40, 12, iterations=25)),
+    Size(100_000, 128, 0.1, 1, Recipe(256, 0.1, 25, 10, iterations=25)),
     Size(500_000, 128, 0.1, 1, Recipe(512, 0.1, 20, 8, iterations=25)),
     Size(math.inf, 128, 0.1, 1, Recipe(1024, 0.1, 10, 5, iterations=25)),
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from partrain.data.tables.files import TableFile
 from partrain.errors import InputMissing
-from partrain.preprocess.cells import finite, is_number, numbers_rows
+from partrain.preprocess.cell_columns import Cells
+from partrain.preprocess.cells import numbers_rows
 from partrain.templates.column_facts import ColumnFacts
 
 NONE = "none"
@@ -62,21 +65,25 @@ def unit_of(
         for row, texts in enumerate(zip(*(cells[name] for name in targets), strict=True))
         if not any(map(file.is_missing, texts))
     ]
-    values = {name: _values(file, [cells[name][row] for row in used], columns[name]) for name in cells}
+
+    @cache
+    def values(name: str) -> Values:
+        return _values(file, [cells[name][row] for row in used], columns[name])
+
     best: tuple[float, bool, str] | None = None
     for name in names:
         units = [str(unit).strip() for unit in (cells[name][row] for row in used)]
         if len(used) - len(set(units)) < len(used) // 4:
             continue
-        shares = [share for target in targets if (share := variance_within(units, values[target])) is not None]
-        if not shares or max(shares) >= ALIKE or (columns[name].whole and _follows(name, units, values[targets[0]])):
+        shares = [share for target in targets if (share := variance_within(units, values(target))) is not None]
+        if not shares or max(shares) >= ALIKE or (columns[name].whole and _follows(name, units, values(targets[0]))):
             continue
-        others = [variance_within(units, values[other]) for other in columns if other not in (name, *targets)]
+        others = [variance_within(units, values(other)) for other in columns if other not in (name, *targets)]
         shares_of_others = [share for share in others if share is not None]
         alike = sum(share < ALIKE for share in shares_of_others) * 2 >= len(shares_of_others) > 0
         attributes = sum(share < CONSTANT for share in shares_of_others) * 4 >= len(shares_of_others) * 3 > 0
         sure = (alike and max(shares) < FIXED) or (attributes and _is_named(name))
-        candidate = max(shares), not (sure and _spread(units, values[targets[0]])), name
+        candidate = max(shares), not (sure and _spread(units, values(targets[0]))), name
         best = min(best or candidate, candidate, key=lambda units: (units[1], len(columns[units[2]].different)))
     if best is None or (best[1] and best[0] >= FIXED and not _is_named(best[2])):
         return None, []
@@ -107,10 +114,12 @@ def _values(file: TableFile, cells: Sequence[Any], facts: ColumnFacts) -> Values
     """Return the cells of a column as numbers, its mean where one is missing, or as texts."""
     if not facts.numbers or len(facts.different) <= 2:
         return [str(cell).strip() for cell in cells]
-    numbers = [None if file.is_missing(cell) or not is_number(cell) else finite(cell) for cell in cells]
-    present = [number for number in numbers if number is not None]
+    numbers = Cells(cells).numbers(lambda cell: math.nan)
+    if facts.holes:
+        numbers = [math.nan if file.is_missing(cell) else number for cell, number in zip(cells, numbers, strict=True)]
+    present = [number for number in numbers if not math.isnan(number)]
     mean = sum(present) / max(len(present), 1)
-    return [mean if number is None else number for number in numbers]
+    return [mean if math.isnan(number) else number for number in numbers]
 
 
 def variance_within(units: Sequence[str], values: Values) -> float | None:

@@ -233,8 +233,8 @@ def test_the_user_sees_what_to_do_next(tmp_path: Path, monkeypatch: pytest.Monke
     assert said.code == 0
     (folder,) = (tmp_path / "runs" / "clouds").iterdir()
     lines = said.out.splitlines()
-    assert lines[0] == "clouds: 2 cpu workers, rule average, 99 parameters; until rounds 4"
-    assert [line.split()[2:4] for line in lines[1:5]] == [["round", str(number)] for number in range(1, 5)]
+    assert lines[0].partition("  ")[2] == "clouds: 2 cpu workers, rule average, 99 parameters; until rounds 4"
+    assert [line.split()[3:5] for line in lines[1:5]] == [["round", str(number)] for number in range(1, 5)]
     assert lines[5].startswith("finished (rounds): 4 rounds, 192 item-iterations")
     commands = [line.split() for line in lines if line.startswith("  partrain ")]
     assert [words[1] for words in commands] == ["predict", "refit", "evaluate", "export", "report", "inspect", "resume"]

@@ -121,8 +121,14 @@ class TableFile(ABC):
         return map(schema.kept, self.blocks(list(dict.fromkeys((*schema.used, *more)))))
 
     def head(self, rows: int) -> dict[str, list[Any]]:
-        """Return the cells of all columns of the first rows, in whole blocks."""
-        return cells_of(islice(self.blocks(self.names), rows // ROWS), self.names)
+        """Return the cells of all columns of the first rows."""
+        held, count = list[RowBlock](), 0
+        for block in self.blocks(self.names):
+            held.append(block.kept([place < rows - count for place in range(len(block.positions))]))
+            count += len(block.positions)
+            if count >= rows:
+                break
+        return cells_of(held, self.names)
 
     def first(self, name: str, is_it: Callable[[Any], bool]) -> tuple[str, Any]:
         """Return the location and the cell of the first row whose cell meets a condition."""
