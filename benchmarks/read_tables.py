@@ -36,7 +36,7 @@ from partrain.data.tables.load import load
 from partrain.data.tables.sections import Csv, Parquet
 kind = {".csv": Csv, ".parquet": Parquet}[Path(sys.argv[1]).suffix]
 section = kind(kind=kind.model_fields["kind"].annotation.__args__[0], path=sys.argv[1], target=["y"], categories=["city", "color"], test_share=0.15)
-data = load(section, Path("."), lambda size: memoryview(bytearray(size)), lambda items, labels, gap: numpy.arange(items))
+data = load(section, Path("."), lambda size: memoryview(bytearray(size)), lambda items, *_: numpy.arange(items))
 assert data.inputs.dtype == numpy.float32
 """
 ENCODED = """
