@@ -84,17 +84,14 @@ def table(rows: int, numbers: int, folder: Path) -> None:
     frame.write_parquet(folder / "table.parquet")
 
 
-def cost(words: list[str], folder: Path, checkout: Path) -> tuple[float, float]:
-    """Return the CPU seconds of a process and its children, and its largest memory in MB."""
+def cost(words: list[str], folder: Path, checkout: Path) -> float:
+    """Return the CPU seconds of a process and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    child = subprocess.Popen([sys.executable, *words], cwd=folder, env=os.environ | {"PYTHONPATH": str(checkout)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = status
-    if status:
-        raise SystemExit(f"{' '.join(words)[:200]} failed: {status}")
+    child = subprocess.run([sys.executable, *words], cwd=folder, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True)  # fmt: skip
+    if child.returncode:
+        raise SystemExit(f"{' '.join(words)[:200]} failed: {child.stderr[-300:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return spent or used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def tasks(folder: Path) -> Iterator[tuple[str, str, list[str], bool]]:
@@ -122,15 +119,12 @@ def measure(rows: int, numbers: int, checkouts: dict[str, Path]) -> Iterator[dic
         cost(["-m", "partrain", "run", "job.toml", "--out", "run", "-q", *short], folder, HERE)
         for form, task, words, ours in tasks(folder):
             seconds: dict[str, list[float]] = {}
-            memory = 0.0
             for _ in range(TURNS):
                 for name, checkout in checkouts.items() if ours else [("here", HERE)]:
                     if task == "init":
                         Path(words[3]).unlink(missing_ok=True)
-                    spent, held = cost(words, folder, checkout)
-                    seconds.setdefault(f"CPU s, {name}", []).append(round(spent, 2))
-                    memory = held if name == "here" else memory
-            yield {"table": f"{rows:,} x {numbers + 3}", "file": form, "task": task, **seconds, "MB at most": round(memory)}
+                    seconds.setdefault(f"CPU s, {name}", []).append(round(cost(words, folder, checkout), 2))
+            yield {"table": f"{rows:,} x {numbers + 3}", "file": form, "task": task, **seconds}
 
 
 def main() -> None:
