@@ -82,7 +82,7 @@ def write_tables() -> None:
         f"{10 * size + draw.random():.2f};{draw.choice(['gas', 'oil'])};{draw.choice(['Rome', 'Oslo'])};2024-{1 + number % 12:02}-05;{size:.1f}"
         for number, size in enumerate(sizes * 2)
     ]
-    for name in "sales", "sales-2024":
+    for name in "sales", "sales-2023", "sales-2024":
         Path(f"{name}.csv").write_text("\n".join(["price;heating;city;sold;size", *sales]) + "\n", encoding="latin-1")
     load = [f"{math.sin(hour / 4) + draw.gauss(0, 0.1):.3f},{draw.gauss(10, 3):.1f}" for hour in range(600)]
     Path("load.csv").write_text("\n".join(["load,temperature", *load]) + "\n")
