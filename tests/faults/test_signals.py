@@ -163,7 +163,7 @@ def test_a_reader_who_leaves(job: Path, tmp_path: Path) -> None:
     line = f"{shlex.quote(sys.executable)} -m partrain run {shlex.quote(str(job))} --out run; echo $? > code"
     said = subprocess.run(f"({line}) | head -1", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (tmp_path / "code").read_text() == "0\n"
-    assert said.stdout.startswith("clouds: 2 cpu workers, rule average, ")
+    assert said.stdout.partition("  ")[2].startswith("clouds: 2 cpu workers, rule average, ")
     assert len(said.stdout.splitlines()) == 1
     assert said.stderr == ""
     assert newest(tmp_path / "run") == newest(job.with_name("run"))
