@@ -54,7 +54,7 @@ def print_wrapped(*lines: str, stream: TextIO | None = None) -> None:
     """Print sentences to a stream, by default stdout; on a terminal broken between words. Commands, which are indented, stay whole."""
     width = terminal_width(stream)
     for line in lines:
-        print("\n".join([line] if line.startswith("  partrain ") else wrapped([line], width)), file=stream, flush=True)
+        print("\n".join([line] if line.startswith("  ") else wrapped([line], width)), file=stream, flush=True)
 
 
 def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:

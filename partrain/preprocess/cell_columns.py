@@ -32,6 +32,8 @@ class Cells(Sequence[Any]):
 
     def mapped(self, function: Callable[[Any], Any]) -> Sequence[Any]:
         """Return the value of a function for each cell: a number or a truth value."""
+        if len({*map(type, self._values)} - {type(None)}) > 1:  # 1, 1.0 and True are equal, and not alike
+            return list(map(function, self._values))
         values = {cell: function(cell) for cell in dict.fromkeys(self._values)}
         return [values[cell] for cell in self._values]
 

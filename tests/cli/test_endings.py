@@ -45,5 +45,5 @@ def test_sentences_break_between_words_and_commands_stay_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shared, "terminal_width", lambda stream: 20)
-    shared.print_wrapped("more than twenty columns of words", "  partrain evaluate runs/a-long-name")
-    assert capsys.readouterr().out == "more than twenty\n  columns of words\n  partrain evaluate runs/a-long-name\n"
+    shared.print_wrapped("more than twenty columns of words", "  .venv/bin/partrain evaluate runs/a-long-name")
+    assert capsys.readouterr().out == "more than twenty\n  columns of words\n  .venv/bin/partrain evaluate runs/a-long-name\n"

@@ -34,6 +34,11 @@ class TableFormat:
     """Its cells have types: nothing of a `Dialect` but `null_values` concerns them."""
 
 
+def _typed(table: Callable[[Path, str, tuple[str, ...] | None], TableFile]) -> Callable[[Path, Dialect, str], TableFile]:
+    """Return the function that opens a table of typed cells, which needs no more of a dialect than the missing values."""
+    return lambda path, dialect, advice: table(path, advice, dialect.null_values)
+
+
 CSV = TableFormat(
     "CSV", tuple(f"{text}{packed}" for text in (".csv", ".tsv") for packed in ("", *PACKINGS)), CsvFile, kind="csv", typed=False
 )
@@ -42,26 +47,26 @@ FORMATS = (
     TableFormat(
         "Parquet",
         (".parquet", ".pq"),
-        lambda path, dialect, advice: ParquetFile(path, advice, dialect.null_values),
+        _typed(ParquetFile),
         re.compile(b"PAR1"),
         kind="parquet",
     ),
     TableFormat(
         "Arrow",
         (".arrow", ".feather", ".ipc"),
-        lambda path, dialect, advice: ArrowFile(path, advice, dialect.null_values),
+        _typed(ArrowFile),
         re.compile(b"ARROW1"),
     ),
     TableFormat(
         "Excel",
         (".xlsx", ".xlsm"),
-        lambda path, dialect, advice: ExcelFile(path, advice, dialect.null_values),
+        _typed(ExcelFile),
         re.compile(rb"PK\x03\x04.*xl/workbook\.xml", re.DOTALL),
     ),
     TableFormat(
         "JSON",
         (".json", ".jsonl", ".ndjson"),
-        lambda path, dialect, advice: JsonRows(path, advice, dialect.null_values),
+        _typed(JsonRows),
         re.compile(rb"(\xef\xbb\xbf)?\s*[\[{]"),
     ),
 )

@@ -113,3 +113,8 @@ def test_typed_cells_are_those_of_a_list(values: list[Any]) -> None:
     assert repr(typed.odd()) == repr(plain.odd())
     mask = [place % 2 == 0 for place in range(len(values))]
     assert repr(list(typed.kept(mask))) == repr(list(plain.kept(mask)))
+
+
+def test_equal_cells_of_other_types_are_not_alike() -> None:
+    cells = Cells([1, True, 1.0, None, "1", 1])
+    assert list(cells.mapped(lambda cell: len(str(cell)))) == [1, 4, 3, 4, 1, 1]
