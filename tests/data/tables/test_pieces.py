@@ -46,7 +46,7 @@ def content(path: Path, dialect: Dialect, *, dense: bool) -> Any:
     return lines, {name: [cell for block in blocks for cell in block.columns[name]] for name in table.names}
 
 
-@pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [200, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_pieces_are_split_as_csv_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: int) -> None:
     draw, path, fast, split = random.Random(cases), tmp_path / "t.csv", 0, files.CsvFile._split
     dialects = [Dialect(), Dialect(encoding="latin-1"), Dialect(decimal=",", separator=";"), Dialect(date_format=("%d.%m.%Y",))]
