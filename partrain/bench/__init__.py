@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
 from partrain.launch.signals import Signals, handled
+from partrain.number_format import counted
 from partrain.record.run_state import RunState
 from partrain.system.environment import boot_seconds
 
@@ -42,13 +43,15 @@ class Interrupted(SystemExit):
 
 
 def outcomes(
-    cases: Sequence[Case], seeds: Iterable[int], note: Callable[[str], None]
+    cases: Sequence[Case], seeds: Sequence[int], note: Callable[[str], None]
 ) -> Generator[tuple[Case, Outcome], None, None]:
     """Run every case with every seed; each run folder exists until the next run begins.
 
     Seeds are the outer loop, so that other load on the machine falls on all cases alike. Divergence is an outcome. Any other failure
     is raised, and `Interrupted` after a signal.
     """
+    if cases:
+        note(f"{counted(len(cases) * len(seeds), 'run')}: {counted(len(cases), 'job')} with {counted(len(seeds), 'seed')}")
     with _interruptible() as signals:
         for seed in seeds:
             for case in cases:

@@ -17,7 +17,7 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
 from partrain.record.events import StartEvent
-from partrain.record.result import RunResult
+from partrain.record.result import Course, RunResult, course_of
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary
@@ -66,9 +66,10 @@ class ComparedJob:
 
     def add(self, folder: Path) -> None:
         """Add a run that has ended."""
-        facts, summary = _read(folder)
+        facts, summary, course = _read(folder)
         self.runs.append(facts)
         self.row.summaries.append(summary)
+        self.row.courses.append(course)
         self.numbers.append(numbers_in(summary) | RunResult.of(summary).numbers | facts)
 
     def values(self, key: str) -> list[float]:
@@ -178,8 +179,8 @@ def facts(folder: Path) -> Facts:
     return _read(folder)[0]
 
 
-def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
-    """Return the results in a run folder, and its summary."""
+def _read(folder: Path) -> tuple[Facts, dict[str, Any], Course]:
+    """Return the results in a run folder, its summary and its judgements."""
     files = RunFolder(folder)
     all_events = list(files.events()) if files.events_file.exists() else []
     if all_events and not files.summary_file.exists():
@@ -211,7 +212,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
         "staleness": state.merged("staleness"),
         "distance": state.merged("distance"),
     }
-    return facts, summary
+    return facts, summary, course_of(all_events)
 
 
 def labels(paths: Sequence[Path]) -> list[str]:

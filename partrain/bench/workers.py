@@ -12,6 +12,8 @@ from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spr
 from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, load, parse
 from partrain.number_format import counted
+from partrain.record.result import RunResult, SharedResult, course_of
+from partrain.record.run_folder import RunFolder
 from partrain.record.waiting import cause
 from partrain.system.cores import usable_cores
 
@@ -78,18 +80,28 @@ def bench(
         for count in counts
         if name == "equal" or count > 1
     }
-    measured, progress = measure(list(cases.values()), seeds, note)
+    measured, progress = measure(
+        list(cases.values()), seeds, note, lambda outcome: {"course": course_of(RunFolder(outcome.folder).events())}
+    )
     rows = dict(zip(cases, measured, strict=True))
     cores = usable_cores()
     result: dict[str, Any] = {
-        "cores": cores, "seeds": seeds, "has_target": largest.job.stop.has_target, **progress, "variants": {},
+        "cores": cores, "seeds": seeds, "has_target": largest.job.stop.has_target, "shared": None, **progress, "variants": {},
     }  # fmt: skip
+    shared = None
+    if not result["has_target"]:
+        shared = SharedResult.of(
+            RunResult.of(summary) for row in measured for summary in row.summaries if summary["status"] != "diverged"
+        )
+        result["shared"] = str(shared) if shared else None
     for name in variants:
         # One worker has nothing to scale: its row stands in both tables.
         mine = {count: rows[name if count > 1 else "equal", count] for count in counts}
         base = mine[min(counts)]
         result["variants"][name] = [
-            _numbers(count, row, base, min(counts), cores) for count, row in mine.items() if row.summaries and base.summaries
+            _numbers(count, row, base, min(counts), cores, shared)
+            for count, row in mine.items()
+            if row.summaries and base.summaries
         ]
     return result
 
@@ -101,7 +113,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
     for name, rows in result["variants"].items():
         head = (
             "workers",
-            "seconds to target",
+            f"seconds to {result['shared'] or 'target'}",
             "reached",
             "items/worker",
             "items",
@@ -143,19 +155,18 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
     return made(f"stop.judge_every={max(1, round(cadence / (count * share)))}")
 
 
-def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
-    """Return the numbers of a row. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
-    ratios = [
-        seconds / other for seconds, other in zip(base.seconds, row.seconds, strict=False)
-    ]  # a signal may come between two rows
-    complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
+def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int, shared: SharedResult | None) -> dict[str, Any]:
+    """Return the numbers of a row. Speed-up is the ratio of times to the target or shared result, each seed against itself."""
+    seconds, alone = _seconds(row, shared), _seconds(base, shared)
+    ratios = [before / after for before, after in zip(alone, seconds, strict=False)]  # a signal may come between two rows
+    complete = len(seconds) == len(row.summaries) and len(alone) == len(base.summaries)
     gains = [other / rate for rate, other in zip(base.rates, row.rates, strict=False) if rate]
     return {
         "workers": count,
         "oversubscribed": count > cores,
-        "reached": row.reached,
+        "reached": len(seconds),
         "runs": len(row.summaries),
-        "seconds": row.seconds,
+        "seconds": seconds,
         "items_per_worker": row.items_per_worker,
         "items": row.values("item_iterations"),
         "loss": row.values("loss"),
@@ -166,6 +177,13 @@ def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> di
         "speed_up": ratios if complete else None,
         "efficiency": [ratio * base_count / count for ratio in ratios] if complete and count <= cores else None,
     }
+
+
+def _seconds(row: Row, shared: SharedResult | None) -> list[float]:
+    """Return the training seconds of the runs of a row to the result that all reached, or to the target."""
+    if not shared:
+        return [summary["seconds"]["train"] for summary in row.summaries if summary["status"] == "reached"]
+    return [seconds for summary in row.summaries if (seconds := shared.seconds(summary["course"])) is not None]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -191,7 +209,8 @@ def _verdict(result: dict[str, Any]) -> list[str]:
         for row in rows[1:]:
             gain = f"{_of_pairs(row['throughput_gain'])} times" if row["throughput_gain"] else "no measure of"
             speed = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
-            if not result["has_target"]:
+            goal = result["shared"] or "the target"
+            if not result["has_target"] and not result["shared"]:
                 lines.append(f"{speed}.")
                 continue
             if row["speed_up"] is None:
@@ -202,16 +221,14 @@ def _verdict(result: dict[str, Any]) -> list[str]:
             middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
             paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
             reason = next(filter(None, row["limits"]), "") if middle <= 1 else ""
-            lines.append(
-                f"{speed}, the target {_of_pairs(row['speed_up'])} times as soon: {paid}{f'; {reason}' if reason else ''}."
-            )
+            lines.append(f"{speed}, {goal} {_of_pairs(row['speed_up'])} times as soon: {paid}{f'; {reason}' if reason else ''}.")
     every = [row for rows in result["variants"].values() for row in rows]
     if any(gains and max(gains) > BUSY * min(gains) for gains in (row["throughput_gain"] for row in every)):
         lines.append("The pairs differ by more than two times, so this machine was busy: repeat the bench.")
-    if not result["has_target"]:
-        losses = [loss for row in every for loss in row["loss"]]
-        reached = f" --set stop.loss={max(losses):.3g} is a target that all of these runs reached." if losses else ""
-        lines.append(f"The job has no target ([stop] accuracy or loss): whether more workers paid is not known.{reached}")
+    if result["shared"]:
+        lines.append(f"The job has no target: {result['shared']} is the result that all of these runs reached.")
+    elif not result["has_target"]:
+        lines.append("The job has no target ([stop] accuracy or loss), and its runs share no judged result: whether more workers paid is not known.")  # fmt: skip
     return lines
 
 

@@ -295,6 +295,7 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
 def _show_runs(runner: Runner, folder: Path) -> None:
     """Print the tables of finished `compare` steps; without one, that of the steps that trained if they learned the same."""
     from partrain.display.text_table import table, terminal_width, wrapped
+    from partrain.record.result import course_of
     from partrain.record.run_folder import RunFolder
     from partrain.runs.comparing import ComparedRow, ComparedRuns, alike
     from partrain.workflow.actions import CommandAction, JobAction
@@ -312,7 +313,7 @@ def _show_runs(runner: Runner, folder: Path) -> None:
     sweeps = {step.name for step in steps if isinstance(step.action, SweepAction)}
     trained = [step.name for step in steps if isinstance(step.action, JobAction) and step.name.partition("/")[0] not in sweeps]
     runs = [(name, RunFolder(folder / name)) for name in trained]
-    rows = [ComparedRow(name, run.job, [run.summary]) for name, run in runs if run.summary]
+    rows = [ComparedRow(name, run.job, [run.summary], [course_of(run.events())]) for name, run in runs if run.summary]
     if len(rows) > 1 and not tables and alike([row.job for row in rows]):
         print("\n".join(["", *ComparedRuns(rows).ranked.lines(width)]))
 

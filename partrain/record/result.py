@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
+
+from partrain.number_format import number
+from partrain.record.events import Event, JudgementEvent
+from partrain.record.round_record import number_of
+
+Course = Sequence[JudgementEvent]
+"""The judgements of a run in their order."""
 
 
 def decides(metrics: Mapping[str, Any]) -> str:
@@ -72,3 +79,35 @@ class RunResult:
         """A number by which results of one kind are sorted, the best first; None without the number that chose it."""
         value = self.numbers.get(self.by)
         return None if value is None else value if self.lower else -value
+
+
+class SharedResult(NamedTuple):
+    """A result that each of several runs had at some time: that of the worst."""
+
+    by: str
+    value: float
+    lower: bool
+    """A lower number is better."""
+
+    @classmethod
+    def of(cls, results: Iterable[RunResult]) -> SharedResult | None:
+        """Return the worst of the results; None if different numbers chose the networks, or a run was not judged."""
+        results = list(results)
+        ranks = [rank for result in results if (rank := number_of(result.rank)) is not None]
+        if len(ranks) < max(1, len(results)) or len({(result.by, result.lower) for result in results}) > 1:
+            return None
+        return cls(results[0].by, max(ranks) if results[0].lower else -max(ranks), results[0].lower)
+
+    def __str__(self) -> str:
+        return f"{self.by} {number(self.value)}"
+
+    def seconds(self, course: Course) -> float | None:
+        """Return the training seconds of a run when it was first judged as good as this; None if it never was."""
+        sign = 1 if self.lower else -1
+        values = ((event.seconds, number_of(event.scores.get(self.by))) for event in course)
+        return next((seconds for seconds, value in values if value is not None and sign * value <= sign * self.value), None)
+
+
+def course_of(events: Iterable[Event]) -> Course:
+    """Return the judgements among the events of a run."""
+    return [event for event in events if isinstance(event, JudgementEvent)]

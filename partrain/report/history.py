@@ -130,7 +130,9 @@ class RunHistory:
 
 def compared_runs(runs: Sequence[RunHistory]) -> ComparedRuns:
     """Return the table of these runs, the best first."""
-    return ComparedRuns([ComparedRow(run.label, run.job, [run.summary | {"status": run.status}]) for run in runs]).ranked
+    return ComparedRuns(
+        [ComparedRow(run.label, run.job, [run.summary | {"status": run.status}], [run.judgements]) for run in runs]
+    ).ranked
 
 
 def read_history(folder: Path, label: str) -> RunHistory:

@@ -11,7 +11,7 @@ from typing import Any
 
 from partrain.display.text_table import table, wrapped
 from partrain.number_format import count, number, plural, scores, spread
-from partrain.record.result import RunResult
+from partrain.record.result import Course, RunResult, SharedResult
 from partrain.record.round_record import finite
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import conditions_of
@@ -45,6 +45,8 @@ class ComparedRow:
     job: Mapping[str, Any]
     summaries: list[Mapping[str, Any]] = field(default_factory=list)
     """The contents of the runs' summary.json."""
+    courses: list[Course] = field(default_factory=list)
+    """The judgements of each run; none if they are not compared."""
 
     @property
     def statuses(self) -> list[str]:
@@ -112,6 +114,14 @@ class ComparedRuns:
         return names.pop() if len(names) == 1 else ""
 
     @property
+    def shared(self) -> SharedResult | None:
+        """Without a common target: the result that all runs reached which did not diverge; None if they do not learn the same task."""
+        rows = [row for row in self.rows if "diverged" not in row.statuses]
+        if self.target or len(rows) < 2 or not alike([row.job for row in rows]):
+            return None
+        return SharedResult.of(result for row in rows for result in row.results)
+
+    @property
     def ranked(self) -> ComparedRuns:
         """The same, the best row first: those that reached the common target by their seconds to it, the others by their result."""
 
@@ -143,7 +153,22 @@ class ComparedRuns:
             return f"Nothing tells which of {len(self.rows)} runs is best: different numbers ([stop] patience_by) chose their networks."  # fmt: skip
         numbers = row.results[0].numbers
         shown = scores({self.by: numbers.get(self.by)} | numbers)
-        return f"{several} {row.label} is best: its network has {shown} (judged), after {seconds}."
+        return f"{several} {row.label} is best: its network has {shown} (judged), after {seconds}.{self._first()}"
+
+    def _first(self) -> str:
+        """Return a sentence that names the run which first had the result that all reached; "" if that is unknown."""
+        times = {row: values[0] for row, values in enumerate(self._seconds_to_shared()) if values and values[0] is not None}
+        if not times:
+            return ""
+        first = min(times, key=times.__getitem__)
+        return f" {self.rows[first].label} was the first with {self.shared}, which all reached: after {_seconds(times[first])} s."
+
+    def _seconds_to_shared(self) -> list[list[float | None]]:
+        """Return the seconds of the runs of each row to the result that all reached; empty if those of any are unknown."""
+        shared = self.shared
+        times = [[shared.seconds(course) for course in row.courses] for row in self.rows] if shared else []
+        complete = [any(values) or "diverged" in row.statuses for row, values in zip(self.rows, times, strict=False)]
+        return times if all(complete) else []
 
     def lines(self, width: int | None) -> list[str]:
         """Return the table and the note as lines for a terminal of this width; None: any width."""
@@ -175,6 +200,8 @@ class ComparedRuns:
         alike = all(row.job.get("stop") == rows[0].job.get("stop") and set(row.statuses) <= set(COMPLETED) for row in rows)
         among = reached if self.target else everywhere if alike else ()
         yield _Column("seconds to target" if whole else "seconds", [list(row.seconds) for row in rows], _seconds, among=among)
+        if times := self._seconds_to_shared():
+            yield _Column(f"seconds to {self.shared}", times, _seconds, among=everywhere)
         yield _Column("item-iterations", self._numbers(lambda summary: summary["item_iterations"]), count, among=among)
         yield _Column("workers", self._numbers(lambda summary: len(summary["workers"])), count)
         for name, share in (("waiting", _waiting), ("core wait", lambda summary: core_wait_share(summary["workers"]))):

@@ -122,7 +122,7 @@ def test_rows_of_which_one_has_a_run_more() -> None:
         summary = {"status": "reached", "item_iterations": 100, "loss": 1.0, "test": {}, "workers": [{"item_iterations": 100}]}
         return Row([summary | {"seconds": {"train": one}} for one in seconds])
 
-    numbers = workers._numbers(2, row(1.0), row(2.0, 3.0), 1, 2)
+    numbers = workers._numbers(2, row(1.0), row(2.0, 3.0), 1, 2, None)
     assert (numbers["runs"], numbers["speed_up"], numbers["throughput_gain"]) == (1, [2.0], [2.0])
 
 
@@ -132,12 +132,28 @@ def test_the_verdict_names_the_runs_without_a_time() -> None:
             {"workers": count, "reached": reached, "runs": 7, "throughput_gain": [1.8], "speed_up": None, "loss": [0.2, 0.31]}
             for count, reached in ((1, one), (2, two))
         ]
-        return workers._verdict({"has_target": has_target, "variants": {"equal": [*rows, rows[1]]}})[-1].rpartition(", but ")[2]
+        result = {"has_target": has_target, "shared": None, "variants": {"equal": [*rows, rows[1]]}}
+        return workers._verdict(result)[-1].rpartition(", but ")[2]
 
     assert said(1, 7) == "1 worker reached the target in 1 of 7 runs: there are no times to compare."
     assert said(1, 6) == "2 workers reached the target in 6 of 7 runs: there are no times to compare."
-    no_target = "The job has no target ([stop] accuracy or loss): whether more workers paid is not known."
-    assert said(0, 0, has_target=False) == f"{no_target} --set stop.loss=0.31 is a target that all of these runs reached."
+    assert said(0, 0, has_target=False).endswith("its runs share no judged result: whether more workers paid is not known.")
+
+
+def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faster(tmp_path: Path) -> None:
+    job = write_job(tmp_path, SIMULATED, "stop={rounds=8, judge_every=2}")
+    said = partrain("bench", job, "--workers", "1,2", "--seeds", 1, "--set", "workers=[{rate=1000}]", "--json")
+    assert said.code == 0, said
+    assert said.err.startswith("partrain: 3 runs: 3 jobs with 1 seed\n")
+    result = json.loads(said.out)
+    alone, both = result["variants"]["equal"]
+    assert result["shared"].startswith("accuracy 0.")
+    assert (alone["reached"], both["reached"]) == (1, 1)
+    assert both["speed_up"] == [alone["seconds"][0] / both["seconds"][0]]
+    text = workers.render(result)
+    assert f"seconds to {result['shared']}" in text[1]
+    assert f"{result['shared']} {both['speed_up'][0]:.2f} times as soon: they " in " ".join(text)
+    assert text[-1] == f"The job has no target: {result['shared']} is the result that all of these runs reached."
 
 
 def test_the_verdict_has_the_range_of_the_pairs() -> None:
@@ -154,7 +170,7 @@ def test_the_verdict_has_the_range_of_the_pairs() -> None:
             }
             for count in (1, 2)
         ]
-        return workers._verdict({"has_target": True, "variants": {"equal": rows}})
+        return workers._verdict({"has_target": True, "shared": None, "variants": {"equal": rows}})
 
     assert said(1.5, 1.6, 1.7) == [
         "2 workers at equal learning rate: 1.60 (median of 3 pairs, 1.50 to 1.70) times the items per second, the target "

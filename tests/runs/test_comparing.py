@@ -6,6 +6,7 @@ from typing import Any
 
 from support.watched import summary_of
 
+from partrain.record.events import JudgementEvent
 from partrain.runs.comparing import ComparedRow, ComparedRuns
 
 
@@ -66,3 +67,19 @@ def test_several_runs_of_a_row_are_median_least_and_most() -> None:
     assert column(table, "status") == ["2 reached, 1 not-reached", "reached"]
     assert column(table, "seconds") == ["2.00 (1.00-3.00)", "2.50"]
     assert table.note.startswith("medians of 1 to 3 runs each (least-most)")
+
+
+def judged(*points: tuple[float, float]) -> list[JudgementEvent]:
+    return [JudgementEvent(t=0.0, round=1, seconds=seconds, loss=None, metrics={"accuracy": value}, best=True) for seconds, value in points]  # fmt: skip
+
+
+def test_without_a_target_the_seconds_to_the_result_that_all_reached_tell_which_was_faster() -> None:
+    rows = [row("good", "finished", 9.0, 0.9, {}), row("soon", "finished", 9.0, 0.7, {}), row("broken", "diverged", 1.0, 0.2, {})]
+    rows[0].courses = [judged((1.0, 0.5), (4.0, 0.8), (9.0, 0.9))]
+    rows[1].courses = [judged((1.0, 0.6), (2.0, 0.7), (9.0, 0.65))]
+    rows[2].courses = [judged((0.5, 0.2))]
+    table = ComparedRuns(rows)
+    assert column(table, "seconds to accuracy 0.7000") == ["4.00", "2.00*", "-"]
+    assert ComparedRuns(rows[:2]).best().endswith(" soon was the first with accuracy 0.7000, which all reached: after 2.00 s.")
+    for other in (row("a", "reached", 1.0, 0.9, {"accuracy": 0.7}), row("b", "finished", 1.0, 0.7, {}, metrics={}, best=None)):
+        assert not any("seconds to" in head for head in ComparedRuns([rows[0], other]).cells()[0])
