@@ -11,7 +11,7 @@ import typer
 
 from partrain.checkpoint.runs import checkpoint_of
 from partrain.cli.options import Debug, Json, NewestOf, Overrides
-from partrain.cli.shared import examples, print_note, print_warning
+from partrain.cli.shared import examples, print_note, print_warning, print_wrapped
 from partrain.errors import BadJob, Failure, InputMissing
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def validate(
         except InputMissing as failure:
             if len(jobs) == 1:
                 raise
-            print(failure.render(), file=sys.stderr)
+            print_wrapped(failure.render(), stream=sys.stderr)
             missing.append(Problem(shown(str(path)), 0, 1, 1, failure.message))
             warnings.append((path, missing[-1:]))
     problems = [problem for _, some in warnings for problem in some]
@@ -89,7 +89,7 @@ def validate(
     elif not as_json:
         for problem in problems:
             if problem not in missing:
-                print(problem.render() + "\n")
+                print_wrapped(problem.render() + "\n")
         for path, some in warnings:
             count = sum(problem.severity == "error" for problem in some)
             if count or not build:
@@ -112,7 +112,7 @@ def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], 
         except Failure as failure:
             failures.append(failure)
             results.append({"file": str(path), "failed": failure.name, "message": failure.message})
-            print(failure.render(), file=sys.stderr)
+            print_wrapped(failure.render(), stream=sys.stderr)
         else:
             if signal is not None:
                 raise typer.Exit(128 + signal)

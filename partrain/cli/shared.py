@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,10 @@ from partrain.display.text_table import terminal_width, wrapped
 if TYPE_CHECKING:
     from partrain.errors import Failure
     from partrain.job.load import LoadedJob
+
+
+_MARKED = re.compile(r"(?P<carets>(?P<gutter> +\|) +\^+) (?P<suggestion>.+)")
+"""A line of `Problem.render` below an excerpt."""
 
 
 class CommandLine(NamedTuple):
@@ -37,7 +42,7 @@ def examples(*lines: str) -> str:
 def print_warnings(loaded: LoadedJob) -> None:
     """Print the warnings of a job to stderr."""
     for problem in loaded.warnings:
-        print(problem.render(), file=sys.stderr)
+        print_wrapped(problem.render(), stream=sys.stderr)
 
 
 def print_warning(text: str) -> None:
@@ -51,10 +56,19 @@ def print_note(text: str) -> None:
 
 
 def print_wrapped(*lines: str, stream: TextIO | None = None) -> None:
-    """Print sentences to a stream, by default stdout; on a terminal broken between words. Commands, which are indented, stay whole."""
+    """Print sentences to a stream, by default stdout; on a terminal broken between words.
+
+    Commands and excerpts, which are indented, stay whole; a suggestion behind carets that is too long goes below them.
+    """
     width = terminal_width(stream)
-    for line in lines:
-        print("\n".join([line] if line.startswith("  ") else wrapped([line], width)), file=stream, flush=True)
+    for line in "\n".join(lines).split("\n"):
+        parts = [line]
+        if (mark := _MARKED.fullmatch(line)) and width and len(line) > width:
+            room = max(width - len(mark["gutter"]) - 1, 1)
+            parts = [mark["carets"], *(f"{mark['gutter']} {part}" for part in wrapped([mark["suggestion"]], room))]
+        elif not line.startswith(" "):
+            parts = wrapped([line], width)
+        print("\n".join(parts), file=stream, flush=True)
 
 
 def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:
@@ -66,7 +80,7 @@ def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:
 def print_failure(failure: Failure) -> None:
     """Print a failure, and give it to torchrun for its own report, which otherwise says only how to get tracebacks."""
     text = failure.render()
-    print(text, file=sys.stderr)
+    print_wrapped(text, stream=sys.stderr)
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         reason = {"message": text, "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
         with suppress(OSError):

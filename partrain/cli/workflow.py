@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from partrain.cli.options import Debug, Json, Params
-from partrain.cli.shared import CommandLine, examples
+from partrain.cli.shared import CommandLine, examples, print_wrapped
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob
 from partrain.number_format import counted, plural
 from partrain.record.file_names import RUNNER, WORKFLOW
@@ -123,7 +123,7 @@ def run_workflow(
     )
     options.selection.check(workflow)
     for problem in workflow.warnings:
-        print(problem.render(), file=sys.stderr)
+        print_wrapped(problem.render(), stream=sys.stderr)
     folder = out or Path("runs") / workflow.name
     if out is None and not single and len(paths) == 1 and not paths[0].is_dir():  # a job with a sweep
         folder = Path("runs") / paths[0].stem / "sweep"

@@ -8,6 +8,7 @@ from support.runs import JOB, partrain
 from partrain.cli import shared
 from partrain.cli.endings import remedy_of
 from partrain.config.overrides import override
+from partrain.config.problems import Problem, Rejected
 from partrain.config.toml_source import TomlSource
 from partrain.job.load import parse
 
@@ -47,3 +48,15 @@ def test_sentences_break_between_words_and_commands_stay_whole(
     monkeypatch.setattr(shared, "terminal_width", lambda stream: 20)
     shared.print_wrapped("more than twenty columns of words", "  .venv/bin/partrain evaluate runs/a-long-name")
     assert capsys.readouterr().out == "more than twenty\n  columns of words\n  .venv/bin/partrain evaluate runs/a-long-name\n"
+
+
+def test_errors_break_between_words_and_excerpts_stay_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shared, "terminal_width", lambda stream: 24)
+    problem = Problem("a.toml", 3, 1, 5, "seeds is not a key here", "did you mean seed?", excerpt=("", "seed", "s = 1"))
+    shared.print_failure(Rejected([problem]))
+    assert capsys.readouterr().err.splitlines() == [
+        "partrain:", "  error[bad-job]:", "  a.toml:3:1: seeds is", "  not a key here",
+        "   |", " 3 | seeds = 1", "   | ^^^^", "   | did you mean seed?",
+    ]  # fmt: skip
