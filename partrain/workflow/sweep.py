@@ -13,8 +13,10 @@ from typing import Any
 
 from partrain.errors import BadJob, CannotCreate, Diverged
 from partrain.job.sweep import SweepSection, Trial
+from partrain.number_format import number, spread
 from partrain.record.file_names import CHECKPOINT, PRUNED, RANKING, SUMMARY
 from partrain.record.run_folder import RunFolder
+from partrain.runs.comparing import ComparedRow, ComparedRuns
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
@@ -152,24 +154,26 @@ class SweepAction(Action):
             row.pruned.extend(filter(None, [read_object(folder / name / PRUNED).get("round")]))
         return sorted(rows.values(), key=lambda row: row.key(maximizes=self.sweep.maximizes))
 
+    def cells(self, folder: Path, rows: Sequence[Combination]) -> tuple[list[str], list[list[str]]]:
+        """Return heading and rows of the ranking: the settings, then the columns of all comparisons, and the ranked number if it is not theirs."""
+        by, runs = self.sweep.by, [[RunFolder(folder / name) for name in row.runs] for row in rows]
+        compared = [
+            ComparedRow(str(rank), some[0].job, [*filter(None, (run.summary for run in some))])
+            for rank, some in enumerate(runs, 1)
+        ]
+        head, lines = ComparedRuns(compared).cells()
+        keys = list(dict.fromkeys(key for row in rows for key in row.settings))
+        settings = [[_shown(row.settings.get(key)) for key in keys] for row in rows]
+        if not {f"judged {by.removeprefix('metrics.')}", by.replace(".", " ")} & {*head}:
+            keys.append(by)
+            for cells, row in zip(settings, rows, strict=True):
+                cells.append(spread([value for value in row.values if value is not None], number))
+        return ["rank", *keys, *head[1:]], [[first, *more, *rest] for (first, *rest), more in zip(lines, settings, strict=True)]
+
     def result(self, folder: Path, name: str, written: Sequence[Path]) -> Path:
         """Return the path of the best run's result."""
         best = self.best(folder)
         return self.job.result(best, name, [best / CHECKPOINT])
-
-
-def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
-    """Return the cells of the ranking, with a heading."""
-    keys = list(dict.fromkeys(key for row in rows for key in row.settings))
-    lines = [("rank", *keys, by, "from", "to", "runs")]
-    for number, row in enumerate(rows, 1):
-        values = [value for value in row.values if value is not None]
-        spread = (f"{min(values):.4g}", f"{max(values):.4g}") if values else ("", "")
-        median = f"{row.median:.4g}" if values else f"pruned at round {row.pruned[0]}" if row.pruned else "none"
-        lines.append(
-            (str(number), *(_shown(row.settings.get(key)) for key in keys), median, *spread, f"{len(values)}/{len(row.values)}")
-        )
-    return lines
 
 
 def difference(rows: Sequence[Combination], by: str) -> str:

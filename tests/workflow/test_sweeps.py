@@ -9,12 +9,13 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 from support.runs import JOB, partrain, round_file
+from support.watched import summary_of
 
 from partrain import train as partrain_train
 from partrain.errors import BadJob
 from partrain.job.sweep import SweepSection, Trial
 from partrain.workflow.actions import Action
-from partrain.workflow.sweep import Combination, SweepAction, cells, difference
+from partrain.workflow.sweep import Combination, SweepAction, difference
 
 STUDY = """
 name = "study"
@@ -163,16 +164,21 @@ def test_ranking(tmp_path: Path) -> None:
     values = {"1": 0.9, "2": 0.7, "3": 0.85, "4": 0.86, "5": None, "6": None}
     for name, value in values.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "summary.json").write_text(json.dumps({"test": {"accuracy": value}}))
+        content = summary_of() | {"status": "finished", "loss": 0.5, "metrics": {}, "best": None, "test": {"accuracy": value}}
+        (tmp_path / name / "summary.json").write_text(json.dumps(content))
+        (tmp_path / name / "job.toml").write_text("")
     trials = {name: Trial({"lr": index // 2, "rule": "average"}, index % 2, index // 2) for index, name in enumerate(values)}
-    rows = SweepAction(sweep(a=[1], by="test.accuracy"), trials, cast(Action, None)).ranked(tmp_path)
+    action = SweepAction(sweep(a=[1], by="test.accuracy"), trials, cast(Action, None))
+    rows = action.ranked(tmp_path)
     assert [row.settings["lr"] for row in rows] == [1, 0, 2], "medians 0.855, 0.8, none"
-    assert cells(rows, "accuracy") == [
-        ("rank", "lr", "rule", "accuracy", "from", "to", "runs"),
-        ("1", "1", "average", "0.855", "0.85", "0.86", "2/2"),
-        ("2", "0", "average", "0.8", "0.7", "0.9", "2/2"),
-        ("3", "2", "average", "none", "", "", "0/2"),
-    ]
+    head, lines = action.cells(tmp_path, rows)
+    kept = [head.index(name) for name in ("rank", "lr", "rule", "test accuracy")]
+    assert [[line[place].strip() for place in kept] for line in lines] == [
+        ["1", "1", "average", "0.8550 (0.8500-0.8600)*"], ["2", "0", "average", "0.8000 (0.7000-0.9000)"], ["3", "2", "average", "-"],
+    ]  # fmt: skip
+    other = SweepAction(sweep(a=[1], by="rounds"), trials, cast(Action, None))
+    head, lines = other.cells(tmp_path, other.ranked(tmp_path))
+    assert head[:4] == ["rank", "lr", "rule", "rounds"]
     assert difference(rows, "accuracy") == "The 2 best of 2 (accuracy 0.855 to 0.8) differ in lr (1, 0)."
 
 
