@@ -144,7 +144,7 @@ def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faste
     job = write_job(tmp_path, SIMULATED, "stop={rounds=8, judge_every=2}")
     said = partrain("bench", job, "--workers", "1,2", "--seeds", 1, "--set", "workers=[{rate=1000}]", "--json")
     assert said.code == 0, said
-    assert said.err.startswith("partrain: 3 runs: 3 jobs with 1 seed\n")
+    assert said.err.startswith("partrain: 3 runs: 3 jobs with 1 seed; their networks are not kept\n")
     result = json.loads(said.out)
     alone, both = result["variants"]["equal"]
     assert result["shared"].startswith("accuracy 0.")
