@@ -14,7 +14,6 @@ import torch
 from partrain.api import objects
 from partrain.byte_layout import LENGTHS, input_names
 from partrain.data.arrays.files import in_memory
-from partrain.data.codec import Codec
 from partrain.data.documents import numbered, words_of
 from partrain.data.python.convert import to_array
 from partrain.data.python.frames import as_frame, is_frame, to_polars
@@ -52,7 +51,7 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
         if targets is not None:
             raise BadJob(f"evaluate: {items} holds inputs and targets: leave y out")
         return read(network, Path(items), labeled=labeled)
-    codec = Codec(network.codec)
+    codec = network.codec
     if codec.is_documents or not network.record.parts:
         items = as_frame(items)
     if _is_dataset(items):
@@ -83,7 +82,7 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
 
 def _texts(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) -> Sample:
     """Return texts, a list of them or the column of a DataFrame, as the network takes them."""
-    stored = network.codec
+    stored = network.codec.stored
     if is_frame(items):
         targets = items[stored["target"]] if labeled and targets is None and stored["target"] in items.columns else targets
         items = items[stored["text"] or COLUMN]
@@ -123,7 +122,7 @@ def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[An
 def _answers(network: TrainedNetwork, targets: Any) -> NDArray[Any]:
     """Return targets as an array. Class labels of other kinds than 0, 1, ... become texts."""
     answers = Ragged.of(targets, "y").values if unequal(targets) else to_array(targets, "y")
-    if network.kind.one_class and Codec(network.codec).classes and (needs_names(answers) or answers.dtype.kind in "iu"):
+    if network.kind.one_class and network.codec.classes and (needs_names(answers) or answers.dtype.kind in "iu"):
         return answers.astype(str)
     return answers
 

@@ -19,7 +19,6 @@ from partrain.api.items import remarked, sample_of
 from partrain.checkpoint.runs import checkpoint_of, run_folder_of
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
-from partrain.data.codec import Codec
 from partrain.display.notebook import summary_html, summary_text
 from partrain.errors import BadCheckpoint, BadJob, CannotCreate, InputMissing, NotTrusted
 from partrain.inference import network as networks
@@ -129,7 +128,7 @@ class Trained:
 
         Example: `trained.predict(X_test)`
         """
-        columns, codec = self._answers(X), Codec(self.network.codec)
+        columns, codec = self._answers(X), self.network.codec
         if "label" in columns:
             labels = np.asarray(columns["label"])
             if self._booleans:
@@ -152,7 +151,7 @@ class Trained:
             return None
         if self._booleans:
             return [False, True]
-        return list(self.network.codec.get("classes") or range(self.network.record.outputs))
+        return list(self.network.codec.stored.get("classes") or range(self.network.record.outputs))
 
     def export(
         self,

@@ -51,7 +51,9 @@ def outcomes(
     is raised, and `Interrupted` after a signal.
     """
     if cases:
-        note(f"{counted(len(cases) * len(seeds), 'run')}: {counted(len(cases), 'job')} with {counted(len(seeds), 'seed')}; their networks are not kept")
+        note(
+            f"{counted(len(cases) * len(seeds), 'run')}: {counted(len(cases), 'job')} with {counted(len(seeds), 'seed')}; their networks are not kept"
+        )
     with _interruptible() as signals:
         for seed in seeds:
             for case in cases:

@@ -17,7 +17,6 @@ from partrain.checkpoint.manifest import StoredManifest, manifest_of
 from partrain.config.python_objects import ARRAYS, FRAMES, PYTHON
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
-from partrain.data.codec import Codec
 from partrain.record.run_folder import RunFolder
 from partrain.version import __version__
 
@@ -169,7 +168,7 @@ def _numbers_of(table: Any, key: str, round_number: int) -> dict[str, float]:
 
 
 def _metrics(network: TrainedNetwork) -> str:
-    codec = Codec(network.codec)
+    codec = network.codec
     accuracy = "; accuracy: the share of items whose likeliest class is right" if network.kind.one_class else ""
     text = f"loss: that of the task `{network.kind}`, mean over items{accuracy}."
     if codec.target_scale is not None and network.kind.targets:
@@ -197,7 +196,7 @@ def _evaluated(network: TrainedNetwork, manifest: StoredManifest, scores: Mappin
 
 
 def _codec_facts(network: TrainedNetwork) -> dict[str, str]:
-    codec, facts = Codec(network.codec), dict[str, str]()
+    codec, facts = network.codec, dict[str, str]()
     columns = codec.stored.get("inputs") if codec.is_table else codec.columns
     if columns:
         facts["input columns"] = ", ".join(map(str, columns))
@@ -217,7 +216,7 @@ def _codec_facts(network: TrainedNetwork) -> dict[str, str]:
 
 
 def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
-    codec, job, caveats = Codec(network.codec), network.loaded.job, list[str]()
+    codec, job, caveats = network.codec, network.loaded.job, list[str]()
     if "preprocessing" in made.facts:
         caveats.append(
             "The graph refuses nothing. An item with a missing value that is not filled in, or with a number that is too large, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from partrain.data.codec import Codec
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
 from partrain.inference.network import (
@@ -62,7 +61,7 @@ def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = Non
     numbers = evaluate_items(network, items, metrics)
     if metrics.measured is None:
         return numbers
-    codec = Codec(network.codec)
+    codec = network.codec
     names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
     report: dict[str, Any] = without_nan(metrics.measured.report(names))
     return numbers | (report | numbers) | trivial_of(network, items, trained)

@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from partrain.byte_layout import input_names
-from partrain.data.codec import Codec
 from partrain.errors import BadCheckpoint, CannotCreate, InputMissing, Internal, UserCodeFailed
 from partrain.inference.graph_bytes import onnx_bytes, torch_export_bytes
 from partrain.inference.network import TrainedNetwork, blame_user_code
@@ -133,12 +132,12 @@ def metadata(network: TrainedNetwork) -> dict[str, Any]:
     """Describe the network: its model, inputs and outputs; and in `codec` the conversion of files into items."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True, exclude={"from", *START_KEYS})
     facts = network.record.model_dump(exclude=None if network.record.parts else {"parts"})
-    return facts | {"model": model, "codec": network.codec}
+    return facts | {"model": model, "codec": network.codec.stored}
 
 
 def usage(network: TrainedNetwork, file_format: Format) -> str:
     """Describe in words the network's inputs, and where to find the details."""
-    codec = Codec(network.codec)
+    codec = network.codec
     kind, how = (
         str(network.dtype).removeprefix("torch."),
         "bytes of images divided by 255" if len(network.record.input) == 3 else "",

@@ -50,7 +50,7 @@ class TrainedNetwork:
     task: Task
     record: NetworkRecord
     """Inputs, outputs and task it was built for."""
-    codec: dict[str, Any]
+    codec: Codec
     """The conversion of the data set's files into items."""
 
     @property
@@ -68,14 +68,14 @@ class TrainedNetwork:
         """Make the job's metrics beside loss and accuracy; see `judged_metrics`."""
         task = self.loaded.job.task
         names, lower = (task.metrics or (), task.lower_is_better or ()) if task else ((), ())
-        restore = Codec(self.codec).restore_units
+        restore = self.codec.restore_units
         kind, outputs, folder = self.kind, self.record.outputs, self.loaded.folder
         return judged_metrics(names, lower, self.task, kind, outputs, folder, restore, reports=reports, observe=observe)
 
     @property
     def interface(self) -> Interface:
         """Shapes of its items and answers."""
-        return interface_of(self.record, self.codec)
+        return interface_of(self.record, self.codec.stored)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -157,7 +157,7 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
             manifest.class_weights,
             padded=manifest.network.interface.unequal,
         )
-    return TrainedNetwork(loaded, module, task, manifest.network, manifest.codec)
+    return TrainedNetwork(loaded, module, task, manifest.network, Codec(manifest.codec))
 
 
 def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
@@ -207,7 +207,7 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
 
 def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) -> Scores:
     """Evaluate trivial answers to some items; `trained`: training targets, if they are known. See `trivial_scores`."""
-    codec, outputs = Codec(network.codec), network.record.outputs
+    codec, outputs = network.codec, network.record.outputs
     return trivial_scores(network.kind, network.task, network.metrics(), codec, outputs, trained, items)
 
 
@@ -222,7 +222,7 @@ def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | 
     kind, task, outputs = network.kind, network.task, network.record.outputs
     outcomes = compared(kind, task, outputs, judged)
     scores = evaluate_items(network, judged, network.metrics(observe=outcomes.add if outcomes else None))
-    beside = comparisons(outcomes, kind, task, Codec(network.codec), outputs, trained, judged, loaded.job.seed)
+    beside = comparisons(outcomes, kind, task, network.codec, outputs, trained, judged, loaded.job.seed)
     named = {name: scores[name] for name in network.metric_names if scores[name] is not None}
     test = FinalScores(content.round, scores["loss"], scores.get("accuracy"), named) if "test" in splits else None
     return test, trivial_of(network, judged, trained), beside

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from partrain.data.codec import Codec
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.number_format import plural
@@ -85,7 +84,7 @@ class Answers:
 
     def _titles(self, name: str, count: int) -> list[str]:
         """Return the names of the k columns of an array (n, k)."""
-        codec = Codec(self.network.codec)
+        codec = self.network.codec
         if self.network.kind.zero_one:
             return [f"{name}_{label}" for label in codec.names(count)]
         if name == "probability":
@@ -139,7 +138,7 @@ def predict(
 
 def _by_moment(network: TrainedNetwork, sample: Sample, answers: Columns) -> Columns:
     """Return the forecast of one window with a row for each moment: its time stamp, and a column for each target."""
-    targets = Codec(network.codec).targets
+    targets = network.codec.targets
     numbers = np.asarray(answers["answer"]).reshape(-1, len(targets))
     columns: Columns = dict(sample.following)
     return columns | {f"forecast_{name}" if name in columns else name: numbers[:, at] for at, name in enumerate(targets)}
@@ -147,7 +146,7 @@ def _by_moment(network: TrainedNetwork, sample: Sample, answers: Columns) -> Col
 
 def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
     """Return the likeliest classes, first to last, each with its probability."""
-    codec, classes = Codec(network.codec), network.record.outputs
+    codec, classes = network.codec, network.record.outputs
     if top > classes:
         raise InputMissing(f"--top {top}: the network has {classes} classes")
     logits = compute_answers(network, sample.inputs, network.module)[:, :classes]
@@ -174,7 +173,7 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
 
 def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) -> Columns:
     """Compute the columns of the kind of task, and the names of the classes."""
-    kind, task, codec = network.kind, network.task, Codec(network.codec)
+    kind, task, codec = network.kind, network.task, network.codec
     if kind.targets == "tokens":
         raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
     reduced = compute_answers(

@@ -68,7 +68,7 @@ class Preprocessing:
     @classmethod
     def of(cls, network: TrainedNetwork, dtype: InputType | None = None, words_as: WordForm | None = None) -> Preprocessing:
         """Check a network's codec. CannotCreate if a graph cannot hold it."""
-        stored, kind, form = network.codec, network.kind, network.codec.get("form")
+        stored, kind, form = network.codec.stored, network.kind, network.codec.stored.get("form")
         if kind.targets == "tokens" or form == "text":
             raise _cannot("it continues texts, token by token")
         if form == "documents":
@@ -84,12 +84,12 @@ class Preprocessing:
 
     @cached_property
     def codec(self) -> Codec:
-        return Codec(self.network.codec)
+        return self.network.codec
 
     @cached_property
     def schema(self) -> TableSchema | None:
         """Columns of a table; None if the items are not from a table."""
-        return schema_of(self.network.codec) if self.codec.is_table else None
+        return schema_of(self.codec.stored) if self.codec.is_table else None
 
     @cached_property
     def table(self) -> dict[str, list[str]]:
@@ -204,7 +204,7 @@ class Preprocessing:
 
     def _rows(self, schema: TableSchema, draw: np.random.Generator, count: int) -> RawItems:
         """Draw rows of a table: values like those trained on, any words, and holes."""
-        stored, raw = self.network.codec, RawItems()
+        stored, raw = self.network.codec.stored, RawItems()
         first = {name: at for at, name in reversed(list(enumerate(schema.owners)))}
         for source, names in self.table.items():
             columns = []

@@ -108,7 +108,6 @@ def answers_of(run: RunHistory, *, trusted: bool, several: bool) -> JudgedAnswer
 def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None:
     import torch
 
-    from partrain.data.codec import Codec
     from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network, trivial_of
     from partrain.inference.open import load_job, open_checkpoint
     from partrain.tasks.kinds import AnswerBatch
@@ -138,7 +137,7 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
         if not any(words in line for line in lines):
             answers.notes.append(f"{words.capitalize()}: {_named(numbers)}.")
     if metrics.measured:
-        codec = Codec(network.codec)
+        codec = network.codec
         names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
         report = metrics.measured.report(names)
         for key in ("classes", "labels", "numbers"):
@@ -188,9 +187,8 @@ def _places(network: TrainedNetwork, dataset: Dataset, split: Split) -> list[str
 
 def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str, Samples]) -> list[tuple[str, Table]]:
     """Describe the data: items and classes by split, and the columns of a table as the network was trained on them."""
-    from partrain.data.codec import Codec
 
-    codec = Codec(network.codec)
+    codec = network.codec
     head, rows = ["", *by_split], [["items", *(f"{len(items.targets):,}" for items in by_split.values())]]
     if network.kind.one_class and network.record.outputs <= MOST_CLASSES:
         counts = [items.targets.bincount(minlength=network.record.outputs).tolist() for items in by_split.values()]
@@ -249,11 +247,10 @@ def _missing(network: TrainedNetwork, names: Collection[str]) -> Counter[str]:
 def _classes(judged: _Judged, answers: JudgedAnswers) -> None:
     import torch
 
-    from partrain.data.codec import Codec
     from partrain.tasks.measures import OfClasses
 
     network, batch = judged.network, judged.batch
-    codec, count = Codec(network.codec), network.record.outputs
+    codec, count = network.codec, network.record.outputs
     names = [codec.class_name(label)[:ANSWER_CHARACTERS] for label in range(batch.answers.shape[1])]
     measure = OfClasses(count)
     measure.add(batch.decided, batch.targets)
@@ -281,11 +278,10 @@ def _classes(judged: _Judged, answers: JudgedAnswers) -> None:
 
 
 def _numbers(judged: _Judged, answers: JudgedAnswers) -> None:
-    from partrain.data.codec import Codec
 
     network, batch = judged.network, judged.batch
     predicted, true = (numbers.reshape(len(numbers), -1) for numbers in (batch.answers, batch.targets))
-    codec = Codec(network.codec)
+    codec = network.codec
     names = codec.names(true.shape[1])
     name = names[0]
     pairs = list(zip(true[:, 0].tolist(), predicted[:, 0].tolist(), strict=True))

@@ -78,16 +78,16 @@ def test_one_item_by_itself(run_of: Runs, network_of: Networks, tmp_path: Path) 
 def test_a_table_by_the_names_of_its_columns(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
     network = network_of("tabular")
     (tmp_path / "new.csv").write_text("note,colour,size\nx,blue,9.5\ny,red,0.25\n")
-    mean, std = network.codec["mean"], network.codec["std"]
-    features = network.codec["features"]
+    mean, std = network.codec.stored["mean"], network.codec.stored["std"]
+    features = network.codec.stored["features"]
     items = np.zeros((2, len(features)), np.float32)
     items[:, features.index("size")] = (np.array([9.5, 0.25]) - mean[0]) / std[0]
     items[0, features.index("colour=blue")] = items[1, features.index("colour=red")] = 1
     expected = answers(network, items)
     table = rows(partrain("predict", run_of("tabular"), "-i", tmp_path / "new.csv", "--probabilities").out)
-    assert [row["class"] for row in table] == [network.codec["classes"][label] for label in expected.argmax(1).tolist()]
+    assert [row["class"] for row in table] == [network.codec.stored["classes"][label] for label in expected.argmax(1).tolist()]
     assert [float(row["probability_small"]) for row in table] == pytest.approx(
-        expected.softmax(1)[:, network.codec["classes"].index("small")].tolist(), rel=1e-6
+        expected.softmax(1)[:, network.codec.stored["classes"].index("small")].tolist(), rel=1e-6
     )
 
 

@@ -20,6 +20,7 @@ from support.runs import SIMULATED, partrain
 from support.sample_tables import passengers
 
 from partrain.checkpoint.manifest import manifest_of
+from partrain.data.codec import Codec
 from partrain.data.tables.files import CsvFile
 from partrain.errors import CannotCreate, InputMissing
 from partrain.inference.card import _scores, _standing
@@ -191,7 +192,7 @@ def steep(network: TrainedNetwork, factor: float) -> TrainedNetwork:
 
 def wide(network: TrainedNetwork, std: float) -> TrainedNetwork:
     """Return a network whose answers overflow in the units of the target."""
-    return replace(network, codec=network.codec | {"target_std": [std]})
+    return replace(network, codec=Codec(network.codec.stored | {"target_std": [std]}))
 
 
 def answers_at_bounds(network: TrainedNetwork, folder: Path, compute: Callable[..., Any]) -> tuple[list[bool], list[bool]]:
@@ -199,7 +200,7 @@ def answers_at_bounds(network: TrainedNetwork, folder: Path, compute: Callable[.
     recipe = Preprocessing.of(network, None)
     read_by_predict, answered_by_graph = [], []
     for value in BOUNDS:
-        if network.codec.get("form") == "table":
+        if network.codec.stored.get("form") == "table":
             row = {"size": value, "colour": "red"}
             (folder / "rows.csv").write_text(f"size,colour\n{value!r},red\n")
             path, raw = folder / "rows.csv", {name: each.numpy() for name, each in rows_as_tensors(recipe, [row]).items()}
@@ -234,7 +235,9 @@ def answers_at_bounds(network: TrainedNetwork, folder: Path, compute: Callable[.
 
 AT_BOUNDS: dict[str, Callable[[Networks], TrainedNetwork]] = {
     "prices": lambda network_of: network_of("prices"),
-    "filled": lambda network_of: replace(network_of("prices"), codec=network_of("prices").codec | {"missing": "mean"}),
+    "filled": lambda network_of: replace(
+        network_of("prices"), codec=Codec(network_of("prices").codec.stored | {"missing": "mean"})
+    ),
     "overflows inside": lambda network_of: steep(network_of("prices"), 300),
     "overflows in units": lambda network_of: wide(network_of("prices"), 1e300),
     "classes": lambda network_of: steep(network_of("tabular"), 300),
@@ -289,9 +292,9 @@ def test_dates_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
 
 def test_missing_numbers_are_filled_in(network_of: Networks) -> None:
     network = network_of("tabular")
-    recipe = Preprocessing.of(replace(network, codec=network.codec | {"missing": "mean"}))
+    recipe = Preprocessing.of(replace(network, codec=Codec(network.codec.stored | {"missing": "mean"})))
     hole = computed(recipe, **rows_as_tensors(recipe, [{"size": "", "colour": "red"}]))
-    filled = computed(recipe, **rows_as_tensors(recipe, [{"size": network.codec["fill"][0], "colour": "red"}]))
+    filled = computed(recipe, **rows_as_tensors(recipe, [{"size": network.codec.stored["fill"][0], "colour": "red"}]))
     assert torch.equal(hole["probabilities"], filled["probabilities"])
     _, expected = recipe.sample(10)  # some cells of the sample are empty, and `predict` answers them
     assert len(expected["item"]) == 10
@@ -380,7 +383,7 @@ def test_a_graph_that_would_be_wrong_is_refused(
 ) -> None:
     network = network_of(name)
     with pytest.raises(CannotCreate, match=what):
-        Preprocessing.of(replace(network, codec=network.codec | codec), type)
+        Preprocessing.of(replace(network, codec=Codec(network.codec.stored | codec)), type)
 
 
 def test_formats_without_computation_are_refused(run_of: Runs, tmp_path: Path) -> None:

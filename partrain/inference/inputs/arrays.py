@@ -11,7 +11,6 @@ import numpy as np
 from partrain.data.arrays.files import hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.arrays.saved import load_saved
-from partrain.data.codec import Codec
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -61,12 +60,12 @@ def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: st
         raise InputMissing(f"{path}: holds the splits {', '.join(saved)}: name one, as in {path / list(saved)[-1]}")
     answers = saved.arrays([target], "target").values() if labeled else None
     if answers is not None and answers.dtype.kind in "iu" and (classes := saved.classes(target)):
-        answers = np.array(classes)[answers] if Codec(network.codec).classes else answers
+        answers = np.array(classes)[answers] if network.codec.classes else answers
     if not saved.is_images(names[0]):
         return saved.arrays(names, "inputs").values(), answers
     shape = tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{saved.where(names[0])}: this network does not take images: its items have the shape {shape}")
     pixels = np.empty((len(saved.data), *shape), np.uint8)
-    saved.decode(names[0], pixels, resize=Codec(network.codec).resizes)
+    saved.decode(names[0], pixels, resize=network.codec.resizes)
     return pixels, answers

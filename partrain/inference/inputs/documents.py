@@ -28,7 +28,7 @@ def read_documents(
     network: TrainedNetwork, path: Path, *, labeled: bool, carry: Sequence[str] | None
 ) -> tuple[NDArray[Any], NDArray[Any] | None, list[str], dict[str, list[Any]]]:
     """Return items (n, bytes), their classes if `labeled`, their names, and the columns that answers carry (None: all)."""
-    codec, parts = network.codec, network.record.parts
+    codec, parts = network.codec.stored, network.record.parts
     classes: list[str] | None
     if format_of(path):
         table = open_table(network, path)

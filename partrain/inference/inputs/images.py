@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.codec import Codec
 from partrain.data.images import SUFFIXES, decode
 from partrain.errors import InputMissing
 
@@ -29,7 +28,7 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
     if not files:
         raise InputMissing(f"{path}: contains no images ({', '.join(sorted(SUFFIXES))})")
     pixels = np.empty((len(files), *shape), np.uint8)
-    if faults := decode(files, pixels, resize=Codec(network.codec).resizes):
+    if faults := decode(files, pixels, resize=network.codec.resizes):
         raise InputMissing(faults[0] + (f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""))
     labels = np.array([_label(network, file, path) for file in files]) if labeled and network.kind.one_class else None
     return pixels * np.float32(1 / 255), labels, [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
@@ -37,7 +36,7 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
 
 def _label(network: TrainedNetwork, file: Path, root: Path) -> int:
     """Return an image's label: the first folder below the given one, as in training, or the given one if the image is directly in it."""
-    names = Codec(network.codec).classes or [str(label) for label in range(network.record.outputs)]
+    names = network.codec.classes or [str(label) for label in range(network.record.outputs)]
     inner = file.relative_to(root).parts[:-1]
     name = inner[0] if inner else (root if root.is_dir() else root.parent).resolve().name
     if name not in names:

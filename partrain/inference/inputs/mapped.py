@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from partrain.data.arrays import mapped
-from partrain.data.codec import Codec
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def read_converted(network: TrainedNetwork, path: Path) -> Dataset:
     """Map the file. Raises InputMissing if its items are not of the kind that the network was trained on."""
     dataset = mapped.read(path).open(memoryview(b""))
-    if _text(dataset.codec) != _text(network.codec):
+    if _text(dataset.codec) != _text(network.codec.stored):
         what = "its items were made with other means, classes or columns than those the network was trained on"
         raise InputMissing(f"{path}: {what}; give the file that they were converted from")
     expected = tuple(network.record.input)
@@ -38,7 +37,7 @@ def inputs_of(network: TrainedNetwork, dataset: Dataset) -> torch.Tensor:
         return torch.from_numpy(np.array(dataset.inputs))
     numbers = dataset.inputs * np.float32(dataset.scale) if dataset.scale != 1 else dataset.inputs
     if dataset.channel_scale:  # which batches are standardised by, not the items
-        numbers = Codec(network.codec).standardize(numbers)
+        numbers = network.codec.standardize(numbers)
     return torch.from_numpy(np.array(numbers)).to(network.dtype)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from partrain.data.arrays.mapped import is_mapped
-from partrain.data.codec import Codec
 from partrain.data.fetch import require_regular
 from partrain.data.tables.formats import NAMES
 from partrain.errors import InputMissing
@@ -63,7 +62,7 @@ def read(
             return replace(items, skipped=named[0], remarks=named[1])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
-    if Codec(network.codec).is_documents:
+    if network.codec.is_documents:
         wanted = labeled and targets is None
         if skip_bad:
             raise InputMissing(f"{path}: --skip-bad: any text can be read")
@@ -73,7 +72,7 @@ def read(
         return with_targets(network, sample, classes, path) if wanted else sample
     several = network.record.parts and not (path.is_file() and is_mapped(path))
     kind = "several" if several else kind_of(require_regular(path), network.kind)
-    codec = Codec(network.codec)
+    codec = network.codec
     if (id_column or with_input or skip_bad) and (kind != "table" or codec.is_series):
         option = "--id" if id_column else "--with-input" if with_input else "--skip-bad"
         what = "a series, whose rows are no items" if codec.is_series else f"no table ({NAMES})"

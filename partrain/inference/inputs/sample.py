@@ -59,7 +59,7 @@ def of_table(
 
     `carry` and `skip_bad`: see `read_table`.
     """
-    codec = Codec(network.codec)
+    codec = network.codec
     more: dict[str, Any] = {}
     if codec.is_series:
         windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
@@ -79,7 +79,7 @@ def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
 
     Whole numbers from 0 to 255 of any type of integer are bytes where bytes were trained on.
     """
-    codec = Codec(network.codec)
+    codec = network.codec
     if codec.lags:
         raise InputMissing(
             f"{path}: this network forecasts differences of a series: give the series as a table, with its columns"
@@ -153,7 +153,7 @@ def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray
     """Convert names of classes to labels (n,)."""
     codes: dict[str, int] = {}
     numbers = encode_labels(names.reshape(-1), codes, f"{path}: targets", 0)
-    return remap_labels(numbers, codes, Codec(network.codec).classes or [], f"{path}: targets")
+    return remap_labels(numbers, codes, network.codec.classes or [], f"{path}: targets")
 
 
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
@@ -176,7 +176,7 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
         limit = facts.outputs
         if answers.dtype.kind in "US" and kind.one_class:
             answers = _labels(network, answers, path)
-        elif answers.dtype.kind in "iu" and kind.one_class and Codec(network.codec).renumbered:
+        elif answers.dtype.kind in "iu" and kind.one_class and network.codec.renumbered:
             answers = _labels(network, answers.astype(str), path)
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {limit - 1}")
@@ -192,4 +192,4 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
     check_finite(numbers, str(path))
     if numbers.shape[1] != facts.outputs and kind is not USER:
         raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
-    return torch.from_numpy(Codec(network.codec).standardize_targets(numbers)).to(network.dtype)
+    return torch.from_numpy(network.codec.standardize_targets(numbers)).to(network.dtype)

@@ -73,7 +73,7 @@ def read_table(
         every = range(len(inputs))
         return TableItems(inputs, targets, every, columns, remarks=_remarks(network, sheet, inputs, every))
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
-        for name in Codec(network.codec).stored.get(role) or ():
+        for name in network.codec.stored.get(role) or ():
             sheet.require(name, role)
     blocks: list[tuple[RowBlock, Pair]] = []
     bad: list[tuple[int, str]] = []
@@ -104,7 +104,7 @@ def read_table(
 
 def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any], rows: Sequence[int]) -> list[str]:
     """Describe the columns without any known word, and standardized ones with numbers far from training: another unit, say."""
-    codec = Codec(network.codec)
+    codec = network.codec
     if not codec.is_table or not len(inputs):
         return []
     schema, remarks = load.schema_of(codec.stored), []
@@ -145,7 +145,7 @@ def _sort_out(
 
 def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool) -> Pair:
     """Convert all rows of a table."""
-    codec = Codec(network.codec)
+    codec = network.codec
     if codec.is_table:
         return _labeled_rows(codec, sheet) if labeled else (load.encode(codec.stored, sheet), None)
     width = math.prod(network.record.input)

@@ -64,6 +64,6 @@ def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArra
 
 def _vocabulary(network: TrainedNetwork) -> tuple[str, list[str]]:
     """Return the kind of tokens (characters, bytes or words), and the vocabulary by number."""
-    if "tokens" not in network.codec:
+    if "tokens" not in network.codec.stored:
         raise BadCheckpoint("the checkpoint has no vocabulary: it was not trained on text")
-    return network.codec["tokens"], network.codec["vocabulary"]
+    return network.codec.stored["tokens"], network.codec.stored["vocabulary"]
