@@ -173,6 +173,24 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
     return result
 
 
+def measured_end(loaded: LoadedJob, seconds: float) -> tuple[int, float]:
+    """Train for some seconds, and predict the rounds and seconds of the whole run at the latest."""
+    planned = _plan(loaded)[1]
+    case = Case(loaded.job.name, lambda _: _measured(loaded, planned.horizon, seconds))
+    with closing(outcomes([case], [loaded.job.seed], lambda _: None)) as runs:
+        _, outcome = next(runs)
+        if outcome.failure:
+            raise outcome.failure
+        return forecast(loaded.job, planned, *_records(outcome.folder))
+
+
+def _records(folder: Path) -> tuple[list[RoundRecord], set[int]]:
+    """Return the rounds of worker 0, and the numbers of the judged ones."""
+    events = list(RunFolder(folder).events())
+    records = [event.record for event in events if isinstance(event, RoundEvent) and event.rank == 0]
+    return records, {event.round for event in events if isinstance(event, JudgementEvent)}
+
+
 def _plan(loaded: LoadedJob) -> tuple[Dataset, Plan]:
     with locating(loaded):
         dataset = load_dataset(loaded)
@@ -196,9 +214,8 @@ def _measured(loaded: LoadedJob, horizon: int | None, seconds: float) -> LoadedJ
 
 
 def _speed(job: Job, plan: Plan, folder: Path) -> dict[str, Any]:
-    run, events = facts(folder), list(RunFolder(folder).events())
-    records = [event.record for event in events if isinstance(event, RoundEvent) and event.rank == 0]
-    rounds, seconds = forecast(job, plan, records, {event.round for event in events if isinstance(event, JudgementEvent)})
+    run, (records, judged) = facts(folder), _records(folder)
+    rounds, seconds = forecast(job, plan, records, judged)
     ends = [end for end in (last_round(job, plan.shares) and seconds, job.stop.seconds) if end]
     return {
         "rounds": len(records),

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from partrain.cli.options import Debug, Force
 from partrain.cli.shared import examples, print_note, print_warnings, print_wrapped
+from partrain.number_format import clock, counted
+
+if TYPE_CHECKING:
+    from partrain.job.load import LoadedJob
+
+MEASURED_S = 5
+"""Seconds of training that measure the speed."""
 
 app = typer.Typer()
 
@@ -19,6 +27,7 @@ app = typer.Typer()
     epilog=examples(
         "partrain init && partrain run job.toml",
         "partrain init --from houses.csv --target price houses.toml",
+        "partrain init --from houses.csv --target price --minutes 2 houses.toml",
         "partrain init --list",
     )
 )
@@ -86,6 +95,12 @@ def init(
             "--missing", metavar="TEXT", help="Text of a missing value, instead of NA, N/A, nan, null and ?. Repeatable."
         ),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes", metavar="N", help="With --from: train at most about N minutes on this machine, whose speed is measured."
+        ),
+    ] = None,
     *,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
     no_schema: Annotated[
@@ -119,7 +134,15 @@ def init(
         "number_marks": number_marks,
     }
     keys |= {"date_format": tuple(date_format)} if date_format else {}
-    for option, value in {"target": target, "kind": kind, "time": time, "group": group, **keys, "missing": missing}.items():
+    for option, value in {
+        "target": target,
+        "kind": kind,
+        "time": time,
+        "group": group,
+        **keys,
+        "missing": missing,
+        "minutes": minutes,
+    }.items():
         if value not in (None, []) and source is None:
             raise typer.BadParameter("it belongs to --from", param_hint=_flag([option]))
     if template is not None and template not in texts:
@@ -153,10 +176,15 @@ def init(
         text, notes = job_for(source, asked, job.absolute().parent)
     from partrain.job.load import parse
 
+    if minutes is not None and minutes <= 0:
+        raise typer.BadParameter("expected a number above 0", param_hint="--minutes")
     check(job, force=force)
     for note in notes:
         print_note(note)
-    print_warnings(parse(text, job.absolute().parent, str(job), local=True))
+    loaded = parse(text, job.absolute().parent, str(job), local=True)
+    print_warnings(loaded)
+    if minutes:
+        text = _fitted(text, loaded, minutes)
     schema = job.with_name(templates.SCHEMA)
     if no_schema:
         job.write_text(text, encoding="utf-8")
@@ -168,6 +196,23 @@ def init(
         )
     name = shlex.quote(str(job))
     print_wrapped(f"{name} is written; train it with:", f"  partrain run {name}")
+
+
+def _fitted(text: str, loaded: LoadedJob, minutes: float) -> str:
+    """Return the text of a job with as many rounds as this machine trains in some minutes, at most its own."""
+    from partrain.bench.planned import measured_end
+
+    print_note(f"trains for {MEASURED_S} s to measure the speed of this machine")
+    planned, seconds = measured_end(loaded, MEASURED_S)
+    share = min(1.0, 60 * minutes / seconds)
+    rounds = max(1, int(planned * share))
+    print_note(
+        f"{counted(rounds, 'round')}{f' of {planned:,}' * (share < 1)} take about {clock(seconds * rounds / planned)} (h:mm:ss) at most"
+    )
+    if share == 1:
+        return text
+    shorter = f"rounds = {rounds:<20} # about {minutes:g} minutes on the machine that wrote this; {planned:,} were usual"
+    return re.sub(r"^rounds = .*$", shorter, text, count=1, flags=re.MULTILINE)
 
 
 def _flag(keys: Sequence[int | str]) -> str | None:

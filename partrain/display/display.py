@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
 from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
-from partrain.number_format import count, number, plural, scores, tenths, time_of_day
+from partrain.number_format import clock, count, number, plural, scores, tenths, time_of_day
 from partrain.record.events import (
     BalanceEvent,
     EndEvent,
@@ -164,9 +164,10 @@ class PlainDisplay(Display):
         finish(self._output)
 
     def _numbers(self) -> str:
-        state, loss = self.state, self.state.merged("loss")
+        state, loss, eta = self.state, self.state.merged("loss"), self.state.eta(self.state.t)
         trained = "" if loss is None else f"  loss {number(loss)}"
-        return f"{tenths(state.clock.train):>6} s  round {state.round:,}  {state.item_iterations:,} item-iterations{trained}  {count(state.rate())} items/s"
+        left = "" if eta is None else f"  {clock(eta)} left"
+        return f"{tenths(state.clock.train):>6} s  round {state.round:,}  {state.item_iterations:,} item-iterations{trained}  {count(state.rate())} items/s{left}"
 
     def _finish(self) -> None:
         """Complete the newest round's line with its judgement and commit, which follow the workers' events."""

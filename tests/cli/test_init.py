@@ -791,3 +791,31 @@ def test_a_column_of_truth_values_beside_a_series() -> None:
     assert said.code == 0, said
     assert "1 column not used, `sales` is forecast from its own past: `open`" in said.err
     assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
+
+
+@pytest.mark.parametrize(("minutes", "share", "took"), [(2, 0.2, "0:02:00"), (60, 1, "0:10:00")])
+def test_minutes_shorten_the_job_by_the_measured_speed(
+    minutes: float, share: float, took: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("t.csv").write_text(table())
+    monkeypatch.setattr("partrain.bench.planned.measured_end", lambda loaded, seconds: (loaded.job.stop.rounds, 600.0))
+    said = partrain("init", "--from", "t.csv", "--target", "dear", "--minutes", minutes)
+    assert said.code == 0, said
+    job = Path("job.toml").read_text()
+    assert tomllib.loads(job)["stop"]["rounds"] == 100 * share
+    assert f"{100 * share:.0f} rounds{' of 100' * (share < 1)} take about {took}" in said.err
+    assert ("# about 2 minutes on the machine that wrote this; 100 were usual" in job) == (share < 1)
+
+
+@pytest.mark.slow
+def test_the_speed_is_measured_by_training() -> None:
+    Path("t.csv").write_text(table())
+    said = partrain("init", "--from", "t.csv", "--target", "dear", "--minutes", 0.002)
+    assert said.code == 0, said
+    assert tomllib.loads(Path("job.toml").read_text())["stop"]["rounds"] < 100
+
+
+def test_wrong_minutes() -> None:
+    Path("t.csv").write_text(table())
+    assert "it belongs to --from" in partrain("init", "--minutes", 2).err
+    assert "expected a number above 0" in partrain("init", "--from", "t.csv", "--target", "dear", "--minutes", -1).err
