@@ -63,9 +63,9 @@ def print_wrapped(*lines: str, stream: TextIO | None = None) -> None:
     width = terminal_width(stream)
     for line in "\n".join(lines).split("\n"):
         parts = [line]
-        if (mark := _MARKED.fullmatch(line)) and width and len(line) > width:
-            room = max(width - len(mark["gutter"]) - 1, 1)
-            parts = [mark["carets"], *(f"{mark['gutter']} {part}" for part in wrapped([mark["suggestion"]], room))]
+        if (caret := _MARKED.fullmatch(line)) and width and len(line) > width:
+            room = max(width - len(caret["gutter"]) - 1, 1)
+            parts = [caret["carets"], *(f"{caret['gutter']} {part}" for part in wrapped([caret["suggestion"]], room))]
         elif not line.startswith(" "):
             parts = wrapped([line], width)
         print("\n".join(parts), file=stream, flush=True)
