@@ -29,6 +29,8 @@ class ColumnFacts:
         """Rows of each text that means no value."""
         self.odd = set[str]()
         """Those of them that stand among numbers: a note names them."""
+        self.coded = False
+        """Its numbers are names, not amounts."""
 
     def add(self, cells: Cells, source: CellSource, *, every: bool) -> None:
         """Add the cells of some rows of a table. `every`: remember all values."""
@@ -67,7 +69,7 @@ class ColumnFacts:
 
     @property
     def numbers(self) -> bool:
-        return all(is_number(text) or parse_bool(text) is not None for text in self.unread)
+        return not self.coded and all(is_number(text) or parse_bool(text) is not None for text in self.unread)
 
     @property
     def whole(self) -> bool:
@@ -75,7 +77,7 @@ class ColumnFacts:
 
     @property
     def dates(self) -> bool:
-        return not self.numbers and all(map(parse_date, chain(self.unread, self.different)))
+        return not (self.numbers or self.coded) and all(map(parse_date, chain(self.unread, self.different)))
 
     @property
     def truths(self) -> bool:

@@ -11,7 +11,9 @@ from partrain.data.tables.files import TableFile
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.templates.assemble import SHOWN, Draft, Recipe, assemble, listed
+from partrain.templates.codes import count_rows, find_codes
 from partrain.templates.column_facts import ColumnFacts
+from partrain.templates.first_rows import FirstRows
 from partrain.templates.order_in_time import OLDER, later_classes, time_of
 from partrain.templates.targets import Targets, holes_in, targets_of
 from partrain.templates.units import NONE, unit_of
@@ -65,9 +67,12 @@ def rows_job(
         rows = targets.first.rows - targets.first.missing
         what = f"column `{names[0]}` has {len(targets.first.different):,} different words in {rows:,} rows: too many classes"
         raise InputMissing(f"{file.header_location}: {what}")
-    unit, more = (None, []) if time else unit_of(file, columns, names, group)
+    first = FirstRows(file, columns, names)
+    unit, more = (None, []) if time else unit_of(file, columns, first, group)
     lines, notes = [*source, *targets.dataset_lines()], [*targets.notes(), *more]
-    inputs, more = _inputs(file, {name: facts for name, facts in columns.items() if name != unit}, targets, lines)
+    notes += find_codes(columns, first, [unit, *(time or ())[:1]], by_target=unit is None)
+    shown_columns = {name: facts for name, facts in columns.items() if name != unit}
+    inputs, more = _inputs(file, shown_columns, targets, lines, {} if time else count_rows(columns, first))
     notes += more
     if targets.kind != "class":
         standardised = "true    # losses are in standard deviations of the target, answers in its units"
@@ -100,12 +105,18 @@ def rows_job(
     return Draft(assemble(file.path, what, model, lines, items, size.recipe, task), [*notes, *more])
 
 
-def _inputs(file: TableFile, columns: Mapping[str, ColumnFacts], targets: Targets, lines: list[str]) -> tuple[int, list[str]]:
-    """Add the lines of `[dataset]` on inputs and on missing values. Return the number of columns to learn from, and notes."""
+def _inputs(
+    file: TableFile, columns: Mapping[str, ColumnFacts], targets: Targets, lines: list[str], counting: Mapping[str, str]
+) -> tuple[int, list[str]]:
+    """Add the lines of `[dataset]` on inputs and on missing values. Return the number of columns to learn from, and notes.
+
+    `counting`: reasons to drop columns that are not the only ones.
+    """
     others = {name: column for name, column in columns.items() if column not in targets.columns}
-    dropped = {
-        name: reason for name, column in others.items() if (reason := column.reason_to_drop() or file.reason_to_drop(name))
-    }
+    reasons = {name: column.reason_to_drop() or file.reason_to_drop(name) for name, column in others.items()}
+    if any(not reason and name not in counting for name, reason in reasons.items()):
+        reasons = {name: reason or counting.get(name, "") for name, reason in reasons.items()}
+    dropped = {name: reason for name, reason in reasons.items() if reason}
     kept = {name: column for name, column in others.items() if name not in dropped}
     if not kept:
         raise InputMissing(f"{file.header_location}: no column is left to learn from beside `{targets.first.name}`")

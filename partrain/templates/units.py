@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from partrain.data.tables.files import TableFile
 from partrain.errors import InputMissing
-from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import numbers_rows
 from partrain.templates.column_facts import ColumnFacts
+from partrain.templates.first_rows import FirstRows, Values
 
 NONE = "none"
 """Answer to `--group` if no column names units."""
-LOOKED_AT = 40_000
-"""Rows by which units are recognised."""
 ROWS = 3
 """Rows of a unit, on average, from which a column may name units."""
 LARGEST = 0.05
@@ -38,12 +34,9 @@ _NAMES = re.compile(
     r"(?i).*(person|patient|subject|participant|speaker|user|customer|client|member|animal|device|machine|engine|sensor|player|student).*"
 )
 
-Values = Sequence[Any]
-"""A column of numbers, or of texts."""
-
 
 def unit_of(
-    file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], asked: str | None
+    file: TableFile, columns: Mapping[str, ColumnFacts], rows: FirstRows, asked: str | None
 ) -> tuple[str | None, list[str]]:
     """Return the column that rows are split by, None if by none, and notes on it.
 
@@ -56,34 +49,23 @@ def unit_of(
             place, _ = file.first(asked, file.is_missing)
             raise InputMissing(f"{place}: --group: column `{asked}` has no value")
         return asked, [f"`{asked}` names the unit of a row (--group): each is in one part, and the column is no input (`group`)"]
-    names = [name for name, facts in columns.items() if name not in targets and _may_name_units(facts)]
+    names = [name for name, facts in columns.items() if name not in rows.targets and _may_name_units(facts)]
     if asked == NONE or not names:
         return None, []
-    cells = file.head(LOOKED_AT)
-    used = [
-        row
-        for row, texts in enumerate(zip(*(cells[name] for name in targets), strict=True))
-        if not any(map(file.is_missing, texts))
-    ]
-
-    @cache
-    def values(name: str) -> Values:
-        return _values(file, [cells[name][row] for row in used], columns[name])
-
     best: tuple[float, bool, str] | None = None
     for name in names:
-        units = [str(unit).strip() for unit in (cells[name][row] for row in used)]
-        if len(used) - len(set(units)) < len(used) // 4:
+        units = [str(unit).strip() for unit in rows.used(name)]
+        if len(units) - len(set(units)) < len(units) // 4:
             continue
-        shares = [share for target in targets if (share := variance_within(units, values(target))) is not None]
-        if not shares or max(shares) >= ALIKE or (columns[name].whole and _follows(name, units, values(targets[0]))):
+        shares = [share for target in rows.targets if (share := variance_within(units, rows.values(target))) is not None]
+        if not shares or max(shares) >= ALIKE or (columns[name].whole and _follows(name, units, rows.values(rows.targets[0]))):
             continue
-        others = [variance_within(units, values(other)) for other in columns if other not in (name, *targets)]
+        others = [variance_within(units, rows.values(other)) for other in columns if other not in (name, *rows.targets)]
         shares_of_others = [share for share in others if share is not None]
         alike = sum(share < ALIKE for share in shares_of_others) * 2 >= len(shares_of_others) > 0
         attributes = sum(share < CONSTANT for share in shares_of_others) * 4 >= len(shares_of_others) * 3 > 0
         sure = (alike and max(shares) < FIXED) or (attributes and _is_named(name))
-        candidate = max(shares), not (sure and _spread(units, values(targets[0]))), name
+        candidate = max(shares), not (sure and _spread(units, rows.values(rows.targets[0]))), name
         best = min(best or candidate, candidate, key=lambda units: (units[1], len(columns[units[2]].different)))
     if best is None or (best[1] and best[0] >= FIXED and not _is_named(best[2])):
         return None, []
@@ -92,8 +74,8 @@ def unit_of(
         return None, [
             f"column `{name}`: its rows have similar targets; if it names units, and you want to predict others: --group {name}"
         ]
-    rows = columns[name].rows // len(columns[name].different)
-    what = f"column `{name}` names units of about {rows} rows, which are alike: each is in one part, and the column is no input"
+    size = columns[name].rows // len(columns[name].different)
+    what = f"column `{name}` names units of about {size} rows, which are alike: each is in one part, and the column is no input"
     return name, [f"{what} (`group`); --group none takes it as an input"]
 
 
@@ -108,18 +90,6 @@ def _may_name_units(facts: ColumnFacts) -> bool:
 def _is_named(name: str) -> bool:
     """Return whether a column has a name of units."""
     return numbers_rows(name) or _NAMES.fullmatch(name) is not None
-
-
-def _values(file: TableFile, cells: Sequence[Any], facts: ColumnFacts) -> Values:
-    """Return the cells of a column as numbers, its mean where one is missing, or as texts."""
-    if not facts.numbers or len(facts.different) <= 2:
-        return [str(cell).strip() for cell in cells]
-    numbers = Cells(cells).numbers(lambda cell: math.nan)
-    if facts.holes:
-        numbers = [math.nan if file.is_missing(cell) else number for cell, number in zip(cells, numbers, strict=True)]
-    present = [number for number in numbers if not math.isnan(number)]
-    mean = sum(present) / max(len(present), 1)
-    return [mean if math.isnan(number) else number for number in numbers]
 
 
 def variance_within(units: Sequence[str], values: Values) -> float | None:

@@ -1,0 +1,130 @@
+"""Numbers that are names (postal codes, shops, versions) and numbers that only count the rows, for `partrain init --from`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from partrain.preprocess.cells import FEW_ROWS
+from partrain.templates.column_facts import ColumnFacts
+from partrain.templates.first_rows import FirstRows
+
+ROWS = 5
+"""Rows of a number, on average, from which numbers may be names."""
+MOST_VERSIONS = 100
+"""Different numbers with a point up to which they may be versions."""
+BINS = 16
+"""Bins of equal rows, in the order of the numbers."""
+GAIN = 0.03
+"""Share of the target's variance, on rows set aside, that names explain at least."""
+BY_SIZE = 0.6
+"""Part of that share which the bins, or the next numbers, explain at most: otherwise the size counts."""
+SURE = 4.0
+"""Standard errors by which names are better than bins."""
+PRIOR = 3.0
+"""Rows with the mean of all that the mean of a number is taken with."""
+MOST_KINDS = 10
+"""Classes of a target that are looked at, the most frequent ones."""
+_ZEROS = re.compile(r"0\d+")
+_POINT = re.compile(r"\d+\.\d+")
+
+
+def find_codes(
+    columns: Mapping[str, ColumnFacts], rows: FirstRows, beside: Collection[str | None], *, by_target: bool
+) -> list[str]:
+    """Mark the columns of numbers that are names, except some, and return notes on them. `by_target`: the target may tell."""
+    notes = []
+    for name, facts in columns.items():
+        if name in (*rows.targets, *beside) or not facts.numbers:
+            continue
+        if reason := _spelling(facts) or (_structure(name, facts, rows) if by_target else ""):
+            facts.coded = True
+            notes.append(f"column `{name}`: {reason}: names, not amounts (`categories`)")
+    return notes
+
+
+def count_rows(columns: Mapping[str, ColumnFacts], rows: FirstRows) -> dict[str, str]:
+    """Return the columns of whole numbers that grow from row to row, with the reason to leave them out."""
+    grown = {}
+    for name, facts in columns.items():
+        if name not in rows.targets and facts.whole and not facts.missing and facts.rows > FEW_ROWS:
+            numbers = [int(cell) for cell in rows.cells[name]]
+            if all(before < after for before, after in pairwise(numbers)):
+                grown[name] = "a number that grows from row to row, like a number of the row"
+    return grown
+
+
+def _spelling(facts: ColumnFacts) -> str:
+    """Return the spelling by which numbers are names; "" if none tells."""
+    if facts.whole and any(map(_ZEROS.fullmatch, facts.different)):
+        return "numbers with leading zeros"
+    if len(facts.different) <= min(MOST_VERSIONS, facts.rows // ROWS) and all(map(_POINT.fullmatch, facts.different)):
+        spelled = defaultdict[float, list[str]](list)
+        for text in facts.different:
+            spelled[float(text)].append(text)
+        if twice := next((texts for texts in spelled.values() if len(texts) > 1), None):
+            return f"`{twice[0]}` and `{twice[1]}` are one number in two spellings"
+    return ""
+
+
+def _structure(name: str, facts: ColumnFacts, rows: FirstRows) -> str:
+    """Return a sentence if the target follows each whole number, and not the size of the numbers; "" otherwise.
+
+    Every other row makes the predictions, and the rows between them judge.
+    """
+    count = len(facts.different)
+    if facts.missing or facts.unread or not facts.whole or not BINS < count <= facts.rows // ROWS:
+        return ""
+    numbers = [int(cell) for cell in rows.used(name)]
+    gains = dict.fromkeys(("own", "bins", "near"), 0.0)
+    advantages, total = list[float](), 0.0
+    for values in _kinds(rows.values(rows.targets[0])):
+        mean, predictions = _predictions(numbers[::2], values[::2])
+        for number, value in zip(numbers[1::2], values[1::2], strict=True):
+            error = (value - mean) ** 2
+            errors = {kind: (value - by_number.get(number, mean)) ** 2 for kind, by_number in predictions.items()}
+            total += error
+            for kind in gains:
+                gains[kind] += error - errors[kind]
+            advantages.append(errors["bins"] - errors["own"])
+    if gains["own"] < GAIN * total or max(gains["bins"], gains["near"]) > BY_SIZE * gains["own"]:
+        return ""
+    middle = sum(advantages) / len(advantages)
+    deviation = math.sqrt(sum((advantage - middle) ** 2 for advantage in advantages) / len(advantages))
+    if middle * math.sqrt(len(advantages)) < SURE * deviation:
+        return ""
+    return f"the target follows each of {count:,} different numbers, and not their size"
+
+
+def _kinds(values: Sequence[Any]) -> list[Sequence[float]]:
+    """Return the numbers of a target, or an indicator of each frequent class."""
+    if not isinstance(values[0], str):
+        return [values]
+    return [[float(value == kind) for value in values] for kind, _ in Counter(values).most_common(MOST_KINDS)]
+
+
+def _predictions(numbers: Sequence[int], values: Sequence[float]) -> tuple[float, dict[str, dict[int, float]]]:
+    """Predict a target by the mean of all rows; and for each number by its own rows, by its bin, and by the two numbers above and below."""
+    mean = sum(values) / len(values)
+    sums, counts = defaultdict[int, float](float), Counter[int]()
+    for number, value in zip(numbers, values, strict=True):
+        sums[number] += value - mean
+        counts[number] += 1
+    ordered, before = sorted(counts), 0
+    bins = defaultdict[int, list[int]](list)
+    for number in ordered:
+        bins[before * BINS // len(numbers)].append(number)
+        before += counts[number]
+
+    def of(some: Sequence[int]) -> float:
+        return mean + sum(sums[number] for number in some) / (sum(counts[number] for number in some) + PRIOR)
+
+    return mean, {
+        "own": {number: of([number]) for number in ordered},
+        "bins": {number: of(some) for some in bins.values() for number in some},
+        "near": {number: of([*ordered[max(at - 2, 0) : at], *ordered[at + 1 : at + 3]]) for at, number in enumerate(ordered)},
+    }
