@@ -280,7 +280,9 @@ class SegmentationKind(_OfLogits):
 
     def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
         """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
-        return answers if probabilities else _known(self.labels(task, answers), answers, self.probabilities(task, answers)).short()
+        return (
+            answers if probabilities else _known(self.labels(task, answers), answers, self.probabilities(task, answers)).short()
+        )
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool

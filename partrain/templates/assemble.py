@@ -111,6 +111,6 @@ def assemble(
         "[stop]",
         *stop,
         f"patience = {recipe.patience}                # {'rounds' if recipe.iterations is None else 'judgements'} without a better judged {decides}",
-        f'patience_by = {toml_value(decides):<14} # also chooses best.h5; few held-out items tell little by their accuracy',
+        f"patience_by = {toml_value(decides):<14} # also chooses best.h5; few held-out items tell little by their accuracy",
     ]
     return "\n".join(lines) + "\n"

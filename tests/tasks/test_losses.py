@@ -93,7 +93,9 @@ def test_probabilities_are_those_of_the_data_and_classes_those_of_the_weights(
     assert logits.grad is not None
     assert float(logits.grad.abs().max()) < 1e-6
     assert KINDS[kind].probabilities(task, logits).flatten().tolist() == pytest.approx(seen.tolist())
-    assert KINDS[kind].labels(task, logits).flatten().tolist() == [1 if not smoothing else int((torch.tensor(weights) * seen).argmax())]
+    assert KINDS[kind].labels(task, logits).flatten().tolist() == [
+        1 if not smoothing else int((torch.tensor(weights) * seen).argmax())
+    ]
     assert KINDS[kind].probabilities(make(None, kind, Path(), [0.0, 1.0, 1.0]), logits).isfinite().all()
 
 
