@@ -132,6 +132,7 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     Args:
         class_weight: "balanced", or a dict with the weight of each class, by which the losses of its items are multiplied.
+            `predict_proba` gives probabilities without it.
 
     All other arguments are those of both estimators. Attributes: `classes_`, `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
 
@@ -167,7 +168,7 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return {"kind": CLASSIFICATION} | ({} if weights is None else {"class_weights": weights})
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class (n,) of each item, or its labels (n, k) of 0 and 1."""
+        """Return the class (n,) of each item with the largest probability times its weight, or its labels (n, k) of 0 and 1."""
         labels: NDArray[Any] = np.asarray(self._answers(X)["label"])
         return labels if labels.ndim == 2 else self.classes_[labels]
 

@@ -16,7 +16,6 @@ from partrain.inference.network import (
     trivial_of,
 )
 from partrain.record.result_lines import TRIVIAL, trivial_words
-from partrain.record.round_record import without_nan
 from partrain.training.batches import Samples
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = Non
         return numbers
     codec = network.codec
     names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
-    report: dict[str, Any] = without_nan(metrics.measured.report(names))
+    report = metrics.report(names)
     return numbers | (report | numbers) | trivial_of(network, items, trained)
 
 

@@ -150,7 +150,7 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
     if top > classes:
         raise InputMissing(f"--top {top}: the network has {classes} classes")
     logits = compute_answers(network, sample.inputs, network.module)[:, :classes]
-    likeliest = network.kind.probabilities(logits).topk(top)
+    likeliest = network.kind.probabilities(network.task, logits).topk(top)
     columns: Columns = {}
     for place in range(top):
         columns[f"top_{place + 1}"] = [codec.class_name(label) for label in likeliest.indices[:, place].tolist()]

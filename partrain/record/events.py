@@ -337,6 +337,10 @@ class RareAnswers(TypedDict):
     """Its items."""
     right: int
     """Those that the network gave this class."""
+    others: int
+    """Items of the other class that the network gave this class."""
+    average_precision: float
+    """Average precision of this class; that of a ranking by chance is its share of the items."""
 
 
 class BesideOptions(TypedDict, total=False):

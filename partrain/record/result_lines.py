@@ -53,6 +53,9 @@ def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
         line = f"{words}: {scores({beside['by']: beside['network']})} against {number(beside['trivial'])} ({counted(beside['items'], 'item')}; {interval})"
         if rare := beside.get("rare"):
             line += f"; of {counted(rare['items'], 'item')} of the rare class {rare['name']}, {rare['right']:,} got it"
+            if "others" in rare:  # a result of an older version has none
+                by_chance = number(rare["items"] / beside["items"])
+                line += f", as did {rare['others']:,} others; its average precision is {number(rare['average_precision'])}, by chance {by_chance}"
         yield line + (f"; its R² is {number(beside['r2'])}, below 0" if beside.get("r2", 0.0) < 0 else "")
 
 

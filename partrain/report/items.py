@@ -139,7 +139,7 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     if metrics.measured:
         codec = network.codec
         names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
-        report = metrics.measured.report(names)
+        report = metrics.report(names)
         for key in ("classes", "labels", "numbers"):
             if report.get(key):
                 answers.scores_title, answers.scores = f"By {key[:-2] if key == 'classes' else key[:-1]}", _table(report[key])

@@ -19,10 +19,11 @@ from torch import Tensor
 from partrain.config.problems import Finding, WrongValue
 from partrain.config.usercode import frames
 from partrain.errors import Failure, UserCodeFailed
+from partrain.record.round_record import finite, without_nan
 from partrain.tasks.kinds import AnswerBatch, TaskKind
 from partrain.tasks.known_metrics import known_metric, silent
-from partrain.tasks.measures import Gather, Measure, measure_of
-from partrain.tasks.metric_names import OF_PROBABILITIES, name_of
+from partrain.tasks.measures import Gather, Measure, Names, measure_of
+from partrain.tasks.metric_names import BY_CLASS, OF_PROBABILITIES, name_of
 from partrain.tasks.own_metrics import own_metric, own_number
 from partrain.tasks.task import Task
 
@@ -67,6 +68,8 @@ class JudgedMetrics:
         self.observe, self._measure = observe, measure()
         self.measured = self._measure
         """The measure of all items of all workers, from the newest `compute`."""
+        self._by_class: dict[str, Tensor] = {}
+        """Numbers (C,) or (k,) of the newest `compute`, by metric."""
         self._gather: Gather = lambda x: [x]
         for metric in metrics.values():
             metric.dist_sync_fn = lambda x, group=None: self._gather(x)  # type: ignore[attr-defined]
@@ -102,9 +105,21 @@ class JudgedMetrics:
             values |= self.measured.numbers()
         for name, metric in self._metrics.items():
             with silent(), self._blamed(name):
-                values[name] = own_number(metric.compute(), self._code[name]) if name in self._code else _number(metric.compute())
+                value = metric.compute()
+                if name in BY_CLASS:
+                    self._by_class[name], value = value, value[~value.isnan()].mean()
+                values[name] = own_number(value, self._code[name]) if name in self._code else _number(value)
                 metric.reset()
         return {name: values[name] for name in self._names}
+
+    def report(self, names: Names) -> dict[str, Any]:
+        """Return what `evaluate` reports beside loss and metrics, from the newest `compute`; None for what is undefined."""
+        assert self.measured
+        report: dict[str, Any] = without_nan(self.measured.report(names))
+        for name, numbers in self._by_class.items():
+            for row, value in zip(report.get("classes") or report["labels"], numbers.tolist(), strict=True):
+                row[name] = finite(value)
+        return report
 
     @contextmanager
     def _blamed(self, name: str) -> Iterator[None]:

@@ -107,12 +107,13 @@ class TaskKind:
         return None
 
     def labels(self, task: Any, answers: Tensor) -> Tensor:
-        """Return the classes (b, ...) of logits."""
+        """Return the classes (b, ...) of logits: those of the largest probability, times the class weight where there are any."""
         return answers.argmax(1)
 
-    def probabilities(self, answers: Tensor) -> Tensor:
-        """Return the probabilities of logits: of each label, or of the classes along the second axis."""
-        return answers.softmax(1)
+    def probabilities(self, task: Any, answers: Tensor) -> Tensor:
+        """Return the data's probabilities by logits: of each label, or of the classes along the second axis."""
+        probabilities: Tensor = task.predicted(answers).softmax(1)
+        return probabilities
 
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
         """Convert the answers of a network and the targets of the task, as metrics take them.
@@ -152,12 +153,12 @@ class _OfLogits(TaskKind):
     has_probabilities = True
 
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
-        return AnswerBatch(self.probabilities(_full(answers)), targets.long(), self.labels(task, answers).long())
+        return AnswerBatch(self.probabilities(task, _full(answers)), targets.long(), self.labels(task, answers).long())
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
-        shares = self.probabilities(reduced)
+        shares = self.probabilities(task, reduced)
         return {"label": _known(self.labels(task, reduced).long(), reduced, shares)} | (
             {"probability": shares} if probabilities else {}
         )
@@ -226,8 +227,9 @@ class MultiLabelKind(_OfLogits):
         labels: Tensor = task.labels(answers)
         return labels
 
-    def probabilities(self, answers: Tensor) -> Tensor:
-        return answers.sigmoid()
+    def probabilities(self, task: Any, answers: Tensor) -> Tensor:
+        probabilities: Tensor = task.predicted(answers)
+        return probabilities
 
 
 class AutoencoderKind(TaskKind):
@@ -278,7 +280,9 @@ class SegmentationKind(_OfLogits):
 
     def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
         """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
-        return answers if probabilities else _known(self.labels(task, answers), answers, self.probabilities(answers)).short()
+        return (
+            answers if probabilities else _known(self.labels(task, answers), answers, self.probabilities(task, answers)).short()
+        )
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool

@@ -30,6 +30,8 @@ class KnownMetric(NamedTuple):
 
 OF_PROBABILITIES = ("auroc", "average_precision", "top5_accuracy", "calibration_error")
 """Metrics of torchmetrics that take probabilities. The others of classes and labels take labels."""
+BY_CLASS = ("auroc", "average_precision")
+"""Those of torchmetrics that are computed by class or label. Their mean leaves out those where they are undefined."""
 _SIGNED = ("mcc", "cohen_kappa")
 """Metrics of classes that are negative for answers worse than guessing."""
 _ERROR = (0.0, math.inf)
@@ -39,7 +41,10 @@ _COUNTED = {"Multiclass": "num_classes", "Multilabel": "num_labels"}
 def _of(prefix: str, **classes: str) -> dict[str, KnownMetric]:
     return {
         name: KnownMetric(
-            f"classification:{prefix}{metric}", bounds=(-1.0 if name in _SIGNED else 0.0, 1.0), counted=_COUNTED[prefix]
+            f"classification:{prefix}{metric}",
+            arguments={"average": "none"} if name in BY_CLASS else {},
+            bounds=(-1.0 if name in _SIGNED else 0.0, 1.0),
+            counted=_COUNTED[prefix],
         )
         for name, metric in classes.items()
     }

@@ -72,7 +72,7 @@ class Task:
         return targets
 
     def predicted(self, answers: Tensor) -> Tensor:
-        """Convert answers to the quantity that targets have, as counts; by default the answers themselves."""
+        """Convert answers to what they say of the data: counts of their logarithms, logits without class weights; by default themselves."""
         return answers
 
     def differentiate(
@@ -143,6 +143,13 @@ class Classification(Task):
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
         return float((answers.argmax(1) == targets).sum())
+
+    def predicted(self, answers: Tensor) -> Tensor:
+        """Return the logits (b, C, ...) of the data's probabilities p: trained ones are those of weight * p (Menon et al. 2021. arXiv:2007.07314)."""
+        if self.weights is None:
+            return answers
+        shift = self.weights.where(self.weights > 0, 1.0).log().to(answers)  # no item has told of a class without weight
+        return answers - shift.reshape(-1, *[1] * (answers.dim() - 2))
 
 
 class Regression(Task):

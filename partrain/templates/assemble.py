@@ -53,10 +53,11 @@ def assemble(
     items: int,
     recipe: Recipe = Recipe(),
     task: Sequence[str] = (),
+    decides: str = "loss",
 ) -> str:
     """Write a job: its tables `model`, `dataset` and `task` as lines, all others chosen for `items` training items.
 
-    `what` says in a sentence what the job does. The judged loss decides which round is the best, for classes as well: few held-out
+    `what` says in a sentence what the job does. `decides`, a judged number, chooses the best round. It is no accuracy, for classes as well: few held-out
     items make the accuracy move in steps of a percent or more, many rounds have the same, and an equal number is no new best.
     """
     cores = usable_cores()
@@ -109,7 +110,7 @@ def assemble(
         "",
         "[stop]",
         *stop,
-        f"patience = {recipe.patience}                # {'rounds' if recipe.iterations is None else 'judgements'} without a better judged loss",
-        'patience_by = "loss"         # also chooses best.h5; few held-out items tell little by their accuracy',
+        f"patience = {recipe.patience}                # {'rounds' if recipe.iterations is None else 'judgements'} without a better judged {decides}",
+        f"patience_by = {toml_value(decides):<14} # also chooses best.h5; few held-out items tell little by their accuracy",
     ]
     return "\n".join(lines) + "\n"

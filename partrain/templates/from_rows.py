@@ -102,7 +102,7 @@ def rows_job(
     shown = listed(f"`{name}`" for name in names)
     what = f"Predict the {targets.kind}{'s' * (len(names) > 1)} {shown} from {inputs} columns of {file.path.name}: {targets.rows:,} rows."
     task, more = targets.task()
-    return Draft(assemble(file.path, what, model, lines, items, size.recipe, task), [*notes, *more])
+    return Draft(assemble(file.path, what, model, lines, items, size.recipe, task, targets.decides), [*notes, *more])
 
 
 def _inputs(

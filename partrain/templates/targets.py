@@ -91,17 +91,27 @@ class Targets:
         if self.kind == "number":
             what = "the share of the variance that is explained; the mean error in units of the target"
             return [f'metrics = ["r2", "mae"]      # {what}'], []
-        shares = sorted(count / sum(self.learned.values()) for count in self.learned.values())
-        if len(shares) > 2 or shares[0] >= FEW:
+        if not self.rarest:
             return [], []
         metrics = ["auroc", "average_precision", "f1"] if find_spec("torchmetrics") else ["f1"]
-        more = "" if find_spec("torchmetrics") else "; pip install 'partrain[metrics]' for AUROC"
-        note = f"the rarest class has {shares[0]:.1%} of the rows: classes are weighted, and judged by {', '.join(metrics)} (`class_weights`){more}"
+        more = "" if find_spec("torchmetrics") else "; pip install 'partrain[metrics]' for the average precision"
+        judged = f"judged by {', '.join(metrics)}; the best round has the best {self.decides}"
         lines = [
-            'class_weights = "balanced"   # rare classes count as much as frequent ones',
             f"metrics = {toml_value(metrics)}   # means over the classes: the accuracy tells little of rare ones",
+            '# class_weights = "balanced"   # answers name the rare class more often; probabilities stay those of the data',
         ]
-        return lines, [note]
+        return lines, [f"the rarest class has {self.rarest:.1%} of the rows: {judged} (`metrics`, `patience_by`){more}"]
+
+    @property
+    def rarest(self) -> float:
+        """The share of the rows that the rare one of two classes has; 0 if there are more, or if none is rare."""
+        share = min(self.learned.values()) / sum(self.learned.values()) if len(self.learned) == 2 else FEW
+        return share if share < FEW else 0.0
+
+    @property
+    def decides(self) -> str:
+        """The judged number that chooses the best round: where a class is rare, that of the answers' ranking."""
+        return "average_precision" if self.rarest and find_spec("torchmetrics") else "loss"
 
 
 def targets_of(file: TableFile, columns: Sequence[ColumnFacts]) -> Targets:

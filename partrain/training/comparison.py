@@ -93,10 +93,17 @@ class ItemOutcomes:
         options: BesideOptions = {}
         if self.rare:
             is_rare = self.rare.targets == self.rare.label
-            network, other = float(_auroc(*_counts(rows[:, 1], is_rare, len(rows)))), GUESSED
+            counts = _counts(rows[:, 1], is_rare, len(rows))
+            network, other = float(_auroc(*counts)), GUESSED
             differences = draw.areas(rows[:, 1], is_rare) - GUESSED
             name = str(classes[self.rare.label] if classes else self.rare.label)
-            options["rare"] = {"name": name, "items": int(is_rare.sum()), "right": int(rows[is_rare, 0].sum())}
+            options["rare"] = {
+                "name": name,
+                "items": int(is_rare.sum()),
+                "right": int(rows[is_rare, 0].sum()),
+                "others": int((1 - rows[~is_rare, 0]).sum()),
+                "average_precision": float(_average_precision(*counts)),
+            }
         else:
             network, other = float(rows[:, 0].mean()), float(trivial.mean())
             differences = draw.means(rows[:, 0] - trivial)
@@ -150,6 +157,12 @@ def _auroc(rare: Tensor, other: Tensor) -> Tensor:
     """Return the share (...) of pairs of a rare item and another in which the rare one has the higher score; equal scores count half."""
     below = other.cumsum(-1) - other / 2
     return (rare * below).double().sum(-1) / (rare.sum(-1).double() * other.sum(-1))
+
+
+def _average_precision(rare: Tensor, other: Tensor) -> Tensor:
+    """Return the mean (...) over the rare items of the share of rare ones among all items with their score or a higher one."""
+    above, others = (counts.flip(-1).cumsum(-1).double() for counts in (rare, other))
+    return (rare.flip(-1) * above / (above + others).clamp(min=1)).sum(-1) / rare.sum(-1)
 
 
 def absolute_errors(answers: Tensor, targets: Tensor) -> Tensor:

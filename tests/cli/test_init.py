@@ -613,14 +613,16 @@ def test_several_targets_of_words_are_refused() -> None:
     assert "several targets are numbers, or labels 0 and 1, and `c` has words" in said.err
 
 
-def test_a_rare_class_is_weighted_and_judged_by_its_rank() -> None:
+def test_a_rare_class_is_judged_by_its_rank_and_keeps_its_probability() -> None:
     draw = random.Random(5)
     rows = [(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(500)]
     Path("t.csv").write_text("\n".join(["a,b,ill", *(f"{a:.3f},{b:.3f},{'yes' if a + b > 2.2 else 'no'}" for a, b in rows), ""]))
     said = partrain("init", "--from", "t.csv", "--target", "ill", "--no-schema")
     assert said.code == 0, said
-    task = tomllib.loads(Path("job.toml").read_text())["task"]
-    assert task == {"class_weights": "balanced", "metrics": ["auroc", "average_precision", "f1"]}
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert job["task"] == {"metrics": ["auroc", "average_precision", "f1"]}
+    assert job["stop"]["patience_by"] == "average_precision"
+    assert "judged by auroc, average_precision, f1; the best round has the best average_precision (`metrics`" in said.err
     said = partrain("run", "job.toml", "--out", "run", "-q")
     assert said.code == 0
     assert "\nbetter than always answering the commonest class: auroc " in said.out

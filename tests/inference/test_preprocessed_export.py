@@ -33,6 +33,7 @@ from partrain.inference.predict import predict
 from partrain.inference.preprocessed_export import export_preprocessed
 from partrain.inference.preprocessing import InputType, Preprocessing
 from partrain.preprocess.dates import DateColumn
+from partrain.tasks import make
 from partrain.training.stop import Progress
 
 Runs = Callable[[str], Path]
@@ -315,6 +316,22 @@ def test_forecasts_of_differences_are_values(network_of: Networks, tmp_path: Pat
     hole = torch.tensor([values], dtype=torch.float64)
     hole[0, 0, 1] = torch.nan
     assert computed(recipe, inputs=hole)["answers"].isnan().all()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
+def test_graphs_and_predict_take_class_weights_from_the_probabilities(network_of: Networks) -> None:
+    plain = Preprocessing.of(network_of("clouds"))
+    weights = [0.5, 20.0, 1.0]
+    recipe = Preprocessing.of(replace(plain.network, task=make(None, "classification", Path(), weights)))
+    (raw, expected), (_, weighted) = recipe.sample(10), plain.sample(10)
+    shares = np.asarray(weighted["probability"]) / weights
+    np.testing.assert_allclose(expected["probability"], shares / shares.sum(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_array_equal(expected["label"], weighted["label"])
+    found = computed(recipe, **{name: torch.from_numpy(values) for name, values in raw.items()})
+    np.testing.assert_allclose(found["probabilities"].numpy(), expected["probability"], rtol=1e-6)
+    for format in "onnx", "torch-export":
+        assert export_preprocessed(recipe, format)[1]["items"] == 10
 
 
 ARRAYS = ["pixels", "maps", "pair", "labels", "tokens", "unequal", "ragged"]

@@ -13,7 +13,7 @@ from support.runs import partrain
 from torch import Tensor
 from torch.nn import functional
 
-from partrain.tasks import BuiltinTask, Kind, make
+from partrain.tasks import KINDS, BuiltinTask, Kind, make
 from partrain.tasks.measures import OfNumbers
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, -0.3], [1.0, 1.0, 1.0], [-2.0, 3.0, 0.0]])
@@ -77,6 +77,26 @@ def test_only_the_default_losses_are_plain() -> None:
         assert make(BuiltinTask(kind="classification", **keys), "classification", Path()).plain is plain  # type: ignore[arg-type]
     for name, plain in (("squared", True), ("absolute", False)):
         assert make(BuiltinTask(kind="regression", loss=name), "regression", Path()).plain is plain  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "smoothing", "shape"), [("classification", 0.0, (1, 3)), ("segmentation", 0.3, (1, 3, 1, 1))])
+def test_probabilities_are_those_of_the_data_and_classes_those_of_the_weights(
+    kind: Kind, smoothing: float, shape: tuple[int, ...]
+) -> None:
+    """The logits of weight * share have the least weighted loss. The shares are their probabilities, and weights choose the class."""
+    shares, weights = torch.tensor([0.96, 0.03, 0.01]), [0.5, 20.0, 1.0]
+    task = make(BuiltinTask(kind=kind, label_smoothing=smoothing or None), kind, Path(), weights)
+    seen = (1 - smoothing) * shares + smoothing / 3
+    logits = (torch.tensor(weights) * seen).log().reshape(shape).requires_grad_()
+    labels = [torch.full((1, *shape[2:]), label) for label in range(3)]
+    torch.stack([share * task.loss(logits, label) for share, label in zip(shares, labels, strict=True)]).sum().backward()
+    assert logits.grad is not None
+    assert float(logits.grad.abs().max()) < 1e-6
+    assert KINDS[kind].probabilities(task, logits).flatten().tolist() == pytest.approx(seen.tolist())
+    assert KINDS[kind].labels(task, logits).flatten().tolist() == [
+        1 if not smoothing else int((torch.tensor(weights) * seen).argmax())
+    ]
+    assert KINDS[kind].probabilities(make(None, kind, Path(), [0.0, 1.0, 1.0]), logits).isfinite().all()
 
 
 JOB = """

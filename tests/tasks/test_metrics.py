@@ -105,6 +105,7 @@ def test_the_judged_metrics_are_those_of_all_items(tmp_path: Path, count: int) -
             {name: numbers[name] for name in judged}, rel=1e-5
         )
     assert evaluated["validation"]["macro"]["f1"] == pytest.approx(judged["f1"], rel=1e-5)
+    assert np.mean([row["auroc"] for row in evaluated["validation"]["classes"]]) == pytest.approx(judged["auroc"], rel=1e-5)
 
 
 @pytest.mark.slow

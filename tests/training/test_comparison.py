@@ -43,7 +43,7 @@ def test_the_interval_is_that_of_the_mean_difference() -> None:
 
 
 def test_a_rare_class_is_compared_by_the_order_of_the_answers() -> None:
-    from sklearn.metrics import roc_auc_score
+    from sklearn.metrics import average_precision_score, roc_auc_score
 
     torch.manual_seed(1)
     targets = (torch.arange(3000) % 10 == 0).long()
@@ -54,7 +54,14 @@ def test_a_rare_class_is_compared_by_the_order_of_the_answers() -> None:
     assert told
     assert told["network"] == pytest.approx(roc_auc_score(targets, scores))
     assert told["low"] < told["network"] - 0.5 < told["high"] < told["low"] + 0.1
-    assert told["rare"] == {"name": "ill", "items": 300, "right": int(((scores > 0.5) & (targets == 1)).sum())}
+    ill = scores > 0.5
+    assert told["rare"] == {
+        "name": "ill",
+        "items": 300,
+        "right": int((ill & (targets == 1)).sum()),
+        "others": int((ill & (targets == 0)).sum()),
+        "average_precision": pytest.approx(average_precision_score(targets, scores)),
+    }
 
 
 def test_a_forecast_with_a_negative_r2_is_never_better() -> None:
