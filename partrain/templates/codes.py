@@ -52,7 +52,7 @@ def count_rows(columns: Mapping[str, ColumnFacts], rows: FirstRows) -> dict[str,
     grown = {}
     for name, facts in columns.items():
         if name not in rows.targets and facts.whole and not facts.missing and facts.rows > FEW_ROWS:
-            numbers = [int(cell) for cell in rows.cells[name]]
+            numbers = [int(cell) for cell in rows.used(name)]
             if all(before < after for before, after in pairwise(numbers)):
                 grown[name] = "a number that grows from row to row, like a number of the row"
     return grown

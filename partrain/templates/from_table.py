@@ -24,7 +24,7 @@ from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_rows import rows_job
 from partrain.templates.from_series import series_job
 from partrain.templates.from_texts import documents_job
-from partrain.templates.order_in_time import has_stamps
+from partrain.templates.order_in_time import has_stamps, with_targets
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 from partrain.templates.targets import Targets
 from partrain.templates.units import NONE
@@ -89,8 +89,7 @@ def _job(
                 raise InputMissing(f"{file.header_location}: {option}: column `{chosen}` is the target")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
-        present = [block.columns[name].mapped(lambda cell: not file.is_missing(cell)) for name in targets]
-        used = block.kept(list(map(all, zip(*present, strict=True))))  # a row without a target is left out
+        used = with_targets(file, targets, block)
         for name, column in columns.items():
             answer = name in targets
             column.add((block if answer else used).columns[name], file, every=answer)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from partrain.data.tables.files import TableFile, cells_of
 from partrain.data.tables.time_stamps import parse_stamp
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import is_number
+from partrain.preprocess.column import RowBlock
 from partrain.templates.column_facts import ColumnFacts
 
 FEWEST_MOMENTS = 10
@@ -29,8 +31,8 @@ def time_of(
     """
     stamped = [name for name, facts in columns.items() if has_stamps(facts, asked) and name not in targets and not facts.missing]
     units = [name for name, facts in columns.items() if name not in targets and 1 < len(facts.different) <= facts.rows // 3]
-    names = list(dict.fromkeys([*stamped, *units])) if stamped else []
-    cells = cells_of(file.blocks(names), names)
+    names = list(dict.fromkeys([*stamped, *units, *targets])) if stamped else []
+    cells = cells_of(map(partial(with_targets, file, targets), file.blocks(names)), names)
     for name in stamped:
         if name == asked:
             return name, f"`{name}` is the time of a row (--time)"
@@ -52,6 +54,12 @@ def time_of(
     if asked is not None:
         raise InputMissing(f"{file.header_location}: --time: column `{asked}` has cells that are no time stamps")
     return None
+
+
+def with_targets(file: TableFile, targets: Sequence[str], block: RowBlock) -> RowBlock:
+    """Return the rows of a block that have all targets: the others are left out."""
+    present = [block.columns[name].mapped(lambda cell: not file.is_missing(cell)) for name in targets]
+    return block.kept(list(map(all, zip(*present, strict=True))))
 
 
 def later_classes(file: TableFile, target: str, time: str, frequent: Collection[str]) -> set[str]:

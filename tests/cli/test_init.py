@@ -821,3 +821,33 @@ def test_wrong_minutes() -> None:
     Path("t.csv").write_text(table())
     assert "it belongs to --from" in partrain("init", "--minutes", 2).err
     assert "expected a number above 0" in partrain("init", "--from", "t.csv", "--target", "dear", "--minutes", -1).err
+
+
+def test_a_row_without_a_target_may_lack_its_time_stamp() -> None:
+    lines = [f"{1980 + row // 2},{row % 7},{'' if row % 5 == 0 else row % 11 + 0.5}" for row in range(60)]
+    lines[5] = ",3,"
+    Path("t.csv").write_text("\n".join(["year,a,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--kind", "table")
+    assert said.code == 0, said
+    assert 'time = "year"' in Path("job.toml").read_text()
+
+
+def test_numbers_that_are_names_are_categories() -> None:
+    draw = random.Random(5)
+    shops = {number * 37 % 101: draw.gauss(0, 3) for number in range(40)}
+    lines = ["shop,post,version,age,n,y"]
+    for row in range(1500):
+        shop, age = draw.choice(list(shops)), draw.randint(20, 60)
+        version = draw.choice(["1.1", "1.10", "2.0"])
+        post = f"{draw.choice([1067, 1069, 20095, 80331]):05}"
+        lines.append(
+            f"{shop},{post},{version},{age},{3 * row + draw.randint(0, 2)},{shops[shop] + age / 10 + draw.gauss(0, 0.5):.3f}"
+        )
+    Path("t.csv").write_text("\n".join([*lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y")
+    assert said.code == 0, said
+    data = tomllib.loads(Path("job.toml").read_text())["dataset"]
+    assert (data["categories"], data["drop"]) == (["shop", "post", "version"], ["n"])
+    for words in ("`shop`: the target follows each of 40 different numbers", "`post`: numbers with leading zeros",
+                  "`1.1` and `1.10` are one number in two spellings", "`n` is left out: a number that grows from row to row"):  # fmt: skip
+        assert words in said.err or words.replace("`1.1` and `1.10`", "`1.10` and `1.1`") in said.err
