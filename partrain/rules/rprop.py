@@ -85,7 +85,7 @@ class RpropRule(Rule):
 
     def init(self, worker: Worker, group: Group) -> RpropState:
         zeros = worker.params.new_zeros(worker.params.shape)
-        steps, signs = zeros + self.step, zeros.clone()
+        steps, signs = zeros.new_full(zeros.shape, self.step), zeros.clone()  # a sum on the device `meta` imports torch._dynamo
         return BacktrackingState(steps, signs, zeros, 0.0) if self.variant.endswith("+") else RpropState(steps, signs)
 
     def round(self, worker: Worker, group: Group, state: RpropState) -> None:

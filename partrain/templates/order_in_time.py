@@ -31,8 +31,8 @@ def time_of(
     """
     stamped = [name for name, facts in columns.items() if has_stamps(facts, asked) and name not in targets and not facts.missing]
     units = [name for name, facts in columns.items() if name not in targets and 1 < len(facts.different) <= facts.rows // 3]
-    names = list(dict.fromkeys([*stamped, *units, *targets])) if stamped else []
-    cells = cells_of(map(partial(with_targets, file, targets), file.blocks(names)), names)
+    names = list(dict.fromkeys([*stamped, *units, *targets]))
+    cells = cells_of(map(partial(with_targets, file, targets), file.blocks(names)), names) if stamped else {}
     for name in stamped:
         if name == asked:
             return name, f"`{name}` is the time of a row (--time)"

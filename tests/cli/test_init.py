@@ -24,6 +24,8 @@ from partrain import templates
 ROOT = Path(__file__).parents[2]
 FEW_ROUNDS = ("--set", "stop.rounds=3", "--set", SIMULATED)
 """For a job of which it is only asked whether it trains at all."""
+SHORTER = ("--set", "stop.rounds=30", "--set", SIMULATED)
+"""For a job that is to learn."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +75,7 @@ def test_a_job_for_a_table_of_numbers_and_words(tmp_path: Path) -> None:
     assert dataset["drop"] == ["id", "note", "same"]
     assert (dataset["categories"], dataset["missing_indicator"]) == (["city", "dear"], ["size"])
     assert (dataset["missing"], dataset["target_kind"], dataset["standardise_target"]) == ("median", "number", True)
-    assert partrain("run", "jobs.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "jobs.toml", "--out", "run", "-q", *SHORTER).code == 0
     assert summary(tmp_path / "run")["test"]["loss"] < 0.1  # the mean of the targets alone has 1
 
 
@@ -109,7 +111,7 @@ def test_a_job_for_classes(tmp_path: Path) -> None:
     assert partrain("init", "--from", "houses.csv", "--target", "dear", "job.toml").code == 0
     dataset = tomllib.loads((tmp_path / "job.toml").read_text())["dataset"]
     assert (dataset["target_kind"], dataset["stratify"]) == ("class", True)
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *SHORTER).code == 0
     assert summary(tmp_path / "run")["test"]["accuracy"] > 0.93
     assert partrain("init", "--from", "houses.csv", "--target", "floors", "floors.toml").code == 0
     assert tomllib.loads((tmp_path / "floors.toml").read_text())["dataset"]["target_kind"] == "class"
@@ -345,7 +347,7 @@ def test_a_file_of_another_country_is_recognised_told_and_trained_on() -> None:
         "dates": ["sold"],
     }
     assert written(**keys) == keys
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *SHORTER).code == 0
     assert summary(Path("run"))["test"]["loss"] < 0.1
     Path("new.csv").write_text(
         "sold;size;price;city\n2020-05-01;100,0;1.000,00 €;Köln\n2020-05-01;-;1.000,00 €;Ulm\n", encoding="cp1252"
@@ -597,7 +599,7 @@ def test_several_targets(words: list[str], targets: list[str], task: dict[str, A
     assert said.code == 0, said
     job = tomllib.loads(Path("job.toml").read_text())
     assert (job["dataset"]["target"], job["task"]) == (targets, task)
-    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q", *SHORTER).code == 0
     told = summary(Path("run"))
     assert told["test"]["r2" if "r2" in told["test"] else "accuracy"] > 0.9
     assert told["trivial"]["constant"].keys() == told["test"].keys()
@@ -623,7 +625,7 @@ def test_a_rare_class_is_judged_by_its_rank_and_keeps_its_probability() -> None:
     assert job["task"] == {"metrics": ["auroc", "average_precision", "f1"]}
     assert job["stop"]["patience_by"] == "average_precision"
     assert "judged by auroc, average_precision, f1; the best round has the best average_precision (`metrics`" in said.err
-    said = partrain("run", "job.toml", "--out", "run", "-q")
+    said = partrain("run", "job.toml", "--out", "run", "-q", *SHORTER)
     assert said.code == 0
     assert "\nbetter than always answering the commonest class: auroc " in said.out
     assert " against 0.5000 (" in said.out

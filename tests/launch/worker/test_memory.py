@@ -1,16 +1,20 @@
 """Memory that workers need: they are refused before the kernel kills one of them."""
 
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from support.rule_forms import VARIANTS
 from torch import nn
 
 from partrain.checkpoint.section import CheckpointSection
 from partrain.comm.section import TransportSection
 from partrain.errors import BadJob
+from partrain.launch.worker import memory
 from partrain.launch.worker.memory import FILE_BYTES, ROUND_BYTES, DiskNeeds, MemoryNeeds
 from partrain.optim import Sgd
 from partrain.rules.average import Average
@@ -84,3 +88,11 @@ def test_checkpoints_that_the_disk_cannot_hold_are_warned_of(
         needs = DiskNeeds.of(1000, job, rounds, tmp_path)
         assert needs.checkpoints == files
         assert needs.warning.startswith("disk space may not suffice: this run keeps ") is warns
+
+
+def test_states_are_sized_without_an_import_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some sums on the device `meta` import torch._dynamo: two seconds in each worker."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    layout: Any = SimpleNamespace(params=SimpleNamespace(size=9, dtype=torch.float32))
+    for rule in VARIANTS.values():
+        memory._state(rule, layout, 2)
