@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
+from partrain.data.arrays.files import ARRAYS, ArraySource, arrays_of
 from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, first_bad, items_of_block
 from partrain.data.tables.files import INSPECT, TableFile
 from partrain.data.tables.formats import SUFFIXES, format_of, open_file
+from partrain.data.tables.labels import NoLabel
 from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import finite
@@ -73,14 +74,11 @@ def describe_file(path: Path) -> dict[str, Any]:
     """Describe a table or a file of arrays in figures, without a job."""
     if path.suffix == ".idx" or "ubyte" in path.name:
         return {"arrays": [_array("", idx(path))]}
-    if path.suffix == ".npz":
-        return {"arrays": [_array(name, array) for name, array in npz(path).items()]}
-    if path.suffix == ".npy":
-        return {"arrays": [_array("", npy(path))]}
-    if path.suffix in (".h5", ".hdf5"):
-        return {"arrays": [_array(name, array) for name, array in hdf5(path).items() if array.shape]}
+    if kind := ARRAYS.get(path.suffix.lower()):
+        arrays = {name: array for name, array in arrays_of(path, kind).items() if array.shape or kind != "hdf5"}
+        return {"arrays": [_array(name, array) for name, array in arrays.items()]}
     if format_of(path) is None:
-        what = f"{path}: by its name neither a table ({', '.join(SUFFIXES)}) nor arrays (.npz, .npy, .h5, .idx)"
+        what = f"{path}: by its name neither a table ({', '.join(SUFFIXES)}) nor arrays ({', '.join(ARRAYS)}, .idx)"
         raise InputMissing(f"{what}: pass a job file instead")
     return _table(open_file(path, advice=INSPECT))
 
@@ -188,7 +186,11 @@ def _array(name: str, source: ArraySource) -> dict[str, Any]:
     if source.unsupported:
         return {"name": name, "dtype": source.unsupported, "shape": list(source.shape), "mapped": False}
     if source.texts is not None:
-        counts = zip(source.texts, np.bincount(source.whole(np.int64).reshape(-1)).tolist(), strict=True)
+        try:
+            codes = source.whole(np.int64)
+        except NoLabel as error:
+            return {"name": name, "dtype": "text", "shape": list(source.shape), "mapped": False, "fault": error.message}
+        counts = zip(source.texts, np.bincount(codes.reshape(-1)).tolist(), strict=True)
         words = dict(sorted(counts, key=lambda pair: -pair[1])[:10])
         return {"name": name, "dtype": "text", "shape": list(source.shape), "mapped": False, "words": words}
     if source.offset is None or not source.shape:

@@ -8,12 +8,10 @@ from math import prod
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
-from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
+from partrain.data.arrays.files import ARRAYS, ArraySource, arrays_of, npy
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, assemble
 
-ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
-"""Endings of files of arrays."""
 PAIRS = (
     ("inputs", "targets"), ("x_train", "y_train"), ("X_train", "y_train"), ("train_x", "train_y"), ("x", "y"), ("X", "y"),
     ("X", "Y"), ("data", "target"), ("data", "targets"), ("data", "labels"), ("images", "labels"), ("features", "labels"),
@@ -30,7 +28,7 @@ def arrays_job(path: Path, shown: str, target: str | None, folder: Path) -> Draf
 
     `target`: the array of the targets, or beside a .npy file the .npy file of these.
     """
-    kind = {".npz": "npz", ".npy": "npy"}.get(path.suffix.lower(), "hdf5")
+    kind = ARRAYS[path.suffix.lower()]
     if kind == "npy":
         if target is None or not target.lower().endswith(".npy"):
             raise InputMissing(f"{path}: name the file of the targets: --target FILE.npy")
@@ -38,7 +36,7 @@ def arrays_job(path: Path, shown: str, target: str | None, folder: Path) -> Draf
         inputs, targets = "inputs", "targets"
         named = [f"inputs = {toml_value(shown)}", f"targets = {toml_value(os.path.relpath(target, folder))}"]
     else:
-        arrays = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
+        arrays = {name: array for name, array in arrays_of(path, kind).items() if array.shape}
         inputs, targets = _chosen(path, arrays, target)
         named = [f"path = {toml_value(shown)}", f"inputs = {toml_value(inputs)}", f"targets = {toml_value(targets)}"]
     items = arrays[inputs].shape[0]
@@ -50,7 +48,7 @@ def arrays_job(path: Path, shown: str, target: str | None, folder: Path) -> Draf
     for role, array in ("inputs", arrays[inputs]), ("targets", answer):
         if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}, and arrays of numbers are needed")
-    classes = answer.texts is not None or answer.kind in "iu"
+    classes = answer.texts is not None or (answer.kind in "iub" and (answer.shape[1:] in ((), (1,)) or len(answer.shape) == 3))
     form, model = _network(arrays[inputs].shape, arrays[inputs].dtype, items)
     tests = _tests(arrays, items)
     dataset = [
@@ -71,12 +69,18 @@ def arrays_job(path: Path, shown: str, target: str | None, folder: Path) -> Draf
     notes = [
         f"the targets `{targets}` are {'classes' if classes else 'numbers'}; the items are {form} {arrays[inputs].shape[1:]} (`[model]`)"
     ]
+    if _one_hot(answer):
+        notes.append(
+            f"the targets `{targets}` are one-hot, a 1 for the class of each item: save `argmax(axis=1)` of them to train classes"
+        )
     return Draft(assemble(path, what, model, dataset, int(items * (1 - share)) - held), notes)
 
 
 def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:
     """Choose inputs and targets: by their usual names, or the only other array with as many items as `target`."""
-    shapes = ", ".join(f"{name} {array.dtype[1:]} {array.shape}" for name, array in arrays.items()) or "no array"
+    shapes = (
+        ", ".join(f"{name} {array.unsupported or array.dtype[1:]} {array.shape}" for name, array in arrays.items()) or "no array"
+    )
     if target is not None and target not in arrays:
         raise InputMissing(f"{path}: no array `{target}`; it holds {shapes}")
     for inputs, targets in PAIRS:
@@ -84,12 +88,21 @@ def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -
             return inputs, targets
     if target is None:
         raise InputMissing(f"{path}: name the array to predict: --target NAME; it holds {shapes}")
-    others = [name for name, array in arrays.items() if name != target and array.shape[0] == arrays[target].shape[0]]
+    usable = {name: array for name, array in arrays.items() if name != target and not array.why_unusable("inputs")}
+    others = [name for name, array in usable.items() if array.shape[0] == arrays[target].shape[0]]
     others.sort(key=lambda name: prod(arrays[name].shape), reverse=True)
     if not others or (len(others) > 1 and prod(arrays[others[0]].shape) == prod(arrays[others[1]].shape)):
         what = "several arrays have" if others else "no other array has"
         raise InputMissing(f"{path}: {what} as many items as `{target}`, so the inputs are not clear; it holds {shapes}")
     return others[0], target
+
+
+def _one_hot(targets: ArraySource) -> bool:
+    """Return whether each item has one 1 among zeros."""
+    if targets.unsupported or targets.texts is not None or len(targets.shape) != 2 or targets.shape[1] < 2:
+        return False
+    numbers = targets.values()
+    return bool(((numbers == 0) | (numbers == 1)).all() and (numbers.sum(axis=1) == 1).all())
 
 
 def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:

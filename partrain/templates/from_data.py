@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
+from partrain.data.arrays.files import ARRAYS
 from partrain.data.images import SUFFIXES
 from partrain.data.tables.formats import SUFFIXES as TABLES
 from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, assemble
-from partrain.templates.from_arrays import ARRAYS, arrays_job
+from partrain.templates.from_arrays import arrays_job
 from partrain.templates.from_table import Asked, table_job
 from partrain.templates.from_texts import folder_job
 
@@ -39,7 +40,7 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
         return texts or Draft(_images(path, shown))
     if name.endswith(".txt"):
         return Draft(_text(path, shown))
-    if name.endswith(ARRAYS):
+    if path.suffix.lower() in ARRAYS:
         return arrays_job(path, shown, asked.targets[0] if asked.targets else None, folder)
     raise InputMissing(
         f"{path}: expected a table ({', '.join(TABLES)}), arrays ({', '.join(ARRAYS)}), a text (.txt) or a folder of images"

@@ -61,7 +61,7 @@ def select_classes(
 
 def _labels(targets: ArraySource) -> NDArray[Any]:
     """Read labels (n,), or the codes of texts."""
-    whole = targets.texts is not None or targets.kind in "iu"
+    whole = targets.texts is not None or targets.kind in "iub"
     if not whole or targets.shape[1:] not in ((), (1,)):
         problem = f"`classes` selects classes, but these targets are no labels: {targets.where}"
         raise WrongSetting("classes", problem, "remove it")

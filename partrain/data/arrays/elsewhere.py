@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +42,11 @@ def outside(dataset: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
     return ""
 
 
-def missing_data(dataset: Any, path: Path) -> str | None:
-    """Describe why a dataset's numbers are missing, where HDF5 would silently return zeros; None if they are there."""
+def missing_data(dataset: Any, path: Path) -> str:
+    """Describe why the numbers of a virtual dataset are missing, where HDF5 would silently return zeros; empty if they are there."""
     import h5py
 
-    if not dataset.is_virtual:
-        written = dataset.id.get_storage_size() or not prod(dataset.shape)
-        return None if written else "has a shape and no numbers: nothing was ever written to it"
-    for source in dataset.virtual_sources():
+    for source in dataset.virtual_sources() if dataset.is_virtual else ():
         if source.file_name == "." or "%" in source.file_name:
             continue
         place = path.parent / source.file_name
@@ -61,4 +57,4 @@ def missing_data(dataset: Any, path: Path) -> str | None:
             return f"its numbers should lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
         if not present:
             return f"its numbers should lie in {place}, which has no dataset `{source.dset_name}`"
-    return None
+    return ""

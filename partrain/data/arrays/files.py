@@ -6,6 +6,7 @@ Arrays of texts (labels) are read as integer codes. Objects are never read: thei
 from __future__ import annotations
 
 import ast
+import re
 import struct
 import zipfile
 import zlib
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from partrain.byte_layout import InputPart
 from partrain.config.problems import did_you_mean
+from partrain.data.arrays.described import DescribedDataset, unwritten
 from partrain.data.arrays.elsewhere import missing_data, outside
 from partrain.data.base import first_bad, require_memory
 from partrain.errors import InputMissing
@@ -25,6 +27,8 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+ARRAYS = {".npz": "npz", ".npy": "npy"} | dict.fromkeys((".h5", ".hdf5", ".mat", ".nc", ".nc4", ".h5ad"), "hdf5")
+"""Kinds of files of arrays by suffix, in small letters. MATLAB writes HDF5 since version 7.3, netCDF since version 4."""
 MAX_AXES = 64
 """Most axes that numpy allows."""
 _HEADER_BYTES = 10_000
@@ -111,6 +115,8 @@ def npy(path: Path) -> ArraySource:
     with _reading_arrays(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
         offset, size = file.tell(), file.seek(0, 2)
+    if unsupported := _unusable(dtype):
+        return _without_numbers(str(path), path, unsupported, shape)
     _check_size(str(path), shape, offset + prod(shape) * _width(dtype), size)
     texts = _texts(dtype)
 
@@ -131,10 +137,15 @@ def npz(path: Path) -> dict[str, ArraySource]:
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 name = member.filename.removesuffix(".npy")
+                where = f"{path}: array `{name}`"
                 with archive.open(member) as file:
-                    dtype, shape, by_columns = _header(file, f"{path}: array `{name}`")
-                    skipped, width, texts = file.tell(), _width(dtype), _texts(dtype)
-                _check_size(f"{path}: array `{name}`", shape, skipped + prod(shape) * width, member.file_size)
+                    dtype, shape, by_columns = _header(file, where)
+                    skipped = file.tell()
+                if unsupported := _unusable(dtype):
+                    arrays[name] = _without_numbers(where, path, unsupported, shape)
+                    continue
+                width, texts = _width(dtype), _texts(dtype)
+                _check_size(where, shape, skipped + prod(shape) * width, member.file_size)
                 offset = checksum = None
                 if (start := _uncompressed_offset(member, whole)) is not None and not by_columns:
                     end = start + member.file_size
@@ -142,8 +153,29 @@ def npz(path: Path) -> dict[str, ArraySource]:
                     offset = start + skipped if fits and (start + skipped) % max(width, 1) == 0 else None
                     checksum = start, end, member.CRC
                 read = _npz_reader(path, name, texts)
-                arrays[name] = ArraySource(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
+                arrays[name] = ArraySource(where, path, dtype, shape, offset, read, checksum, texts=texts)
     return arrays
+
+
+def arrays_of(path: Path, kind: str) -> dict[str, ArraySource]:
+    """Find the arrays of a file, by name; "" is the name of the only one in a .npy file."""
+    return npz(path) if kind == "npz" else {"": npy(path)} if kind == "npy" else hdf5(path)
+
+
+def _unusable(dtype: Any) -> str:
+    """Describe a type, as a header has it, of neither numbers nor texts; empty otherwise."""
+    if isinstance(dtype, str) and len(dtype) > 2 and dtype[1] in "biufUS" and dtype[2:].isdigit():
+        return ""
+    return "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
+
+
+def _without_numbers(where: str, path: Path, unsupported: str, shape: tuple[int, ...]) -> ArraySource:
+    """Describe an array of a type that cannot be read."""
+
+    def read(target: NDArray[Any]) -> None:
+        raise InputMissing(f"{where}: holds {unsupported}; arrays of numbers can be used")
+
+    return ArraySource(where, path, unsupported, shape, None, read, unsupported=unsupported)
 
 
 def _width(dtype: str) -> int:
@@ -201,8 +233,9 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
 
     arrays: dict[str, ArraySource] = {}
 
-    def note(name: str, item: Any) -> None:
-        if not isinstance(item, h5py.Dataset):
+    def note(name: str, link: Any) -> None:
+        item = file.get(name) if not isinstance(link, h5py.ExternalLink) else None
+        if not isinstance(item, h5py.Dataset) or Path(item.file.filename) != path:
             return
         where = f"{path}: dataset `{name}`"
         useless, text = _unsupported(item)
@@ -211,17 +244,18 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
         if useless:
             arrays[name] = ArraySource(where, path, useless, item.shape or (), None, read, unsupported=useless)
             return
-        if elsewhere := outside(item, path, set()):
-            arrays[name] = ArraySource(where, path, elsewhere, item.shape, None, read, unsupported=elsewhere)
+        if nowhere := outside(item, path, set()) or unwritten(item):
+            arrays[name] = ArraySource(where, path, nowhere, item.shape, None, read, unsupported=nowhere)
             return
         if text:
             arrays[name] = ArraySource(where, path, "|S", item.shape, None, read, texts=texts)
             return
-        native = item.dtype.isnative and item.chunks is None
-        arrays[name] = ArraySource(where, path, item.dtype.str, item.shape, item.id.get_offset() if native else None, read)
+        numbers = DescribedDataset(item, where)
+        dtype = numbers.unsupported or numbers.dtype.str
+        arrays[name] = ArraySource(where, path, dtype, numbers.shape, numbers.offset, read, unsupported=numbers.unsupported)
 
     with _reading_arrays(path), h5py.File(path, "r") as file:
-        file.visititems(note)
+        file.visititems_links(note)
     return arrays
 
 
@@ -244,9 +278,10 @@ def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callabl
         import h5py
 
         with _reading_arrays(path), h5py.File(path, "r") as file:
-            if lost := missing_data(file[name], path):
-                raise InputMissing(f"{path}: dataset `{name}`: {lost}")
-            _convert_array(file[name], target, f"{path}: dataset `{name}`", texts)
+            dataset, where = file[name], f"{path}: dataset `{name}`"
+            if lost := missing_data(dataset, path):
+                raise InputMissing(f"{where}: {lost}")
+            _convert_array(DescribedDataset(dataset, where) if texts is None else dataset, target, where, texts)
 
     return read
 
@@ -263,8 +298,8 @@ def choose_array(arrays: dict[str, ArraySource], name: str, path: Path, key: str
     return arrays[name]
 
 
-def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
-    """Read type, shape, and if the order is by columns. The file is left at the first number."""
+def _header(file: IO[bytes], where: str) -> tuple[Any, tuple[int, ...], bool]:
+    """Read type, which is no text for records, shape, and if the order is by columns. The file is left at the first number."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
@@ -274,15 +309,13 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     try:
         if size > _HEADER_BYTES:
             raise ValueError
-        header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
+        header = text.decode("utf-8" if start[6] == 3 else "latin-1").strip()
+        header = ast.literal_eval(re.sub(r"(?<=[0-9])L(?=[,)])", "", header))  # Python 2 wrote long numbers so
         dtype, shape, by_columns = header["descr"], header["shape"], bool(header["fortran_order"])
         if not isinstance(shape, tuple) or len(shape) > MAX_AXES or not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
         raise InputMissing(f"{where}: its header is damaged") from None
-    if not isinstance(dtype, str) or len(dtype) < 3 or dtype[1] not in "biufUS" or not dtype[2:].isdigit():
-        what = "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
-        raise InputMissing(f"{where}: holds {what}; arrays of numbers can be used")
     return dtype, shape, by_columns
 
 

@@ -210,14 +210,14 @@ def _targets(array: ArraySource, *, tokens: bool) -> ArrayField:
             what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"
             raise InputMissing(f"{array.where}: texts of shape {array.shape}; {what}")
         return ArrayField("", "int64", (items,), 0)
-    if array.kind in "iu" and len(axes) == 2 and not tokens:
-        return ArrayField("", "uint8" if array.dtype == "|u1" else "int64", array.shape, 0)
+    if array.kind in "iub" and len(axes) == 2 and not tokens:
+        return ArrayField("", "uint8" if array.dtype in ("|u1", "|b1") else "int64", array.shape, 0)
     if array.kind in "iub" and len(axes) == 1 and axes != [1] and not tokens:
         return ArrayField("", "float32", array.shape, 0)
-    if array.kind in "iu":
+    if array.kind in "iub":
         if axes not in ([], [1]) and not (tokens and len(axes) == 1):
             raise InputMissing(f"{array.where}: whole numbers of shape {array.shape}; class labels have one axis")
         return ArrayField("", "int64", array.shape if tokens and axes not in ([], [1]) else (items,), 0)
-    if len(axes) > 1 or array.kind == "b":
+    if len(axes) > 1:
         raise InputMissing(f"{array.where}: targets are {array.dtype} {array.shape}; expected labels (n,) or numbers (n, k)")
     return ArrayField("", "float32", (items, *(axes or [1])), 0)

@@ -95,7 +95,7 @@ class SavedDataset:
         if key == "target" and not axes and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             dtype, texts = "|S", {}
         elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            dtype = "|i1" if pa.types.is_boolean(kind) and key == "target" else np.dtype(kind.to_pandas_dtype()).str
+            dtype = np.dtype(kind.to_pandas_dtype()).str
         else:
             advice = "inputs are numbers, lists of numbers, or images; a target may be text"
             raise InputMissing(f"{where}: is {self.data.features[name]!r}; {advice}")

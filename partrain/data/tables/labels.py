@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 UNTRAINED = "is not one that was trained on"
 
 
+class NoLabel(InputMissing):
+    """A text that is no name of a class."""
+
+
 def encode_labels(texts: NDArray[Any], codes: dict[str, int], where: str, first: int) -> NDArray[Any]:
     """Return a code for each text (n, ...): str or UTF-8 bytes, stripped of white space.
 
@@ -44,7 +48,7 @@ def encode_labels(texts: NDArray[Any], codes: dict[str, int], where: str, first:
             name, wrong = "", "has a label that is not UTF-8"
         if wrong:
             item = first + int((inverse == index).argmax()) * len(texts) // len(inverse)
-            raise InputMissing(f"{where}: item {item} {wrong}")
+            raise NoLabel(f"{where}: item {item} {wrong}")
         numbers[index] = codes.setdefault(name, len(codes))
     return numbers[inverse].reshape(texts.shape)
 

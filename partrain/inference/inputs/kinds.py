@@ -22,6 +22,7 @@ _STARTS = {
     b"PK\x05\x06": "npz",
     b"\x93NUM": "npy",
     b"\x89HDF": "hdf5",
+    b"MATLAB 7": "hdf5",
     b"\x1f\x8b": "idx",
     b"\0\0": "idx",
 }

@@ -165,6 +165,7 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
         raise InputMissing(f"{path}: contains no targets; put an array `targets` into an NPZ file, or give --targets FILE")
     if answers.ndim == 0 or len(answers) != len(inputs):
         raise InputMissing(f"{path}: {len(answers) if answers.ndim else 1} targets for {len(inputs)} items")
+    answers = answers.astype(np.int8) if answers.dtype.kind == "b" else answers
     if kind.targets == "tokens" and facts.parts:
         if len(answers) and answers.max() >= facts.outputs:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {facts.outputs - 1}")
