@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,45 +29,79 @@ if TYPE_CHECKING:
     Pair = tuple[NDArray[Any], NDArray[Any]]
     """Inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k), in double precision."""
 
+BLOCK = 1 << 14
+"""Rows that are computed with at a time."""
 RARE = 2
 """Training items from which a word has a code of its own."""
 
 
+@dataclass
+class _Part:
+    """The items of a part: some rows of arrays in double precision, which several parts share."""
+
+    inputs: NDArray[Any]
+    """(n, features), NaN where a value is missing."""
+    targets: NDArray[Any]
+    """(n,) int64 or (n, k)."""
+    rows: NDArray[Any]
+    """(m,): the rows that are its items, in order."""
+
+    @classmethod
+    def of(cls, inputs: NDArray[Any], targets: NDArray[Any]) -> _Part:
+        """Take all rows."""
+        return cls(inputs, targets, np.arange(len(inputs)))
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The targets of its items."""
+        labels: NDArray[Any] = self.targets[self.rows]
+        return labels
+
+    def chosen(self, items: NDArray[Any]) -> _Part:
+        """Return the part of some items."""
+        return replace(self, rows=self.rows[items])
+
+
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-    """Read a table, and read or split off its test items; see `data.load`."""
+    """Read a table, and read or split off its test items; see `data.load`.
+
+    The rows stand in memory once in double precision; items are picked from them in blocks.
+    """
     scanned = scan(section, folder)
     schema = scanned.schema
     table = open_table(section, local_path(section.path, folder))
-    inputs, targets = read(table, schema)
+    whole = _Part.of(*read(table, schema))
     weights = weights_of(table, schema, section.sample_weight) if section.sample_weight else None
     if schema.time:
         rows = time_order(table.used_blocks(schema), schema.time)
-        inputs, targets, weights = inputs[rows], targets[rows], None if weights is None else weights[rows]
+        whole, weights = whole.chosen(rows), None if weights is None else weights[rows]
     groups = groups_of(table, schema, section.group) if section.group else None
-    parts = {"": (inputs, targets)}
+    parts = {"": whole}
     if scanned.asked:
-        first, last = section.split_off(len(inputs), scanned.asked, targets if schema.classes else None, groups)
+        first, last = section.split_off(len(whole.rows), scanned.asked, whole.labels if schema.classes else None, groups)
         weights, groups = None if weights is None else weights[first], None if groups is None else groups[first]
-        parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
+        parts = {"": whole.chosen(first), "test_": whole.chosen(last)}
     elif section.test_path:
-        parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
-    count, held_out = len(parts[""][0]), None
+        parts["test_"] = _Part.of(*read(open_table(section, local_path(section.test_path, folder)), schema))
+    count, held_out = len(parts[""].rows), None
     if section.validation_path:
         more = read(open_table(section, local_path(section.validation_path, folder)), schema)
-        parts[""] = np.concatenate([parts[""][0], more[0]]), np.concatenate([parts[""][1], more[1]])
+        own = parts[""]
+        parts[""] = _Part.of(np.concatenate([own.inputs[own.rows], more[0]]), np.concatenate([own.labels, more[1]]))
         weights = None if weights is None else np.append(weights, np.ones(len(more[0]), np.float32))
         trained, held_out = np.arange(count), np.arange(count, count + len(more[0]))
     else:
-        trained = training(count, parts[""][1] if schema.classes else None, section.gap, groups)
+        trained = training(count, parts[""].labels if schema.classes else None, section.gap, groups)
         held_out = None if groups is None or not section.held_out else np.setdiff1d(np.arange(count), trained)
+    learned = parts[""].chosen(trained)
     if schema.categories:
-        schema = _without_rare_words(schema, parts[""][0][trained], [pair[0] for pair in parts.values()])
-    codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
+        schema = _without_rare_words(schema, learned, {id(part.inputs): part.inputs for part in parts.values()}.values())
+    codec = _codec(section, schema, learned)
     slots = lay_out(
         {
-            f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", array.shape)
-            for prefix, pair in parts.items()
-            for role, array in zip(("inputs", "targets"), pair, strict=True)
+            f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", (len(part.rows), *array.shape[1:]))
+            for prefix, part in parts.items()
+            for role, array in (("inputs", part.inputs), ("targets", part.targets))
         }
         | {
             name: (str(array.dtype), array.shape)
@@ -80,8 +114,9 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     for name, array in ((WEIGHTS, weights), (HELD_OUT, held_out)):
         if array is not None:
             arrays[name][:] = array
-    for prefix, (numbers, answers) in parts.items():
-        store(arrays[f"{prefix}inputs"], _filled(numbers, codec), str(table.path), schema.features)
+    for prefix, part in parts.items():
+        _store_items(arrays[f"{prefix}inputs"], part.inputs, part.rows, codec, str(table.path), schema.features)
+        answers = part.labels
         if schema.classes is None and "target_mean" in codec:
             answers = _standardized(answers, codec["target_mean"], codec["target_std"])
         store(arrays[f"{prefix}targets"], answers, str(table.path), schema.targets)
@@ -117,14 +152,26 @@ def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
 
 def read(table: TableFile, schema: TableSchema) -> Pair:
     """Read the rows of a table as numbers, without the rows to drop."""
-    inputs, targets = [], []
+    inputs, targets = _Grown(schema.width), []
     answers = _numbers(schema.targets)
     for block in table.used_blocks(schema):
-        inputs.append(schema.read(block))
+        inputs.add(schema.read(block))
         targets.append(labels_of(block, schema.targets[0], schema.classes) if schema.classes else answers.read(block))
-    if not inputs:
+    if not targets:
         raise InputMissing(f"{table.path}: holds no items")
-    return np.concatenate(inputs), np.concatenate(targets)
+    return inputs.array, np.concatenate(targets)
+
+
+class _Grown:
+    """An array (n, width) float64 that grows in place, so that no second one is ever in memory."""
+
+    def __init__(self, width: int) -> None:
+        self.array: NDArray[Any] = np.empty((0, width))
+
+    def add(self, rows: NDArray[Any]) -> None:
+        count = len(self.array)
+        self.array.resize((count + len(rows), rows.shape[1]), refcheck=False)
+        self.array[count:] = rows
 
 
 def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
@@ -138,7 +185,7 @@ def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
         table.require(name, "inputs")
     numbers = _all_inputs(table, schema)
     result = np.empty(numbers.shape, np.float32)
-    store(result, _filled(numbers, codec), str(table.path), schema.features)
+    _store_items(result, numbers, np.arange(len(numbers)), codec, str(table.path), schema.features)
     return result
 
 
@@ -169,11 +216,13 @@ def _numbers(names: Iterable[str]) -> TableSchema:
 
 def _all_inputs(table: TableFile, schema: TableSchema) -> NDArray[Any]:
     """Read (n, features) float64 of all rows, before they are standardized."""
-    blocks = [schema.read(block) for block in table.blocks(schema.inputs)]
-    return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
+    numbers = _Grown(schema.width)
+    for block in table.blocks(schema.inputs):
+        numbers.add(schema.read(block))
+    return numbers.array
 
 
-def _without_rare_words(schema: TableSchema, trained: NDArray[Any], inputs: Sequence[NDArray[Any]]) -> TableSchema:
+def _without_rare_words(schema: TableSchema, learned: _Part, inputs: Iterable[NDArray[Any]]) -> TableSchema:
     """Return the schema without words that fewer than RARE training items have, and renumber the codes in all `inputs` in place.
 
     So the code of unseen words is trained on, and no word keeps an embedding that was never trained.
@@ -182,7 +231,7 @@ def _without_rare_words(schema: TableSchema, trained: NDArray[Any], inputs: Sequ
     for at, (count, name) in enumerate(zip(schema.categories, schema.owners, strict=True)):
         if not count:
             continue
-        often = np.bincount(trained[:, at].astype(np.int64), minlength=count) >= RARE
+        often = np.bincount(learned.inputs[learned.rows, at].astype(np.int64), minlength=count) >= RARE
         first = count - len(kinds[name].stored)
         often[:first] = True
         renumbered = np.where(often, np.cumsum(often) - 1, UNSEEN - MISSING)
@@ -192,10 +241,10 @@ def _without_rare_words(schema: TableSchema, trained: NDArray[Any], inputs: Sequ
     return replace(schema, kinds=kinds)
 
 
-def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
-    """Describe how rows become items, as JSON. Means and deviations are those of the given items, the training items."""
+def _codec(section: Tabular, schema: TableSchema, learned: _Part) -> dict[str, Any]:
+    """Describe how rows become items, as JSON. Means and deviations are those of the items that are learned from."""
     numeric = np.array(schema.numeric)
-    mean, std = moments(inputs, schema.features, section.path)
+    mean, std = moments(learned.inputs, learned.rows, schema.features, section.path)
     codec: dict[str, Any] = {
         "form": "table",
         "inputs": list(schema.inputs),
@@ -204,7 +253,7 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
         "targets": list(schema.targets),
         "classes": None if schema.classes is None else list(schema.classes),
         "missing": schema.missing,
-        "fill": _fill(schema, inputs, mean).tolist(),
+        "fill": _fill(schema, learned, mean).tolist(),
         "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
         "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
     }
@@ -214,40 +263,60 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
     codec |= {"cardinalities": list(schema.categories)} if schema.categories else {}
     codec |= {"missing_indicator": list(schema.indicators)} if schema.indicators else {}
     if section.standardise_target and schema.classes is None:
-        mean, std = moments(targets, schema.targets, section.path)
+        mean, std = moments(learned.targets, learned.rows, schema.targets, section.path)
         codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
     return codec
 
 
-def _fill(schema: TableSchema, inputs: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
+def _fill(schema: TableSchema, learned: _Part, mean: NDArray[Any]) -> NDArray[Any]:
     """Return the number (features,) that stands for a missing one: the mean, the median or a constant."""
     fill = mean.copy()
     for at, name in enumerate(schema.owners):
         how = schema.filling(name)
         if how == "median":
-            fill[at] = np.nanmedian(inputs[:, at])
+            fill[at] = np.nanmedian(learned.inputs[learned.rows, at])
         elif not isinstance(how, str) and schema.numeric[at]:
             fill[at] = how
     return fill
 
 
-def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
-    """Compute mean and divisor of each column over the values present; the divisor is 1 where a column is constant."""
-    present = ~np.isnan(numbers)
-    if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
-        raise InputMissing(f"{path}: column `{empty[0]}`: no training item has a value there: drop the column")
-    with np.errstate(over="ignore"):
-        mean = np.nanmean(numbers, axis=0)
-        std = np.sqrt(np.nanmean((numbers - mean) ** 2, axis=0))
+def moments(numbers: NDArray[Any], rows: NDArray[Any], names: Iterable[str], path: str) -> Pair:
+    """Compute mean and divisor of each column over the values present in some rows; the divisor is 1 where a column is constant."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, counts = _mean(numbers, rows, lambda block: block)
+        std = np.sqrt(_mean(numbers, rows, lambda block: (block - mean) ** 2)[0])
+    if not counts.all():
+        empty = list(names)[int(counts.argmin())]
+        raise InputMissing(f"{path}: column `{empty}`: no training item has a value there: drop the column")
     if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
         column = list(names)[int(fine.argmin())]
         raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
     return mean, safe_std(mean, std)
 
 
-def _filled(inputs: NDArray[Any], codec: Mapping[str, Any]) -> NDArray[Any]:
-    """Fill in the numbers missing of inputs (n, features), and standardize them."""
-    return _standardized(np.where(np.isnan(inputs), codec["fill"], inputs), codec["mean"], codec["std"])
+def _mean(numbers: NDArray[Any], rows: NDArray[Any], of: Callable[[NDArray[Any]], NDArray[Any]]) -> Pair:
+    """Return the mean of each column over the values present in some rows, and their number. The sums go from row to row, as those of numpy do."""
+    total, counts = np.zeros((0, numbers.shape[1])), np.zeros(numbers.shape[1], np.int64)
+    for some in _blocks(rows, len(rows) if numbers.shape[1] == 1 else BLOCK):  # numpy adds a single column in pairs
+        block = of(numbers[some])
+        present = ~np.isnan(block)
+        counts += present.sum(axis=0)
+        total = np.concatenate([total, np.where(present, block, 0.0)]).sum(axis=0, keepdims=True)
+    return total[0] / counts, counts
+
+
+def _blocks(rows: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
+    return (rows[start : start + size] for start in range(0, len(rows), max(size, 1)))
+
+
+def _store_items(
+    target: NDArray[Any], inputs: NDArray[Any], rows: NDArray[Any], codec: Mapping[str, Any], path: str, names: Sequence[str]
+) -> None:
+    """Fill in the missing numbers of some rows, standardize them, and store them in `target` (n, features)."""
+    for start, some in zip(range(0, len(rows), BLOCK), _blocks(rows, BLOCK), strict=True):
+        block = inputs[some]
+        filled = np.where(np.isnan(block), codec["fill"], block)
+        store(target[start : start + len(some)], _standardized(filled, codec["mean"], codec["std"]), path, names)
 
 
 def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:

@@ -125,7 +125,7 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     if section.standardise:
         trained = rows[: parts.training_elements(section.validation, section.window + section.steps, section.stride)]
-        mean, deviation = moments(trained, names, str(table.path))
+        mean, deviation = moments(trained, np.arange(len(trained)), names, str(table.path))
     columns = {"inputs": section.columns or section.target, "targets": section.target}
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         role: ("float32", (len(rows), len(column))) for role, column in columns.items()
