@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 from partrain.preprocess.cells import finite, is_finite
@@ -26,9 +26,9 @@ class Cells(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self._values[index]
 
-    def counts(self) -> Counter[Any]:
-        """Return the rows of each distinct cell, in the order of their first rows."""
-        return Counter(self._values)
+    def counts(self, most: int | None = None) -> Counter[Any]:
+        """Return the rows of each distinct cell, or of the first `most`, in the order of their first rows."""
+        return Counter(dict(islice(Counter(self._values).items(), most)))
 
     def mapped(self, function: Callable[[Any], Any]) -> Sequence[Any]:
         """Return the value of a function for each cell: a number or a truth value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from itertools import chain, islice
+from itertools import chain
 
 from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import FEW_ROWS, is_finite, is_number, numbers_rows, parse_bool, parse_date
@@ -43,7 +43,7 @@ class ColumnFacts:
                 self.unread.add(text)
         most = None if every or source.numbers_missing else MOST_VALUES - len(self.different)
         if most is None or most > 0:
-            for cell, count in islice(cells.counts().items(), most):
+            for cell, count in cells.counts(most).items():
                 if cell not in odd:
                     missing = source.numbers_missing and source.is_missing(cell)
                     (self.holes if missing else self.different)[str(cell).strip()] += count

@@ -31,9 +31,10 @@ class PolarsCells(Cells):
     def __len__(self) -> int:
         return len(self.column)
 
-    def counts(self) -> Counter[Any]:
+    def counts(self, most: int | None = None) -> Counter[Any]:
         counted = self.column.alias("cell").to_frame().group_by("cell", maintain_order=True).len()
-        return Counter(dict(zip(*counted.get_columns(), strict=True)))
+        counted = counted if most is None else counted.head(most)
+        return Counter(dict(zip(*(column.to_list() for column in counted.get_columns()), strict=True)))
 
     def mapped(self, function: Callable[[Any], Any]) -> Any:
         different = self.column.unique(maintain_order=True)
