@@ -38,6 +38,8 @@ WEIGHTS = "sample_weight"
 """Key and array of the weights of items."""
 HELD_OUT = "held_out"
 """Array of the items that the data set holds out itself."""
+GROUP = "group"
+"""Key and array of the groups of items."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
 _BLOCK = 1 << 20
@@ -341,6 +343,8 @@ class DatasetInfo:
             rows=arrays.get("rows"),
             newest=arrays.get("newest"),
             test_newest=arrays.get("test_newest"),
+            group=arrays.get(GROUP),
+            test_group=arrays.get(f"test_{GROUP}"),
             sample_weight=arrays.get(WEIGHTS),
             held_out=arrays.get(HELD_OUT),
         )
@@ -363,6 +367,9 @@ class Dataset(DatasetInfo):
     """(n, number, targets) float64: newest values of forecast columns in the file's units, from which differences are
     restored."""
     test_newest: NDArray[Any] | None = None
+    group: NDArray[Any] | None = None
+    """(n,) int64: number of the group that an item belongs to, as the rows of one person do. None: items are independent."""
+    test_group: NDArray[Any] | None = None
     sample_weight: NDArray[Any] | None = None
     """(n,) float32, 0 or more: how often to train on each of the rows of `inputs`, relative to the others. None: equally often."""
     held_out: NDArray[Any] | None = None

@@ -93,15 +93,15 @@ class TrainedNetwork:
     def items_of(self, dataset: Dataset, split: Split) -> Samples | None:
         """Make samples of the training, validation or test items of a data set; None if it has none."""
         if split == "test":
-            arrays = dataset.test_inputs, dataset.test_targets, dataset.test_newest
+            arrays = dataset.test_inputs, dataset.test_targets, dataset.test_newest, dataset.test_group
         else:
             index = split_items(self.loaded, dataset)[split == "validation"]
-            newest = None if dataset.newest is None else dataset.newest[index]
-            arrays = dataset.inputs[index], dataset.targets[index], newest
-        inputs, targets, newest = (None if array is None else torch.from_numpy(array) for array in arrays)
+            more = (None if array is None else array[index] for array in (dataset.newest, dataset.group))
+            arrays = dataset.inputs[index], dataset.targets[index], *more
+        inputs, targets, newest, group = (None if array is None else torch.from_numpy(array) for array in arrays)
         if inputs is None or targets is None or not len(targets):
             return None
-        return self.items(inputs, targets, dataset.scale, dataset, newest)
+        return replace(self.items(inputs, targets, dataset.scale, dataset, newest), group=group)
 
     def batch(self, inputs: Tensor) -> Any:
         """Return items (b, ...) as the network is called with them: unpacked where they have several inputs."""

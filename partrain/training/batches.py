@@ -40,6 +40,8 @@ class Samples:
     """The inputs of an item, if there are several: `inputs` are then rows (n, bytes), and those of a batch a tuple or dict of tensors."""
     newest: Tensor | None = None
     """(n, number, targets): newest values of a series, on the CPU, where the data set keeps them; see `Dataset.newest`."""
+    group: Tensor | None = None
+    """(n,): number of the group of each item, on the CPU; see `Dataset.group`."""
 
     @property
     def batch_device(self) -> torch.device:

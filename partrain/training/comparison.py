@@ -81,15 +81,17 @@ class ItemOutcomes:
         """1 for a right answer and 0 for a wrong one, or its absolute error (n,)."""
         return torch.cat(self._rows)[:, 0]
 
-    def beside(self, trivial: Tensor, classes: Sequence[Any] | None, seed: int) -> BesideTrivial | None:
+    def beside(
+        self, trivial: Tensor, classes: Sequence[Any] | None, seed: int, group: Tensor | None = None
+    ) -> BesideTrivial | None:
         """Compare with a trivial answer, of which each item is right or has this absolute error (n,). None without a number.
 
-        `classes`: their names, if they have any. `seed`: that of the run.
+        `classes`: their names, if they have any. `seed`: that of the run. `group`: number of the group (n,) of each item.
         """
         rows = torch.cat(self._rows)
         if not len(rows):
             return None
-        draw = _Resampling(len(rows), BLOCKS_OF_SERIES if self._kind.follows else MOST_BLOCKS, seed)
+        draw = _Resampling(len(rows), BLOCKS_OF_SERIES if self._kind.follows else MOST_BLOCKS, seed, group)
         options: BesideOptions = {}
         if self.rare:
             is_rare = self.rare.targets == self.rare.label
@@ -117,15 +119,17 @@ class ItemOutcomes:
 
 
 class _Resampling:
-    """Resamples of n items, equal for all that is compared: each draws as many blocks of consecutive items as there are."""
+    """Resamples of n items, equal for all that is compared: each draws as many blocks of consecutive items, or groups, as there are."""
 
-    def __init__(self, items: int, most_blocks: int, seed: int) -> None:
-        blocks = min(items, most_blocks)
+    def __init__(self, items: int, most_blocks: int, seed: int, group: Tensor | None = None) -> None:
+        members = torch.arange(items) if group is None else torch.unique(group, return_inverse=True)[1]
+        count = int(members.max()) + 1
+        blocks = min(count, most_blocks)
         drawn = torch.from_numpy(generator(seed, "beside trivial answers").integers(blocks, size=(RESAMPLES, blocks)))
         places = drawn + blocks * torch.arange(RESAMPLES)[:, None]
         self._times = torch.bincount(places.flatten(), minlength=RESAMPLES * blocks).view(RESAMPLES, blocks)
         """(R, B): how often each block was drawn."""
-        self._block = torch.arange(items) * blocks // items
+        self._block = members * blocks // count
         """(n,): the block of each item."""
 
     def means(self, values: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ def comparisons(
             targets, newest = items.targets[block].cpu(), None if items.newest is None else items.newest[block]
             constant.add(kind.batch(task, answer.expand(len(targets), -1), targets, newest, codec.restore_units))
         errors["constant"] = constant.first
-    made = {name: network.beside(trivial, codec.classes, seed) for name, trivial in errors.items()}
+    made = {name: network.beside(trivial, codec.classes, seed, items.group) for name, trivial in errors.items()}
     return {name: comparison for name, comparison in made.items() if comparison}
 
 

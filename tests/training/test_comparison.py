@@ -42,6 +42,20 @@ def test_the_interval_is_that_of_the_mean_difference() -> None:
     )
 
 
+def test_rows_of_one_group_count_together() -> None:
+    """Twenty rows of a person tell no more than one, where a network is right or wrong in all of them."""
+    torch.manual_seed(0)
+    targets, person = torch.arange(400) % 2, torch.arange(400) % 20
+    right = (torch.rand(20) < 0.7)[person]
+    decided = torch.where(right, targets, 1 - targets)
+    always = (targets == 0).double()
+    compared = outcomes("classification", probabilities(decided.double()), targets, decided)
+    widths = [made["high"] - made["low"] for group in (None, person) if (made := compared.beside(always, None, 7, group))]
+    by_person = torch.stack([((decided == targets).double() - always)[person == one].mean() for one in range(20)])
+    assert widths[1] == pytest.approx(2 * 1.96 * float(by_person.std(correction=0) / 20**0.5), rel=0.15)
+    assert widths[1] > 1.5 * widths[0]
+
+
 def test_a_rare_class_is_compared_by_the_order_of_the_answers() -> None:
     from sklearn.metrics import average_precision_score, roc_auc_score
 

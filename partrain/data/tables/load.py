@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import HELD_OUT, WEIGHTS, Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
+from partrain.data.base import GROUP, HELD_OUT, WEIGHTS, Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import TableFile
@@ -76,10 +76,11 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
         rows = time_order(table.used_blocks(schema), schema.time)
         whole, weights = whole.chosen(rows), None if weights is None else weights[rows]
     groups = groups_of(table, schema, section.group) if section.group else None
-    parts = {"": whole}
+    parts, tested = {"": whole}, None
     if scanned.asked:
         first, last = section.split_off(len(whole.rows), scanned.asked, whole.labels if schema.classes else None, groups)
-        weights, groups = None if weights is None else weights[first], None if groups is None else groups[first]
+        weights = None if weights is None else weights[first]
+        groups, tested = (None, None) if groups is None else (groups[first], groups[last])
         parts = {"": whole.chosen(first), "test_": whole.chosen(last)}
     elif section.test_path:
         parts["test_"] = _Part.of(*read(open_table(section, local_path(section.test_path, folder)), schema))
@@ -97,23 +98,22 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     if schema.categories:
         schema = _without_rare_words(schema, learned, {id(part.inputs): part.inputs for part in parts.values()}.values())
     codec = _codec(section, schema, learned)
+    if groups is not None and section.validation_path:
+        groups = None  # the other file's groups have no numbers here
+    named = {WEIGHTS: weights, HELD_OUT: held_out, GROUP: groups, f"test_{GROUP}": tested}
+    extras = {name: array for name, array in named.items() if array is not None}
     slots = lay_out(
         {
             f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", (len(part.rows), *array.shape[1:]))
             for prefix, part in parts.items()
             for role, array in (("inputs", part.inputs), ("targets", part.targets))
         }
-        | {
-            name: (str(array.dtype), array.shape)
-            for name, array in ((WEIGHTS, weights), (HELD_OUT, held_out))
-            if array is not None
-        }
+        | {name: (str(array.dtype), array.shape) for name, array in extras.items()}
     )
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
-    for name, array in ((WEIGHTS, weights), (HELD_OUT, held_out)):
-        if array is not None:
-            arrays[name][:] = array
+    for name, array in extras.items():
+        arrays[name][:] = array
     for prefix, part in parts.items():
         _store_items(arrays[f"{prefix}inputs"], part.inputs, part.rows, codec, str(table.path), schema.features)
         answers = part.labels

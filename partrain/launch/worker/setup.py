@@ -181,7 +181,7 @@ class WorkerSetup:
         held: NDArray[np.int64]
         self.batches: Batches | StreamBatches
         self.batches, held = self._stream(dataset.stream, dataset, on_wait) if dataset.stream else self._partition(dataset)
-        self.samples = self._items(dataset.inputs, dataset.targets, dataset.newest)
+        self.samples = self._items(dataset.inputs, dataset.targets, dataset.newest, dataset.group)
         if dataset.stream and self._accelerator:
             self.samples = replace(
                 self.samples,
@@ -191,7 +191,7 @@ class WorkerSetup:
             )
         self.test = None
         if dataset.test_inputs is not None and dataset.test_targets is not None:
-            self.test = self._items(dataset.test_inputs, dataset.test_targets, dataset.test_newest)
+            self.test = self._items(dataset.test_inputs, dataset.test_targets, dataset.test_newest, dataset.test_group)
         self.augment = self._augmentation()
         self._held = torch.from_numpy(held).to(self.samples.inputs.device)
 
@@ -237,8 +237,10 @@ class WorkerSetup:
         if not len(held):
             return None
         if self.device not in copies:
-            newest = None if items.newest is None else items.newest[held.cpu()]
-            copies[self.device] = replace(items, inputs=items.inputs[held], targets=items.targets[held], newest=newest)
+            newest, group = (None if array is None else array[held.cpu()] for array in (items.newest, items.group))
+            copies[self.device] = replace(
+                items, inputs=items.inputs[held], targets=items.targets[held], newest=newest, group=group
+            )
         return copies[self.device]
 
     def trained_targets(self) -> torch.Tensor | None:
@@ -269,7 +271,9 @@ class WorkerSetup:
             faults=job.faults,
         )
 
-    def _items(self, inputs: NDArray[Any], targets: NDArray[Any], newest: NDArray[Any] | None) -> Samples:
+    def _items(
+        self, inputs: NDArray[Any], targets: NDArray[Any], newest: NDArray[Any] | None, group: NDArray[Any] | None
+    ) -> Samples:
         """Move all items to an accelerator if they leave it memory; otherwise it gets them batch by batch."""
         last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
@@ -281,6 +285,7 @@ class WorkerSetup:
             channel_scale=self._spec.dataset.channel_scale,
             parts=self._spec.dataset.parts,
             newest=None if newest is None else torch.from_numpy(newest),
+            group=None if group is None else torch.from_numpy(group),
         )
         if self._accelerator and inputs.nbytes + targets.nbytes > SHARE * self._accelerator.free_memory:
             return replace(items, device=self.device)
