@@ -36,7 +36,7 @@ RARE = 2
 
 
 @dataclass
-class _Part:
+class _TablePart:
     """The items of a part: some rows of arrays in double precision, which several parts share."""
 
     inputs: NDArray[Any]
@@ -47,7 +47,7 @@ class _Part:
     """(m,): the rows that are its items, in order."""
 
     @classmethod
-    def of(cls, inputs: NDArray[Any], targets: NDArray[Any]) -> _Part:
+    def of(cls, inputs: NDArray[Any], targets: NDArray[Any]) -> _TablePart:
         """Take all rows."""
         return cls(inputs, targets, np.arange(len(inputs)))
 
@@ -57,7 +57,7 @@ class _Part:
         labels: NDArray[Any] = self.targets[self.rows]
         return labels
 
-    def chosen(self, items: NDArray[Any]) -> _Part:
+    def chosen(self, items: NDArray[Any]) -> _TablePart:
         """Return the part of some items."""
         return replace(self, rows=self.rows[items])
 
@@ -70,7 +70,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     scanned = scan(section, folder)
     schema = scanned.schema
     table = open_table(section, local_path(section.path, folder))
-    whole = _Part.of(*read(table, schema))
+    whole = _TablePart.of(*read(table, schema))
     weights = weights_of(table, schema, section.sample_weight) if section.sample_weight else None
     if schema.time:
         rows = time_order(table.used_blocks(schema), schema.time)
@@ -83,12 +83,12 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
         groups, tested = (None, None) if groups is None else (groups[first], groups[last])
         parts = {"": whole.chosen(first), "test_": whole.chosen(last)}
     elif section.test_path:
-        parts["test_"] = _Part.of(*read(open_table(section, local_path(section.test_path, folder)), schema))
+        parts["test_"] = _TablePart.of(*read(open_table(section, local_path(section.test_path, folder)), schema))
     count, held_out = len(parts[""].rows), None
     if section.validation_path:
         more = read(open_table(section, local_path(section.validation_path, folder)), schema)
         own = parts[""]
-        parts[""] = _Part.of(np.concatenate([own.inputs[own.rows], more[0]]), np.concatenate([own.labels, more[1]]))
+        parts[""] = _TablePart.of(np.concatenate([own.inputs[own.rows], more[0]]), np.concatenate([own.labels, more[1]]))
         weights = None if weights is None else np.append(weights, np.ones(len(more[0]), np.float32))
         trained, held_out = np.arange(count), np.arange(count, count + len(more[0]))
     else:
@@ -222,7 +222,7 @@ def _all_inputs(table: TableFile, schema: TableSchema) -> NDArray[Any]:
     return numbers.array
 
 
-def _without_rare_words(schema: TableSchema, learned: _Part, inputs: Iterable[NDArray[Any]]) -> TableSchema:
+def _without_rare_words(schema: TableSchema, learned: _TablePart, inputs: Iterable[NDArray[Any]]) -> TableSchema:
     """Return the schema without words that fewer than RARE training items have, and renumber the codes in all `inputs` in place.
 
     So the code of unseen words is trained on, and no word keeps an embedding that was never trained.
@@ -241,7 +241,7 @@ def _without_rare_words(schema: TableSchema, learned: _Part, inputs: Iterable[ND
     return replace(schema, kinds=kinds)
 
 
-def _codec(section: Tabular, schema: TableSchema, learned: _Part) -> dict[str, Any]:
+def _codec(section: Tabular, schema: TableSchema, learned: _TablePart) -> dict[str, Any]:
     """Describe how rows become items, as JSON. Means and deviations are those of the items that are learned from."""
     numeric = np.array(schema.numeric)
     mean, std = moments(learned.inputs, learned.rows, schema.features, section.path)
@@ -268,7 +268,7 @@ def _codec(section: Tabular, schema: TableSchema, learned: _Part) -> dict[str, A
     return codec
 
 
-def _fill(schema: TableSchema, learned: _Part, mean: NDArray[Any]) -> NDArray[Any]:
+def _fill(schema: TableSchema, learned: _TablePart, mean: NDArray[Any]) -> NDArray[Any]:
     """Return the number (features,) that stands for a missing one: the mean, the median or a constant."""
     fill = mean.copy()
     for at, name in enumerate(schema.owners):
