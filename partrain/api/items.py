@@ -14,7 +14,7 @@ import torch
 from partrain.api import objects
 from partrain.byte_layout import LENGTHS, input_names
 from partrain.data.arrays.files import in_memory
-from partrain.data.documents import numbered, words_of
+from partrain.data.documents import numbered
 from partrain.data.python.convert import to_array
 from partrain.data.python.frames import as_frame, is_frame, to_polars
 from partrain.data.python.load import needs_names
@@ -27,6 +27,7 @@ from partrain.inference.inputs.documents import COLUMN
 from partrain.inference.inputs.parts import of_parts
 from partrain.inference.inputs.read import read
 from partrain.inference.inputs.sample import Sample, of_array, of_table, with_targets
+from partrain.preprocess.texts import words_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

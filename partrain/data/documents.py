@@ -35,8 +35,9 @@ from partrain.data.tables.formats import format_of
 from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import HasDialect
 from partrain.data.test_split import HasTestSplit
-from partrain.data.text import UNKNOWN, WORD
+from partrain.data.text import UNKNOWN
 from partrain.errors import InputMissing
+from partrain.preprocess.texts import words_of
 from partrain.tasks.kinds import CLASSIFICATION
 
 if TYPE_CHECKING:
@@ -109,11 +110,6 @@ class _Labeled:
         if len(chosen) < 2:
             raise WrongContent((["path"], f"{self.where}: all texts have the class `{chosen[0]}`"))
         return chosen
-
-
-def words_of(text: str) -> list[str]:
-    """Return the tokens of a text: words in small letters, and marks."""
-    return WORD.findall(text.lower())
 
 
 def _of_folder(path: Path) -> tuple[list[list[str]], list[str]]:

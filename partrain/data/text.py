@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -27,6 +26,7 @@ from partrain.data.base import (
 from partrain.data.fetch import Files, local_path
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.errors import InputMissing
+from partrain.preprocess.texts import WORD
 from partrain.tasks.kinds import LANGUAGE
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "<unknown>"
 """Word for those that are not in the vocabulary."""
-WORD = re.compile(r"\w+|[^\w\s]")
-"""A run of letters and digits, or a single mark; white space only separates them."""
 
 
 class TextSection(DataSection):

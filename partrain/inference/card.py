@@ -200,7 +200,12 @@ def _codec_facts(network: TrainedNetwork) -> dict[str, str]:
     columns = codec.stored.get("inputs") if codec.is_table else codec.columns
     if columns:
         facts["input columns"] = ", ".join(map(str, columns))
-    for key, what in ("one_hot", "one-hot columns"), ("categories", "columns of embeddings"), ("dates", "columns of dates"):
+    for key, what in (
+        ("one_hot", "one-hot columns"),
+        ("categories", "columns of embeddings"),
+        ("dates", "columns of dates"),
+        ("texts", "columns of texts"),
+    ):
         if names := codec.stored.get(key):
             facts[what] = ", ".join(names)
     if (missing := codec.stored.get("missing", "error")) != "error":

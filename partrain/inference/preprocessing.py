@@ -73,6 +73,8 @@ class Preprocessing:
             raise _cannot("it continues texts, token by token")
         if form == "documents":
             raise _cannot("its words are numbered outside of the graph; the vocabulary is in the metadata of the file")
+        if stored.get("texts"):
+            raise _cannot(f"the words of column `{next(iter(stored['texts']))}` are split outside of the graph")
         if form == "table" and len(stored["features"]) != network.record.input[0]:
             raise _cannot("its items are not the features of the table")
         if dtype and (network.record.parts or network.record.vocabulary is not None):

@@ -68,6 +68,7 @@ EXAMPLES: dict[str, Any] = {
     "[dataset] one_hot": ["city"],
     "[dataset] categories": ["city", "street"],
     "[dataset] dates": ["sold"],
+    "[dataset] texts": ["review"],
     "[dataset] missing_indicator": ["size"],
     "[dataset] sample_weight": "households",
     "[dataset] separator": ";",

@@ -78,6 +78,8 @@ class ColumnKind:
     """Input of a graph that holds the raw values of all such columns."""
     learns: ClassVar[bool] = False
     """`learned` needs the distinct cells."""
+    amounts: ClassVar[bool] = True
+    """Its features have a mean and a deviation."""
     holds_words: ClassVar[bool] = False
     """A missing word may be a category of its own."""
     hole: ClassVar[float] = math.nan

@@ -10,6 +10,7 @@ from partrain.preprocess.cells import Class, parse_class
 from partrain.preprocess.column import ColumnKind, RowBlock, double
 from partrain.preprocess.dates import DateColumn
 from partrain.preprocess.numbers import NumberColumn
+from partrain.preprocess.texts import TextColumn
 from partrain.preprocess.words import CategoryColumn, OneHotColumn
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Missing = str | Mapping[str, str | float]
 """Treatment of cells without a value: of all columns; or by column, where `OTHERS` stands for the columns not named."""
 OTHERS = "*"
-KINDS: tuple[type[ColumnKind], ...] = (OneHotColumn, CategoryColumn, DateColumn)
+KINDS: tuple[type[ColumnKind], ...] = (OneHotColumn, CategoryColumn, DateColumn, TextColumn)
 """Kinds of columns that a key names; the others are numbers."""
 
 
@@ -62,7 +63,7 @@ class TableSchema:
     @property
     def numeric(self) -> list[bool]:
         """Features that have a mean and a deviation, the others being words, codes and indicators."""
-        return self._each(lambda name, kind: [not kind.holds_words] * len(kind.features(name)), lambda _: False)
+        return self._each(lambda name, kind: [kind.amounts] * len(kind.features(name)), lambda _: False)
 
     @property
     def categories(self) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ class WordColumn(ColumnKind):
     stored_type: ClassVar[Any] = list[str]
     source: ClassVar[str] = "codes"
     learns: ClassVar[bool] = True
+    amounts: ClassVar[bool] = False
     holds_words: ClassVar[bool] = True
     hole: ClassVar[float] = MISSING
     words: tuple[str, ...] = ()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import cached_property
 from itertools import chain
 
 from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import FEW_ROWS, is_finite, is_number, numbers_rows, parse_bool, parse_date
 from partrain.preprocess.column import CellSource
+from partrain.preprocess.texts import TextColumn
 
 WORDS_OF_TEXTS = 4
 """Words of a cell, on average, from which a column holds texts."""
+FEWEST_WORDS = 5
+"""Frequent words from which sentences are an input."""
 MOST_VALUES = 20_000
 """Different numbers of a column that are remembered."""
 
@@ -102,10 +106,17 @@ class ColumnFacts:
             return False
         return sum(len(text.split()) for text in self.different) >= WORDS_OF_TEXTS * len(self.different)
 
+    @cached_property
+    def vocabulary(self) -> int:
+        """Frequent words of sentences."""
+        return len(TextColumn().learned(self.different).words) if self.texts else 0
+
     def reason_to_drop(self) -> str:
         """Say why a network should not see the column; "" if it should."""
         if len(self.different) <= 1:
             return "the same value in each row" if self.different else "no value in any row"
+        if self.vocabulary >= FEWEST_WORDS:
+            return ""
         present, repeats = self.rows - self.missing, self.different.total() > len(self.different)
         numbered = self.whole and numbers_rows(self.name)
         if not repeats and present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):

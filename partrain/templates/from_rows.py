@@ -123,7 +123,13 @@ def _inputs(
     notes = _some(f"column `{name}` is left out: {reason} (`drop`)" for name, reason in dropped.items())
     if dropped:
         lines += [f"# {name}: {reason}" for name, reason in dropped.items()] + [f"drop = {toml_value(list(dropped))}"]
-    if words := [name for name, column in kept.items() if column.words]:
+    if texts := [name for name, column in kept.items() if column.vocabulary]:
+        lines.append(f"texts = {toml_value(texts)}   # columns of sentences: which of the most frequent words each has")
+        notes += (
+            f"column `{name}` holds texts: an input for each of {kept[name].vocabulary} frequent words (`texts`); --kind text learns from texts alone"
+            for name in texts
+        )
+    if words := [name for name, column in kept.items() if column.words and name not in texts]:
         lines.append(f"categories = {toml_value(words)}   # columns of words: the network learns an embedding of each word")
     if dates := [name for name, column in kept.items() if column.dates]:
         lines.append(f"dates = {toml_value(dates)}   # each becomes the day, and its place in year, week and day")

@@ -853,3 +853,21 @@ def test_numbers_that_are_names_are_categories() -> None:
     for words in ("`shop`: the target follows each of 40 different numbers", "`post`: numbers with leading zeros",
                   "`1.1` and `1.10` are one number in two spellings", "`n` is left out: a number that grows from row to row"):  # fmt: skip
         assert words in said.err or words.replace("`1.1` and `1.10`", "`1.10` and `1.1`") in said.err
+
+
+def test_sentences_beside_numbers_are_inputs() -> None:
+    draw = random.Random(1)
+    fill, good, bad = ["the", "a", "it", "was", "bought", "this", "very"], ["great", "lovely", "happy"], ["awful", "poor", "sad"]
+    lines = ["review,price,y"]
+    for row in range(400):
+        liked = draw.random() < 0.5
+        words = [*draw.choices(fill, k=8), draw.choice(good if liked else bad), str(row)]
+        lines.append(f"{' '.join(words)},{draw.gauss(10, 2):.2f},{'yes' if liked else 'no'}")
+    Path("t.csv").write_text("\n".join([*lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y")
+    assert "column `review` holds texts: an input for each of 13 frequent words (`texts`)" in said.err
+    assert tomllib.loads(Path("job.toml").read_text())["dataset"]["texts"] == ["review"]
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=8", "--set", SIMULATED).code == 0
+    assert summary(Path("run"))["test"]["accuracy"] > 0.95
+    refused = partrain("export", "run", "--format", "onnx", "--with-preprocessing", "--output", "x.onnx")
+    assert (refused.code, "the words of column `review` are split outside of the graph" in refused.err) == (73, True)

@@ -119,6 +119,8 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     dates: Columns = []
     """Input columns of ISO 8601 dates or times. Each becomes the day (since 1970), and sine and cosine of the place in
     year, week and day."""
+    texts: Columns = []
+    """Input columns of sentences. Each becomes one number for each of its 200 most frequent words: 1 if the cell has the word, else 0."""
     target_kind: Literal["auto", "class", "number"] = "auto"
     """Kind of the target. `auto`: words are classes; whole numbers are classes if there are at most 20 different ones, or if each
     is in 20 rows or more; other numbers are a regression. Whole numbers of unusual spelling (`007`, `+1`) are words."""

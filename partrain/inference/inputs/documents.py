@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.documents import documents_of, numbered, read_document, words_of
+from partrain.data.documents import documents_of, numbered, read_document
 from partrain.data.tables.files import cells_of
 from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
 from partrain.inference.inputs.tables import open_table
+from partrain.preprocess.texts import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.text import UNKNOWN, WORD
+from partrain.data.text import UNKNOWN
 from partrain.errors import BadCheckpoint, InputMissing
+from partrain.preprocess.texts import WORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -738,3 +738,25 @@ def test_a_name_that_comes_twice_is_looked_up(tmp_path: Path) -> None:
     assert CountedName.comparisons == 0
     assert repeated("abcba") == "a"
     assert said(table(tmp_path, "a,b,c,b,a\n", target="a"), tmp_path) == "t.csv:1: two columns are called `a`"
+
+
+def test_a_column_of_texts_tells_which_frequent_words_a_cell_has(tmp_path: Path) -> None:
+    texts = ["Good, good box", "bad box", "good", "Box!", "odd words here", "good bad box"]
+    section = table(
+        tmp_path, "review,size,y\n" + "".join(f'"{text}",{at},{at % 2}.5\n' for at, text in enumerate(texts)),
+        target="y", texts=["review"], standardise_target=False,
+    )  # fmt: skip
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
+    assert known is not None
+    assert known.shape == data.item_shape
+    assert data.codec["features"] == ["review has box", "review has good", "size"]
+    words = [[1, 1], [1, 0], [0, 1], [1, 0], [0, 0], [1, 1]]
+    assert data.inputs[:, :2].tolist() == words, "words of two texts are left out, as they are no sign of anything"
+    (tmp_path / "new.csv").write_text('review,size\n"a BOX",2.5\n')
+    assert encode(data.codec, open_table(section, tmp_path / "new.csv"))[0, :2].tolist() == [1, 0]
+    holes = "review,size,y\n,1,0.5\ngood box,2,1.5\n"
+    assert said(table(tmp_path, holes, "h.csv", target="y", texts=["review"]), tmp_path).startswith(
+        "h.csv:2: column `review`: no value"
+    )
+    filled = load(table(tmp_path, holes, "h.csv", target="y", texts=["review"], missing="mean"), tmp_path)
+    assert filled.codec["features"] == ["size"]
