@@ -93,8 +93,8 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
         return Comparison(run, seconds[0], seconds[1], f"the target, {named}") if min(seconds) > 0 else None
     shared = SharedResult.of(RunResult.of(side.summary) for side in (run, alone))
     times = [(shared.seconds(side.judgements), side.judgements[0].seconds) for side in (run, alone)] if shared else []
-    known = [seconds for seconds, first in times if seconds is not None and seconds > first]
-    return Comparison(run, known[0], known[1], f"judged {shared}, which both reached") if len(known) == 2 else None
+    measured = [seconds for seconds, first in times if seconds is not None and seconds > first]
+    return Comparison(run, measured[0], measured[1], f"judged {shared}, which both reached") if len(measured) == 2 else None
 
 
 def differing(run: RunHistory, alone: RunHistory) -> list[str]:
