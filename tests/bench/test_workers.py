@@ -176,6 +176,7 @@ def test_the_verdict_has_the_range_of_the_pairs() -> None:
         "2 workers at equal learning rate: 1.60 (median of 3 pairs, 1.50 to 1.70) times the items per second, the target "
         "1.60 (median of 3 pairs, 1.50 to 1.70) times as soon: they paid."
     ]
+    assert said(0.9, 1.13)[0].endswith("1.01 (median of 2 pairs, 0.90 to 1.13) times as soon: they paid for 1 of 2 seeds.")
     assert "so this machine was busy: repeat the bench" in said(0.58, 0.97, 2.07)[-1]
 
 
