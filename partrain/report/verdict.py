@@ -59,6 +59,10 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         if keys := differing(several[0], alone):
             names = ", ".join(f"`{key}`" for key in keys[:MOST_KEYS])
             return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in {names}."
+        if labels := continuing([several[0], alone]):
+            return (
+                f"Nothing tells if more workers paid: {labels[0]} continues a run of another folder, whose seconds are unknown."
+            )
         return (
             f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
             "result between two judgements; judge more often ([stop] judge_every)."
@@ -84,7 +88,7 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
 
     None, too, if more than the workers differs, or if a run had the result when it was first judged: then only a bound is known.
     """
-    if differing(run, alone):
+    if differing(run, alone) or continuing([run, alone]):
         return None
     goals = [{name: side.state.start.stop.get(name) for name in ("loss", "accuracy")} for side in (run, alone)]
     if goals[0] == goals[1] and run.status == alone.status == "reached":
@@ -95,6 +99,11 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
     times = [(shared.seconds(side.judgements), side.judgements[0].seconds) for side in (run, alone)] if shared else []
     measured = [seconds for seconds, first in times if seconds is not None and seconds > first]
     return Comparison(run, measured[0], measured[1], f"judged {shared}, which both reached") if len(measured) == 2 else None
+
+
+def continuing(runs: Sequence[RunHistory]) -> list[str]:
+    """Return the labels of the runs that continue one of another folder."""
+    return [run.label for run in runs if run.state.item_iterations_elsewhere]
 
 
 def differing(run: RunHistory, alone: RunHistory) -> list[str]:

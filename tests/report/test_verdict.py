@@ -47,6 +47,13 @@ def test_the_level_is_one_that_both_reached(tmp_path: Path) -> None:
     assert (found.seconds, found.alone) == (2.0, 3.0)
 
 
+def test_seconds_of_a_run_that_began_in_another_folder_are_not_compared(tmp_path: Path) -> None:
+    two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
+    two.state.workers[1].elsewhere = 100
+    assert compare(two, one) is None
+    assert verdict([two, one]).endswith(": two continues a run of another folder, whose seconds are unknown.")
+
+
 def test_a_single_judgement_tells_nothing(tmp_path: Path) -> None:
     runs = [history(tmp_path / "two", 2, 1.0, rounds=1), history(tmp_path / "one", 1, 1.0, rounds=1)]
     assert verdict(runs).startswith("Nothing tells if more workers paid")
