@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from partrain.job.plan import PAYS
-from partrain.number_format import number
+from partrain.number_format import counted, number
 from partrain.record.result import RunResult, SharedResult
 from partrain.record.waiting import cause
 from partrain.report.history import RunHistory, compared_runs
@@ -118,7 +118,7 @@ def limits(run: RunHistory) -> str:
     seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
     reason = (run.status == "failed" and run.state.tallies["fault"].newest) or str(run.summary.get("reason") or "")
     why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
-    start = f"{ENDS.get(run.status, 'The run ended')}{why} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
+    start = f"{ENDS.get(run.status, 'The run ended')}{why} after {counted(run.state.round, 'round')} and {seconds:.3g} {clock} of training"
     shares = run.shares
     if why:
         return f"{start}."

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.runs import SIMULATED, Command, Said, eventually, partrain, sabotage, write_job
 
-from partrain.bench import Row, workers
+from partrain.bench import Case, Row, outcomes, workers
 from partrain.bench.workers import _job as made
 
 
@@ -154,6 +155,14 @@ def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faste
     assert f"seconds to {result['shared']}" in text[1]
     assert f"{result['shared']} {both['speed_up'][0]:.2f} times as soon: they " in " ".join(text)
     assert text[-1] == f"The job has no target: {result['shared']} is the result that all of these runs reached."
+
+
+def test_the_same_seed_twice_is_one_seed() -> None:
+    def stop(text: str) -> None:
+        raise LookupError(text)
+
+    with pytest.raises(LookupError, match="2 runs: 1 job with 1 seed;"):
+        next(outcomes([cast(Case, None)], [0, 0], stop))
 
 
 def test_the_verdict_has_the_range_of_the_pairs() -> None:

@@ -651,6 +651,7 @@ def test_epilogue():
         "  partrain resume 'runs/my job/checkpoint.h5' --until rounds=800",
     ]
     assert closing_lines(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
+    assert closing_lines({**CONTENT, "rounds": 1}, Path("x"), None)[0].startswith("not-reached (rounds): 1 round, ")
     failed = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
     assert failed[0].startswith("diverged: 400 rounds")
     again = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))
