@@ -52,7 +52,7 @@ def outcomes(
     """
     if cases:
         note(
-            f"{counted(len(cases) * len(seeds), 'run')}: {counted(len(cases), 'job')} with {counted(len(seeds), 'seed')}; their networks are not kept"
+            f"{counted(len(cases) * len(seeds), 'run')}: {counted(len(cases), 'job')} with {counted(len(set(seeds)), 'seed')}; their networks are not kept"
         )
     with _interruptible() as signals:
         for seed in seeds:

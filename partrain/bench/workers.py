@@ -218,8 +218,10 @@ def _verdict(result: dict[str, Any]) -> list[str]:
                 why = f"{counted(short['workers'], 'worker')} reached the target in {short['reached']} of {short['runs']} runs"
                 lines.append(f"{speed}, but {why}: there are no times to compare.")
                 continue
-            middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
-            paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
+            middle, seeds = statistics.median(row["speed_up"]), len(row["speed_up"])
+            sooner = sum(ratio > 1 for ratio in row["speed_up"])
+            some = f" for {sooner} of {seeds} seeds" if sooner < seeds else ""
+            paid = f"they paid{some}" if middle > 1 else "they did not pay"
             reason = next(filter(None, row["limits"]), "") if middle <= 1 else ""
             lines.append(f"{speed}, {goal} {_of_pairs(row['speed_up'])} times as soon: {paid}{f'; {reason}' if reason else ''}.")
     every = [row for rows in result["variants"].values() for row in rows]

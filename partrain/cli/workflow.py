@@ -271,6 +271,12 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
     for step in states:
         if step.status == "failed":
             print(f"partrain: error[step-failed]: {step.name}: {step.note}", file=sys.stderr)
+    held = {state.name for state in states if state.status in ("waiting", "failed")}
+    free = [
+        state.name for state in states if state.status == "waiting" and not held & set(runner.workflow.steps[state.name].needs)
+    ]
+    if free and code not in (INTERRUPTED, TERMINATED):
+        print(f"{free[0]} has not started, though it needs no failed step: --keep-going runs such steps, too", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
         print(f"stopped; the same command goes on where each step stands, or: partrain resume {folder}", file=sys.stderr)
 

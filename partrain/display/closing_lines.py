@@ -45,7 +45,7 @@ def closing_lines(
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
-    done = f"{content['rounds']:,} rounds, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
+    done = f"{counted(content['rounds'], 'round')}, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
     lines = [f"{content['status']}{reason}: {done}"]
     judged = {"loss": content["loss"], **content["metrics"]}
     lines += _numbers_told(content)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from partrain.number_format import clock, count, number, size, tenths
 from partrain.record.numbers import Heading, RoundNumber
+from partrain.record.result import decides
 from partrain.record.round_record import ACTIVITIES, NUMBERS
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import CELLS, WorkerState
@@ -199,8 +200,8 @@ def fact_lines(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE
     lines = {label: facts_line(label, texts, dot) for label, texts in facts.items() if texts}
     if judged and best:
         style = "bold reverse green" if now - best.t < FLASH_S else "green"
-        value = number(best.scores.get(state.start.stop.get("patience_by") or "accuracy", best.loss))
-        lines["judged"] += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
+        by = state.start.stop.get("patience_by") or decides(best.scores)
+        lines["judged"] += [(dot, ""), (f"best {by} {number(best.scores.get(by))}", style), (f" in round {best.round}", style)]
     for label, kind in (
         ("replays", "replay"),
         ("exclude", "exclusion"),

@@ -112,7 +112,7 @@ class WorkflowTable:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # 80 columns have room for a reason
         for heading in ("step", "state", "progress", "time", "ETA", "device", "loss", "reason"):
             table.add_column(
                 heading, justify="right" if heading in ("time", "ETA", "loss") else "left", no_wrap=heading != "reason"

@@ -271,8 +271,9 @@ class SpikeEvent:
     def describe(self) -> str:
         """Tell in one line what leapt, and from where."""
         whose = "the judged loss" if self.rank is None else f"the training loss of worker {self.rank}"
-        low, high = map(number, self.usual)
-        return f"round {self.round:,}: {whose} leapt to {number(self.loss)}; before, it was {low} to {high}"
+        low, high = self.usual
+        before = f"it was {number(low)} to {number(high)}" if high < self.loss else f"it was mostly below {number(self.bound)}"
+        return f"round {self.round:,}: {whose} leapt to {number(self.loss)}; before, {before}"
 
 
 @dataclass(kw_only=True)

@@ -170,9 +170,14 @@ class RunState:
         """Item-iterations per second of all workers lately."""
         return sum(worker.rate() for worker in self.workers.values())
 
+    @property
+    def item_iterations_elsewhere(self) -> int:
+        """Item-iterations in the folder from which this one continues."""
+        return sum(worker.elsewhere for worker in self.workers.values())
+
     def mean_rate(self) -> float | None:
         """Return the item-iterations per training second, of those done in this folder; None before there is a time."""
-        done = self.item_iterations - sum(worker.elsewhere for worker in self.workers.values())
+        done = self.item_iterations - self.item_iterations_elsewhere
         return done / self.clock.train if self.clock.train > 0 else None
 
     def merged(self, name: str) -> float | None:

@@ -46,6 +46,8 @@ class WorkerSeconds(TypedDict):
 class SummaryOptions(TypedDict, total=False):
     """Fields that only some runs have."""
 
+    item_iterations_elsewhere: int
+    """Item-iterations of the run in another folder, from which `resume --out` continues it here; `seconds` do not cover them."""
     judged_round: int
     """The round that was judged last, if the run ended in a later round."""
     best: BestJudgement
@@ -188,6 +190,8 @@ def summary(state: RunState) -> Summary:
     """Return the content of `summary.json`. Seconds cover all sessions."""
     judged, clock, end = state.judged, state.clock, state.end
     earlier: SummaryOptions = {}
+    if state.item_iterations_elsewhere:
+        earlier["item_iterations_elsewhere"] = state.item_iterations_elsewhere
     if judged and judged.round != state.round:  # stopping early skips the last judgement
         earlier["judged_round"] = judged.round
     best: SummaryOptions = {}

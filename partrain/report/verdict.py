@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from partrain.job.plan import PAYS
-from partrain.number_format import number
-from partrain.record.events import JudgementEvent
+from partrain.number_format import counted, number
+from partrain.record.result import RunResult, SharedResult
 from partrain.record.waiting import cause
 from partrain.report.history import RunHistory, compared_runs
 from partrain.report.sources import SweepResult
@@ -60,9 +59,13 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         if keys := differing(several[0], alone):
             names = ", ".join(f"`{key}`" for key in keys[:MOST_KEYS])
             return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in {names}."
+        if labels := continuing([several[0], alone]):
+            return (
+                f"Nothing tells if more workers paid: {labels[0]} continues a run of another folder, whose seconds are unknown."
+            )
         return (
             f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
-            "loss between two judgements; judge more often ([stop] judge_every)."
+            "result between two judgements; judge more often ([stop] judge_every)."
         )
     best = max(compared, key=lambda comparison: comparison.speedup)
     clock = "simulated seconds" if best.run.simulated else "s"
@@ -81,25 +84,26 @@ def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
 
 
 def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
-    """Compare times to the target if both reached the same, else to the judged loss that both reached; None without one.
+    """Compare times to the target if both reached the same, else to the judged result that both reached; None without one.
 
-    None, too, if more than the workers differs.
+    None, too, if more than the workers differs, or if a run had the result when it was first judged: then only a bound is known.
     """
-    if differing(run, alone):
+    if differing(run, alone) or continuing([run, alone]):
         return None
     goals = [{name: side.state.start.stop.get(name) for name in ("loss", "accuracy")} for side in (run, alone)]
     if goals[0] == goals[1] and run.status == alone.status == "reached":
         named = " and ".join(f"{name} {value:g}" for name, value in goals[0].items() if value is not None)
         seconds = [float(side.summary["seconds"]["train"]) for side in (run, alone)]
         return Comparison(run, seconds[0], seconds[1], f"the target, {named}") if min(seconds) > 0 else None
-    losses = [[judgement.loss for judgement in side.judgements if judgement.loss is not None] for side in (run, alone)]
-    if not all(losses):
-        return None
-    level = max(min(loss) for loss in losses)
-    times = [time_to(side.judgements, level) for side in (run, alone)]
-    if times[0] is None or times[1] is None or min(times[0], times[1]) <= 0:
-        return None
-    return Comparison(run, times[0], times[1], f"judged loss {number(level)}, the least that both reached")
+    shared = SharedResult.of(RunResult.of(side.summary) for side in (run, alone))
+    times = [(shared.seconds(side.judgements), side.judgements[0].seconds) for side in (run, alone)] if shared else []
+    measured = [seconds for seconds, first in times if seconds is not None and seconds > first]
+    return Comparison(run, measured[0], measured[1], f"judged {shared}, which both reached") if len(measured) == 2 else None
+
+
+def continuing(runs: Sequence[RunHistory]) -> list[str]:
+    """Return the labels of the runs that continue one of another folder."""
+    return [run.label for run in runs if run.state.item_iterations_elsewhere]
 
 
 def differing(run: RunHistory, alone: RunHistory) -> list[str]:
@@ -109,24 +113,12 @@ def differing(run: RunHistory, alone: RunHistory) -> list[str]:
     return [key for key in differences({"": run.job, " ": alone.job}) if not key.startswith(FOLLOWS)]
 
 
-def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
-    """Return the training seconds at which the judged loss fell to a level, linear between two judgements.
-
-    None if it never did, or if it had before the first judgement: then only a bound is known.
-    """
-    points = [(judgement.seconds, judgement.loss) for judgement in judgements if judgement.loss is not None]
-    for (before, high), (after, low) in pairwise(points):
-        if low <= level < high:
-            return before + (after - before) * (high - level) / (high - low)
-    return None
-
-
 def limits(run: RunHistory) -> str:
     """Say how a run ended and what limited its speed."""
     seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
     reason = (run.status == "failed" and run.state.tallies["fault"].newest) or str(run.summary.get("reason") or "")
     why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
-    start = f"{ENDS.get(run.status, 'The run ended')}{why} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
+    start = f"{ENDS.get(run.status, 'The run ended')}{why} after {counted(run.state.round, 'round')} and {seconds:.3g} {clock} of training"
     shares = run.shares
     if why:
         return f"{start}."

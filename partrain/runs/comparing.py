@@ -53,9 +53,14 @@ class ComparedRow:
         return [str(summary["status"]) for summary in self.summaries]
 
     @property
+    def continues(self) -> bool:
+        """True if a run of it continues one of another folder, whose seconds are unknown."""
+        return any("item_iterations_elsewhere" in summary for summary in self.summaries)
+
+    @property
     def reached(self) -> bool:
-        """True if all of its runs reached their target."""
-        return set(self.statuses) == {"reached"}
+        """True if all of its runs reached their target, after seconds that are known."""
+        return set(self.statuses) == {"reached"} and not self.continues
 
     @cached_property
     def results(self) -> list[RunResult]:
@@ -139,7 +144,9 @@ class ComparedRuns:
         goal = ", ".join(f"{name} {value:g}" for name, value in self.target.items())
         order = [f"seconds to the target ({goal})"] * bool(goal) + [f"judged {self.by}"] * bool(self.by)
         ranked = f"best first by {', then by '.join(order)}" if order else "not ranked: different numbers chose the networks"
-        return f"{runs}; {ranked}; {MARK} is the best of its column"
+        later = ", ".join(row.label for row in self.rows if row.continues)
+        since = f"; seconds of {later} do not count those in another folder, from which it continues" if later else ""
+        return f"{runs}; {ranked}; {MARK} is the best of its column{since}"
 
     def best(self) -> str:
         """Return a sentence that names the best run."""
@@ -165,7 +172,7 @@ class ComparedRuns:
 
     def _seconds_to_shared(self) -> list[list[float | None]]:
         """Return the seconds of the runs of each row to the result that all reached; empty if those of any are unknown."""
-        shared = self.shared
+        shared = None if any(row.continues for row in self.rows) else self.shared
         times = [[shared.seconds(course) for course in row.courses] for row in self.rows] if shared else []
         complete = [any(values) or "diverged" in row.statuses for row, values in zip(self.rows, times, strict=False)]
         return times if all(complete) else []
@@ -197,7 +204,10 @@ class ComparedRuns:
                 yield _Column(f"{kind} {name}", [[numbers.get(name) for numbers in table] for table in tables], number, lower=lower, among=everywhere)  # fmt: skip
         reached = [row for row in everywhere if rows[row].reached]
         whole = bool(self.target) and len(reached) == len(rows)
-        alike = all(row.job.get("stop") == rows[0].job.get("stop") and set(row.statuses) <= set(COMPLETED) for row in rows)
+        alike = all(
+            row.job.get("stop") == rows[0].job.get("stop") and set(row.statuses) <= set(COMPLETED) and not row.continues
+            for row in rows
+        )
         among = reached if self.target else everywhere if alike else ()
         yield _Column("seconds to target" if whole else "seconds", [list(row.seconds) for row in rows], _seconds, among=among)
         if times := self._seconds_to_shared():

@@ -20,6 +20,8 @@ from partrain.preprocess.cells import is_finite, is_number, parse_bool, parse_da
 SEPARATORS = (",", ";", "\t", "|")
 MARKS = "$€£¥%*†‡§()"
 """Signs of money, percent and footnotes that stand beside numbers, and parentheses around negative ones."""
+LIMITS = "<>≤≥~"
+"""Signs of a measurement beyond a limit of detection: the limit itself is the number."""
 FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"))
 """Decimal marks and thousands separators, the likelier first."""
 ROWS = 200
@@ -101,7 +103,8 @@ def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -
     odd_by_dialect = {dialect: odd} if (odd := _odd(texts, dialect)) is not None else {}
     if not texts or odd == Counter():
         return None
-    marks = "".join(sorted({letter for text in texts for letter in text if letter in MARKS}))
+    signs = MARKS + LIMITS * (len(texts) > MOST)  # of few texts, `<5` and `5` are categories
+    marks = "".join(sorted({letter for text in texts for letter in text if letter in signs}))
     european = dialect.separator == ";"
     for decimal, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
         keys = {"decimal": decimal, "thousands": thousands, "number_marks": marks}

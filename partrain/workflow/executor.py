@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from partrain.comm.machine import NOT_FOR_STEPS
 from partrain.errors import NOT_REACHED, Failure, WorkersLost
+from partrain.record.run_folder import RunFolder
 from partrain.system.parent_death import describe_exit
 from partrain.system.regular_file import open_to_append
 from partrain.workflow.resources import Resources
@@ -102,12 +103,12 @@ class Executor(Protocol):
 
 
 def failure_reason(code: int, folder: Path) -> str:
-    """Return the reason of a failure: the last error in the step's log, else the exit code."""
+    """Return the reason of a failure: the last error in the step's log, the target that a run did not reach, else the exit code."""
     with suppress(OSError):
         lines = (folder / LOG).read_text(errors="replace").splitlines()
         errors = [line.partition("]: ")[2] for line in lines if line.startswith("partrain: error[")]
         if errors:
             return errors[-1]
-        if code == NOT_REACHED:
-            return f"exit code 1; see {folder / LOG}"
+    if code == NOT_REACHED and RunFolder(folder).summary.get("status") == "not-reached":
+        return f"it did not reach its target; see {folder / LOG}"
     return f"it {describe_exit(code)}" if code < 0 else f"exit code {code}; see {folder / LOG}"

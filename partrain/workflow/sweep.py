@@ -177,12 +177,12 @@ class SweepAction(Action):
 
 
 def difference(rows: Sequence[Combination], by: str) -> str:
-    """Return a sentence: what the best combinations share, and in what they differ."""
+    """Return a sentence: what the best combinations share, and in what they differ; "" where the ranking of one setting tells all."""
     measured = [row for row in rows if not math.isnan(row.median)]
-    if len(measured) < 2:
+    keys = list(dict.fromkeys(key for row in measured for key in row.settings))
+    if len(measured) < 2 or len(keys) < 2:
         return ""
     top = measured[: max(2, min(5, len(measured) // 3))]
-    keys = list(dict.fromkeys(key for row in measured for key in row.settings))
     shared, varied = [], []
     for key in keys:
         values = list(dict.fromkeys(_shown(row.settings.get(key)) for row in top))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.runs import SIMULATED, Command, Said, eventually, partrain, sabotage, write_job
 
-from partrain.bench import Row, workers
+from partrain.bench import Case, Row, outcomes, workers
 from partrain.bench.workers import _job as made
 
 
@@ -156,6 +157,14 @@ def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faste
     assert text[-1] == f"The job has no target: {result['shared']} is the result that all of these runs reached."
 
 
+def test_the_same_seed_twice_is_one_seed() -> None:
+    def stop(text: str) -> None:
+        raise LookupError(text)
+
+    with pytest.raises(LookupError, match="2 runs: 1 job with 1 seed;"):
+        next(outcomes([cast(Case, None)], [0, 0], stop))
+
+
 def test_the_verdict_has_the_range_of_the_pairs() -> None:
     def said(*gains: float) -> list[str]:
         rows = [
@@ -176,6 +185,7 @@ def test_the_verdict_has_the_range_of_the_pairs() -> None:
         "2 workers at equal learning rate: 1.60 (median of 3 pairs, 1.50 to 1.70) times the items per second, the target "
         "1.60 (median of 3 pairs, 1.50 to 1.70) times as soon: they paid."
     ]
+    assert said(0.9, 1.13)[0].endswith("1.01 (median of 2 pairs, 0.90 to 1.13) times as soon: they paid for 1 of 2 seeds.")
     assert "so this machine was busy: repeat the bench" in said(0.58, 0.97, 2.07)[-1]
 
 

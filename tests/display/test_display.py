@@ -81,7 +81,7 @@ HEADER = """\
 mnist · average · round  40/400  ━━──────────────────  10%  ETA 0:03:00
 
 until   accuracy 0.8843/0.9750 · patience 0/20
-judged  loss 0.0370 · accuracy 0.8843 · best 0.8843 in round 40
+judged  loss 0.0370 · accuracy 0.8843 · best accuracy 0.8843 in round 40
 so far      51,200 item-iterations ·      2,560 items/s · 0:00:20 · lr 0.1000
 saved   round 35 · 1.235 MB in 0.0123 s
 
@@ -90,7 +90,7 @@ NARROW_HEADER = """\
 mnist · average · round  40/400  ────────  10%  ETA 0:03:00
 
 until   accuracy 0.8843/0.9750 · patience 0/20
-judged  loss 0.0370 · accuracy 0.8843 · best 0.8843
+judged  loss 0.0370 · accuracy 0.8843 · best accuracy 0.8843
 so far      51,200 item-iterations ·      2,560 items/s
 saved   round 35 · 1.235 MB in 0.0123 s
 
@@ -242,8 +242,8 @@ def test_styles():
         return {text.strip(): style for line in frame(state, now, 140, 40) for text, style in line}
 
     assert styles(state.t)["slow 2.1x"] == "bold red"
-    assert styles(state.t)["best 0.8843"] == "bold reverse green"
-    assert styles(state.t + 2)["best 0.8843"] == "green"
+    assert styles(state.t)["best accuracy 0.8843"] == "bold reverse green"
+    assert styles(state.t + 2)["best accuracy 0.8843"] == "green"
     assert {text.strip(): style for line in frame(viewed(slow=1.6), T, 140, 40) for text, style in line}["slow 1.6x"] == "yellow"
 
 
@@ -651,6 +651,7 @@ def test_epilogue():
         "  partrain resume 'runs/my job/checkpoint.h5' --until rounds=800",
     ]
     assert closing_lines(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
+    assert closing_lines({**CONTENT, "rounds": 1}, Path("x"), None)[0].startswith("not-reached (rounds): 1 round, ")
     failed = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
     assert failed[0].startswith("diverged: 400 rounds")
     again = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))

@@ -32,6 +32,20 @@ def test_lines_tell_each_change_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
+def test_80_columns_have_room_for_a_reason() -> None:
+    ours, theirs = os.openpty()
+    with open(theirs, "w", encoding="utf-8") as stream:
+        table = workflow_display(stream)
+        table.update(
+            lambda: [StepRow("sweep/lr=0.003", "running", "round 2, 33%", 1.4, 0.8, "2 cores", 0.4364, "asked for by --rerun")]
+        )
+        table.close()
+        shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "reason" in shown
+    assert "by --rerun" in shown
+
+
 def test_a_table_on_a_terminal_shows_every_step_and_goes_when_it_is_closed() -> None:
     ours, theirs = os.openpty()
     with open(theirs, "w", encoding="utf-8") as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -80,6 +81,8 @@ def test_a_run_finds_the_worker_or_the_judged_loss_and_repeats_it_from_its_event
     assert (mixed.round, mixed.rank, mixed.loss) == (35, None, 7.0)
     assert worker.describe() == "round 30: the training loss of worker 1 leapt to 50.000; before, it was 1.0000 to 1.2000"
     assert mixed.describe() == "round 35: the judged loss leapt to 7.0000; before, it was 0.5000 to 0.5000"
+    again = replace(worker, usual=[1.0, 60.0], bound=20.0)  # the newest losses have an earlier leap
+    assert again.describe().endswith("leapt to 50.000; before, it was mostly below 20.000")
     state.apply(worker)
     assert (state.tallies["spike"].count, state.leap) == (1, None)
     assert decode(encode(worker)) == worker

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.histories import judgement, made_run, round_of, start, write_events
 
-from partrain.report.history import RunHistory, read_history
+from partrain.report.history import RunHistory, compared_runs, read_history
 from partrain.report.sources import SweepResult
-from partrain.report.verdict import compare, time_to, verdict
+from partrain.report.verdict import compare, verdict
 
 
 def history(folder: Path, workers: int, pace: float, rounds: int = 4) -> RunHistory:
@@ -19,7 +19,7 @@ def history(folder: Path, workers: int, pace: float, rounds: int = 4) -> RunHist
 def test_more_workers_paid(tmp_path: Path) -> None:
     two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
     said = verdict([two, one])
-    assert said.startswith("More workers paid: 2 workers (two) took 4 s to judged loss 0.2500")
+    assert said.startswith("More workers paid: 2 workers (two) took 4 s to judged accuracy 0.8750")
     assert "one worker (one) 6 s, which is 1.50 times as fast, 75% of the ideal" in said
 
 
@@ -45,6 +45,13 @@ def test_the_level_is_one_that_both_reached(tmp_path: Path) -> None:
     found = compare(two, one)
     assert found
     assert (found.seconds, found.alone) == (2.0, 3.0)
+
+
+def test_seconds_of_a_run_that_began_in_another_folder_are_not_compared(tmp_path: Path) -> None:
+    two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
+    two.state.workers[1].elsewhere = 100
+    assert compare(two, one) is None
+    assert verdict([two, one]).endswith(": two continues a run of another folder, whose seconds are unknown.")
 
 
 def test_a_single_judgement_tells_nothing(tmp_path: Path) -> None:
@@ -84,11 +91,18 @@ def test_a_run_without_rounds(tmp_path: Path) -> None:
     assert "without a finished round" in verdict([read_history(write_events(tmp_path / "run", start()), "run")])
 
 
-def test_time_to_a_level_is_between_two_judgements(tmp_path: Path) -> None:
-    run = read_history(write_events(tmp_path / "run", start(), *(judgement(n, float(n), 1 - n / 10) for n in (1, 2))), "run")
-    assert time_to(run.judgements, 0.85) == pytest.approx(1.5)
-    assert time_to(run.judgements, 0.95) is None, "it was below that when it was first judged"
-    assert time_to(run.judgements, 0.1) is None
+def test_the_verdict_tells_the_seconds_of_the_table(tmp_path: Path) -> None:
+    courses = {"two": [(1.0, 0.9), (3.0, 0.3)], "one": [(1.0, 0.9), (2.0, 0.4)]}
+    runs = []
+    for workers, (label, course) in zip((2, 1), courses.items(), strict=True):
+        judged = [judgement(at, seconds, loss) for at, (seconds, loss) in enumerate(course, 1)]
+        runs.append(read_history(write_events(tmp_path / label, start(workers), round_of(0, 1), *judged), label))
+    heads, cells = compared_runs(runs).cells()
+    told = {row[0]: row[heads.index("seconds to accuracy 0.8000")].rstrip("*") for row in cells}
+    found = compare(*runs)
+    assert found
+    assert (found.goal, found.seconds, found.alone) == ("judged accuracy 0.8000, which both reached", 3.0, 2.0)
+    assert {label: float(seconds) for label, seconds in told.items()} == {"two": 3.0, "one": 2.0}
 
 
 def test_a_sweep_names_its_best_combination() -> None:

@@ -40,6 +40,18 @@ def test_those_that_reached_the_same_target_come_first_by_their_seconds() -> Non
     assert column(ComparedRuns(rows[1:3]), "seconds to target") == ["5.00", "2.00*"]
 
 
+def test_seconds_of_a_run_that_began_in_another_folder_are_not_compared() -> None:
+    target = {"accuracy": 0.9, "rounds": 9}
+    rows = [row("all", "reached", 5.0, 0.95, target), row("rest", "reached", 1.0, 0.95, target, item_iterations_elsewhere=100)]
+    assert labels(*rows) == ["all", "rest"]
+    assert column(ComparedRuns(rows), "seconds") == ["5.00", "1.00"], "none is marked"
+    assert ComparedRuns(rows).note.endswith("; seconds of rest do not count those in another folder, from which it continues")
+    for one in rows:
+        one.job = {"stop": {"rounds": 9}}
+        one.courses = [[JudgementEvent(t=0.0, round=1, seconds=1.0, loss=0.5, metrics={"accuracy": 0.95}, best=True)]]
+    assert not any("seconds to" in head for head in ComparedRuns(rows).cells()[0])
+
+
 def test_without_a_target_the_result_ranks_and_nothing_is_reached() -> None:
     rows = [row("a", "stopped", 1.0, 0.8, {"rounds": 9}), row("b", "finished", 9.0, 0.9, {"rounds": 9}), row("c", "failed", 1.0, None, {})]  # fmt: skip
     assert labels(*rows) == ["b", "a", "c"]

@@ -213,6 +213,14 @@ def test_conditions_decide(place: Path) -> None:
     assert run(text, "--keep-going", code=1) == {"first": "failed", "weights": "blocked", "second": "blocked", "judge": "blocked"}
 
 
+def test_a_failure_hides_no_step_that_does_not_need_it(place: Path) -> None:
+    steps = [f'[[steps]]\nname = "{name}"\ncommand = ["{program}"]\n' for name, program in (("a", "false"), ("b", "true"))]
+    Path("two.toml").write_text('name = "two"\n' + "".join(steps))
+    said = partrain("run", "two.toml", "--jobs", 1)
+    assert "b has not started, though it needs no failed step: --keep-going runs such steps, too" in said.err
+    assert "has not started" not in partrain("run", "two.toml", "--keep-going").err
+
+
 def test_an_unknown_number_is_named_with_those_that_there_are(place: Path) -> None:
     run(STUDY.replace("rounds == 3", "test.acuracy > 0"), code=1)
     said = partrain("run", "study.toml", "--quiet")

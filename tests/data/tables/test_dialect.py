@@ -119,6 +119,8 @@ def test_separators(tmp_path: Path, separator: str) -> None:
         (["1,234", "12", "1,234,567"], {"thousands": ","}),
         (["12 %", "3.5 %"], {"number_marks": "%"}),
         (["$1,200.50", "-$3"], {"thousands": ",", "number_marks": "$"}),
+        (["<0.5", *(f"{at}.5" for at in range(20))], {"number_marks": "<"}),
+        (["<5", "5", "6", "7"], {}),
         (["1,5", "2.5"], {}),
         (["red", "blue"], {}),
         (["1999-01-02", "2000-05-06"], {}),
