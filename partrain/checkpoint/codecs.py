@@ -210,6 +210,7 @@ class RowsCodec(_HasTargetScale):
     fill: Numbers
     mean: Numbers
     std: Deviations
+    target_log: Deviations | None = None
     cardinalities: list[Annotated[int, Field(ge=0)]] = []
     missing_indicator: list[str] = []
 
@@ -230,6 +231,10 @@ class RowsCodec(_HasTargetScale):
         _standardises("mean", zip(self.mean, self.std, strict=True))
         if not isinstance(self.missing, str) and (unknown := sorted({*self.missing} - {*self.inputs, *self.targets, OTHERS})):
             raise CodecField("missing", f"`{unknown[0]}` is not among `inputs` and `targets`")
+        if self.target_log is not None:
+            if self.target_mean is None:
+                raise CodecField("target_mean", "missing where there is a `target_log`")
+            _same("target_log", self.target_log, "targets", len(self.targets))
         if network.input != [len(self.features)]:
             raise CodecField("features", f"{len(self.features)} for a network of items {network.input}")
         _named_classes(self.classes, network)

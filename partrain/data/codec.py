@@ -109,11 +109,18 @@ class Codec:
             inputs = xp.where(xp.isnan(inputs), xp.asarray(self.stored["fill"], dtype=xp.float64), inputs)
         return (inputs - mean) / std
 
+    @cached_property
+    def target_log(self) -> Numbers | None:
+        """Medians (k,) by which targets were divided before asinh; None without `target_transform`."""
+        medians = self.stored.get("target_log")
+        return None if medians is None else np.asarray(medians, np.float64)
+
     def standardize_targets(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """Standardize raw targets (n, k) as in training. `restore_units` is the inverse."""
         if self.target_scale is None:
             return numbers
         mean, std = (np.tile(value, numbers.shape[1] // len(value)) for value in self.target_scale)
+        numbers = numbers if self.target_log is None else np.arcsinh(numbers / self.target_log)
         scaled: NDArray[Any] = (numbers - mean) / std
         return scaled
 
@@ -126,6 +133,8 @@ class Codec:
             numbers = numbers.double()
             mean, std = (numbers.new_tensor(column).repeat(numbers.shape[1] // len(column)) for column in self.target_scale)
             numbers = numbers * std + mean
+        if self.target_log is not None:  # sinh, which ONNX Runtime has in single precision alone
+            numbers = (numbers.exp() - (-numbers).exp()) / 2 * numbers.new_tensor(self.target_log)
         if not self.lags:
             return numbers
         if newest is None:

@@ -174,7 +174,7 @@ def _metrics(network: TrainedNetwork) -> str:
     if codec.target_scale is not None and network.kind.targets:
         pairs = zip(codec.targets, codec.target_scale[1].tolist(), strict=False)
         deviations = ", ".join(f"`{name}` {deviation:.6g}" for name, deviation in pairs)
-        what = "differences of the targets" if codec.lags else "targets"
+        what = "differences of the targets" if codec.lags else "targets" if codec.target_log is None else "asinh(target / median)"
         text += f" Losses are of standardized {what}; one unit is a standard deviation"
         text += f": {deviations}." if deviations else "."
     return f"{text} `partrain evaluate` gives more metrics."

@@ -159,6 +159,8 @@ def usage(network: TrainedNetwork, file_format: Format) -> str:
     answers = "" if codec.target_scale is None or not network.kind.targets else "; its answers are standardized, too"
     if answers and codec.lags:
         answers = "; its answers are standardized differences, too: add them to the values before"
+    if codec.target_log is not None and answers:
+        answers = "; its answers are those of asinh(target / median), standardized: the metadata has the medians as `target_log`"
     return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[file_format]}"
 
 

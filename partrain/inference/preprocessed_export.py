@@ -101,6 +101,8 @@ def difference(
         newest = newest.repeat(1, wanted.shape[1] // newest.shape[1])
         had, wanted = had - newest, wanted - newest
     if name == "answer" and codec.target_scale is not None:
+        if codec.target_log is not None:
+            had, wanted = (torch.arcsinh(numbers / numbers.new_tensor(codec.target_log)) for numbers in (had, wanted))
         std = torch.from_numpy(np.tile(codec.target_scale[1], wanted.shape[1] // len(codec.target_scale[1])))
         had, wanted = had / std, wanted / std
     return _largest(had, wanted), max(1.0, float(wanted.abs().max()))

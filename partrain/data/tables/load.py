@@ -97,7 +97,11 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     learned = parts[""].chosen(trained)
     if schema.categories:
         schema = _without_rare_words(schema, learned, {id(part.inputs): part.inputs for part in parts.values()}.values())
-    codec = _codec(section, schema, learned)
+    medians = _medians(learned.labels) if section.target_transform and schema.classes is None else None
+    if medians is not None:
+        parts = {name: replace(part, targets=np.arcsinh(part.targets / medians)) for name, part in parts.items()}
+        learned = parts[""].chosen(trained)
+    codec = _codec(section, schema, learned) | ({} if medians is None else {"target_log": medians.tolist()})
     if groups is not None and section.validation_path:
         groups = None  # the other file's groups have no numbers here
     named = {WEIGHTS: weights, HELD_OUT: held_out, GROUP: groups, f"test_{GROUP}": tested}
@@ -266,6 +270,15 @@ def _codec(section: Tabular, schema: TableSchema, learned: _TablePart) -> dict[s
         mean, std = moments(learned.targets, learned.rows, schema.targets, section.path)
         codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
     return codec
+
+
+def _medians(targets: NDArray[Any]) -> NDArray[Any]:
+    """Return the median of |y| of each target (n, k), or the mean where it is 0; 1 where all are 0."""
+    sizes = np.abs(targets)
+    middle = np.median(sizes, axis=0)
+    middle = np.where(middle > 0, middle, sizes.mean(axis=0))
+    result: NDArray[Any] = np.where(middle > 0, middle, 1.0)
+    return result
 
 
 def _fill(schema: TableSchema, learned: _TablePart, mean: NDArray[Any]) -> NDArray[Any]:

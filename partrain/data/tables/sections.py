@@ -129,6 +129,9 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     standardise_target: bool = True
     """Standardise the targets of a regression in the same way. Losses are then in standardised units; answers and errors are in
     the units of the file."""
+    target_transform: Literal["log"] | None = None
+    """`log`: learn asinh(y / m) of a target y, where m is the median of |y| of the training items: like a logarithm for large numbers of
+    either sign, straight near 0. For targets of which few are far larger than the others. Answers and errors are in the units of the file."""
     missing: Treatment | dict[str, Treatment | Literal["category"] | FiniteFloat] = "error"
     """Treatment of cells without a value (see `null_values`). `error`: refuse the file. `drop`: leave the row out.
     `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
@@ -175,6 +178,13 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
         self._check_missing({name for kind in KINDS if kind.holds_words for name in kinds[kind.key]})
         if self.classes and (len(self.target) > 1 or self.target_kind == "number"):
             raise ValueError("`classes` selects classes, and these targets are numbers: remove it")
+        if self.target_transform and (self.target_kind == "class" or not self.standardise_target):
+            why = (
+                "these targets are classes"
+                if self.target_kind == "class"
+                else "`standardise_target` = false keeps them as they are"
+            )
+            raise ValueError(f"`target_transform` is for numbers that are standardised, and {why}: remove it")
         if len(self.target) > 1 and self.target_kind == "class":
             raise ValueError('several target columns are numbers: target_kind = "class" has one')
         if self.target_kind == "class" and self.standardise_target and "standardise_target" in self.model_fields_set:

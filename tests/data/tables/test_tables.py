@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from partrain.data import Dataset, load, read_spec
 from partrain.data.base import WrongContent, repeated
+from partrain.data.codec import Codec
 from partrain.data.partition import Partition, hold_out, training_of
 from partrain.data.tables.files import CsvFile
 from partrain.data.tables.load import encode
@@ -760,3 +762,22 @@ def test_a_column_of_texts_tells_which_frequent_words_a_cell_has(tmp_path: Path)
     )
     filled = load(table(tmp_path, holes, "h.csv", target="y", texts=["review"], missing="mean"), tmp_path)
     assert filled.codec["features"] == ["size"]
+
+
+def test_a_skewed_target_is_learned_by_its_logarithm_and_answered_in_its_units(tmp_path: Path) -> None:
+    values = [0.5, -3.0, 20.0, 1e6, 4.0, 0.0]
+    section = table(
+        tmp_path, "a,y\n" + "".join(f"{at},{value}\n" for at, value in enumerate(values)), target="y", target_transform="log"
+    )
+    data = load(section, tmp_path)
+    codec = Codec(data.codec)
+    median = float(np.median(np.abs(values)))
+    logs = np.arcsinh(np.array(values) / median)
+    assert data.codec["target_log"] == [median]
+    assert data.targets[:, 0] == pytest.approx((logs - logs.mean()) / logs.std(), rel=1e-6)
+    assert codec.standardize_targets(np.array(values)[:, None])[:, 0] == pytest.approx(data.targets[:, 0], rel=1e-6)
+    restored = codec.restore_units(torch.from_numpy(data.targets.astype(np.float64)))[:, 0]
+    assert restored.tolist() == pytest.approx(values, rel=1e-5, abs=1e-6)
+    for more in ({"standardise_target": False}, {"target_kind": "class"}):
+        with pytest.raises(ValidationError, match="`target_transform` is for numbers that are standardised"):
+            table(tmp_path, "a,y\n1,2\n", target="y", target_transform="log", **more)
