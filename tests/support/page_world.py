@@ -79,11 +79,11 @@ def write_tables() -> None:
     pixels = [",".join(str(draw.random()) for _ in range(784)) for _ in range(3)]
     Path("pixels.csv").write_text("\n".join([",".join(f"pixel {number}" for number in range(784)), *pixels]) + "\n")
     sales = [
-        f"{10 * size + draw.random():.2f};{draw.choice(['gas', 'oil'])};{draw.choice(['Rome', 'Oslo'])};2024-{1 + number % 12:02}-05;{size:.1f}"
+        f"{10 * size + draw.random():.2f};{draw.choice(['gas', 'oil'])};{draw.choice(['Rome', 'Oslo'])};2024-{1 + number % 12:02}-05;{size:.1f};a {'large' if number % 3 else 'small'} house with a garden"
         for number, size in enumerate(sizes * 2)
     ]
     for name in "sales", "sales-2023", "sales-2024":
-        Path(f"{name}.csv").write_text("\n".join(["price;heating;city;sold;size", *sales]) + "\n", encoding="latin-1")
+        Path(f"{name}.csv").write_text("\n".join(["price;heating;city;sold;size;description", *sales]) + "\n", encoding="latin-1")
     load = [f"{math.sin(hour / 4) + draw.gauss(0, 0.1):.3f},{draw.gauss(10, 3):.1f}" for hour in range(600)]
     Path("load.csv").write_text("\n".join(["load,temperature", *load]) + "\n")
     Path("raw.csv").write_text("1,2\n")
