@@ -22,6 +22,8 @@ NOTED_HOLES = 0.01
 """Share of missing numbers from which a column gets an indicator of them."""
 
 
+TAIL, HEAVY = 0.01, 0.4
+"""Share of the targets that are farthest from their mean, and of the variance that they have from which a target is skewed."""
 MEMBERS = ("8 may answer better, and train several times as long", "better answers; 1 trains up to four times as fast")
 
 
@@ -77,6 +79,10 @@ def rows_job(
     if targets.kind != "class":
         standardised = "true    # losses are in standard deviations of the target, answers in its units"
         lines.append(f"standardise_target = {'false' if targets.kind == 'label' else standardised}")
+    if targets.kind == "number" and len(names) == 1 and (share := tail_share(first.values(names[0]))) >= HEAVY:
+        far = f"the {TAIL:.0%} of the targets that are farthest from the mean have {share:.0%} of the variance"
+        lines.append(f'# target_transform = "log"   # {far}')
+        notes.append(f'{far}: target_transform = "log" often lowers the mean error, and sometimes R2 (`target_transform`)')
     lines += ["test_share = 0.15", f"validation = {max(targets.rows * 15 // 100, 1)}"]
     if time:
         lines.append(f"time = {toml_value(time[0])}   # the newest rows are tested on, those before them held out")
@@ -103,6 +109,13 @@ def rows_job(
     what = f"Predict the {targets.kind}{'s' * (len(names) > 1)} {shown} from {inputs} columns of {file.path.name}: {targets.rows:,} rows."
     task, more = targets.task()
     return Draft(assemble(file.path, what, model, lines, items, size.recipe, task, targets.decides), [*notes, *more])
+
+
+def tail_share(targets: Sequence[float]) -> float:
+    """Return the share of the variance that the targets farthest from the mean have."""
+    mean = sum(targets) / len(targets)
+    squares = sorted(((target - mean) ** 2 for target in targets), reverse=True)
+    return sum(squares[: max(int(len(squares) * TAIL), 1)]) / (sum(squares) or 1.0)
 
 
 def _inputs(

@@ -871,3 +871,14 @@ def test_sentences_beside_numbers_are_inputs() -> None:
     assert summary(Path("run"))["test"]["accuracy"] > 0.95
     refused = partrain("export", "run", "--format", "onnx", "--with-preprocessing", "--output", "x.onnx")
     assert (refused.code, "the words of column `review` are split outside of the graph" in refused.err) == (73, True)
+
+
+@pytest.mark.parametrize("skewed", [True, False])
+def test_a_skewed_target_is_named(skewed: bool) -> None:
+    draw = random.Random(1)
+    rows = [(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(400)]
+    lines = ["a,b,y", *(f"{a:.4f},{b:.4f},{math.exp(2 * a + b) if skewed else 2 * a + b:.5f}" for a, b in rows)]
+    Path("t.csv").write_text("\n".join([*lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y")
+    assert ('target_transform = "log" often lowers the mean error' in said.err) == skewed
+    assert ('\n# target_transform = "log"   # the 1% of the targets' in Path("job.toml").read_text()) == skewed
