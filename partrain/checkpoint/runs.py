@@ -17,10 +17,10 @@ def silent(text: str) -> None:
 
 def run_folder_of(path: Path) -> Path | None:
     """Return the run folder that a checkpoint lies in."""
-    path = path.absolute()
-    for folder in (path.parent, path.parent.parent):
+    whole = path.absolute()
+    for folder in (whole.parent, whole.parent.parent):
         if (folder / EVENTS).exists():
-            return folder
+            return folder if path.is_absolute() or not folder.is_relative_to(Path.cwd()) else folder.relative_to(Path.cwd())
     return None
 
 

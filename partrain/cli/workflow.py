@@ -320,7 +320,8 @@ def _show_runs(runner: Runner, folder: Path) -> None:
         if shown:
             print("\n".join(["", f"{name}:", *table(shown["head"], shown["rows"], width), *wrapped([shown["note"]], width)]))
     sweeps = {step.name for step in steps if isinstance(step.action, SweepAction)}
-    trained = [step.name for step in steps if isinstance(step.action, JobAction) and step.name.partition("/")[0] not in sweeps]
+    every = runner.workflow.steps.values()  # a run that missed its target is compared, too
+    trained = [step.name for step in every if isinstance(step.action, JobAction) and step.name.partition("/")[0] not in sweeps]
     runs = [(name, RunFolder(folder / name)) for name in trained]
     rows = [ComparedRow(name, run.job, [run.summary], [course_of(run.events())]) for name, run in runs if run.summary]
     if len(rows) > 1 and not tables and alike([row.job for row in rows]):

@@ -13,6 +13,9 @@ MAX_Z, MIN_RISE = 10.0, 0.5
 second as a share. MAD is the median distance from the median. The source advises 3.5 for outliers in
 general. Losses of mini-batches have heavier tails, and there are thousands of them."""
 
+LEAST_RISE = 0.01
+"""Rise above the median below which a loss does not leap, as a share of the median of the first losses: those near zero vary by factors."""
+
 
 class Leap(NamedTuple):
     """A loss above the band."""
@@ -33,20 +36,23 @@ class LossBand:
     Source: Iglewicz, Hoaglin. How to Detect and Handle Outliers. 1993. ASQC Basic References in Quality Control 16
     """
 
-    __slots__ = ("_above", "_losses")
+    __slots__ = ("_above", "_least_rise", "_losses")
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=WINDOW)
         self._above = False
+        self._least_rise: float | None = None
 
     def add(self, loss: float) -> Leap | None:
         """Append a finite loss; return the leap if it is the first above the band."""
         losses, spike = self._losses, None
+        if self._least_rise is None and len(losses) == LEAST:
+            self._least_rise = LEAST_RISE * abs(_median(losses))
         if len(losses) >= LEAST and loss <= (1 + MIN_RISE) * min(losses):  # within any band: most losses need no median
             self._above = False
         elif len(losses) >= LEAST:
             center = _median(losses)
-            bound = center + MIN_RISE * abs(center)
+            bound = center + max(MIN_RISE * abs(center), self._least_rise or 0.0)
             if loss > bound:
                 bound = max(bound, center + MAX_Z / 0.6745 * _median([abs(other - center) for other in losses]))
             if loss > bound and not self._above:

@@ -53,6 +53,13 @@ def test_a_rise_from_nothing_is_a_leap() -> None:
     assert leaps([0.0] * 40 + [1e-3]) == [40]
 
 
+def test_losses_near_zero_vary_by_factors_and_leap_by_what_counts() -> None:
+    drawn = random.Random(5)
+    learned = [math.exp(-place / 20) for place in range(100)] + [math.exp(drawn.gauss(-10, 1.2)) for _ in range(2000)]
+    assert leaps(learned) == []
+    assert leaps([*learned, 0.1]) == [len(learned)]
+
+
 def test_noisy_falling_losses_are_quiet() -> None:
     drawn = random.Random(5)
     assert leaps([math.exp(-place / 300 + drawn.gauss(0, 0.2)) for place in range(3000)]) == []
