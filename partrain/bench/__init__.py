@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -22,7 +23,11 @@ from partrain.launch.run_folder import new_folder
 from partrain.launch.signals import Signals, handled
 from partrain.number_format import counted
 from partrain.record.run_state import RunState
+from partrain.system.cores import usable_cores
 from partrain.system.environment import boot_seconds
+
+FREE = 0.5
+"""Cores that other programs may use in the last minute before a measurement."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,14 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
     if outcome.summary["status"] == "stopped":
         raise Interrupted(outcome.code)
     return outcome
+
+
+def busy() -> str:
+    """Tell that other programs use the cores that are to be measured; "" if they do not."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if cores - load >= usable_cores() - FREE:
+        return ""
+    return f"this machine is busy (load {load:.1f} on {number_format.counted(cores, 'core')}): what is measured now is slower, and varies"
 
 
 def refuse_seed(overrides: Sequence[str]) -> None:

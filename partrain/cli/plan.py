@@ -29,7 +29,7 @@ def plan(
     debug: Debug = False,
 ) -> None:
     """Show partitions, memory and end of a job before it runs. --probe also measures its speed, and tells if one more worker pays."""
-    from partrain.bench import planned
+    from partrain.bench import busy, planned
     from partrain.bench.peak_memory import held
     from partrain.job.load import load
 
@@ -38,6 +38,8 @@ def plan(
     print_warnings(loaded)
     result = planned.plan(loaded)
     if probe:
+        if note := busy():
+            print_note(note)
         result["probe"] = planned.probe(loaded, result, seconds, own, print_note)
     if as_json:
         print(json.dumps(result))

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from support.runs import SIMULATED, Command, Said, eventually, partrain, sabotage, write_job
 
+from partrain import bench
 from partrain.bench import Case, Row, outcomes, workers
 from partrain.bench.workers import _job as made
 
@@ -141,11 +142,20 @@ def test_the_verdict_names_the_runs_without_a_time() -> None:
     assert said(0, 0, has_target=False).endswith("its runs share no judged result: whether more workers paid is not known.")
 
 
+@pytest.mark.parametrize(("load", "busy"), [(0.3, False), (2.6, True)])
+def test_a_busy_machine_is_named_before_it_is_measured(load: float, busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("partrain.bench.usable_cores", lambda: 2)
+    assert bench.busy().startswith("this machine is busy (load 2.6 on 4 cores): ") == busy
+    assert bool(bench.busy()) == busy
+
+
 def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faster(tmp_path: Path) -> None:
     job = write_job(tmp_path, SIMULATED, "stop={rounds=8, judge_every=2}")
     said = partrain("bench", job, "--workers", "1,2", "--seeds", 1, "--set", "workers=[{rate=1000}]", "--json")
     assert said.code == 0, said
-    assert said.err.startswith("partrain: 3 runs: 3 jobs with 1 seed; their networks are not kept\n")
+    assert "partrain: 3 runs: 3 jobs with 1 seed; their networks are not kept\n" in said.err
     result = json.loads(said.out)
     alone, both = result["variants"]["equal"]
     assert result["shared"].startswith("accuracy 0.")
