@@ -228,7 +228,11 @@ class CsvFile(LineFile):
 
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
-            first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
+            try:
+                first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
+            except csv.Error as error:
+                advice = f", or {self.advice} `separator`" if self.advice else ""
+                raise InputMissing(f"{self.header_location}: {error}: close the quotes of each name{advice}") from None
         return header_names(first, self.header_location)
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:

@@ -152,3 +152,11 @@ def test_a_group_of_three_digits_is_a_fraction_in_files_separated_by_semicolons(
 def test_odd_cells_among_numbers(texts: dict[str, int], odd: list[str] | None) -> None:
     found = odd_texts(Counter(texts))
     assert (None if found is None else list(found)) == odd
+
+
+@pytest.mark.parametrize("header", ['"a" "b" "y"', '"";"a";"y"', '"a"\t"b"'])
+def test_a_quoted_header_with_another_separator_is_one_clear_line(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n")
+    with pytest.raises(InputMissing, match=r"t\.csv:1: .* expected after .*, or set `separator`"):
+        CsvFile(path)
