@@ -30,6 +30,7 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import local_path
+from partrain.data.folders import files_below, folders_in
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.formats import format_of
 from partrain.data.tables.schema import open_table
@@ -114,8 +115,8 @@ class _Labeled:
 
 def _of_folder(path: Path) -> tuple[list[list[str]], list[str]]:
     texts, classes = [], []
-    for folder in sorted(entry for entry in path.iterdir() if entry.is_dir()):
-        for file in sorted(folder.rglob("*.txt")):
+    for folder in folders_in(path):
+        for file in files_below(folder, [".txt"]):
             texts.append(words_of(read_document(file)))
             classes.append(folder.name)
     return texts, classes

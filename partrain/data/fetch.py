@@ -73,6 +73,10 @@ Files = Annotated[tuple[str, ...], BeforeValidator(_check_files, str | list[str]
 """One file name or several."""
 
 
+POINTER, POINTER_BYTES = b"version https://git-lfs.github.com/spec/", 1024
+"""Beginning of a pointer of Git LFS, and bytes that it has at most."""
+
+
 def local_path(name: str, folder: Path) -> Path:
     """Return the path of a file that a job names, also before it is fetched. `folder` is the job's.
 
@@ -87,9 +91,15 @@ def local_path(name: str, folder: Path) -> Path:
 
 
 def require_regular(path: Path) -> Path:
-    """Return the path; InputMissing for a pipe or a device: reading it may block forever, and the second read finds it empty."""
+    """Return the path; InputMissing for a pipe or a device: reading it may block forever, and the second read finds it empty.
+
+    A pointer of Git LFS, which stands for a file that was not fetched, is refused, too.
+    """
     try:
-        mode = path.stat().st_mode
+        state = path.stat()
+        mode = state.st_mode
+        if stat.S_ISREG(mode) and state.st_size < POINTER_BYTES and path.read_bytes().startswith(POINTER):
+            raise InputMissing(f"{path}: is a pointer of Git LFS, not the data: git lfs pull")
     except OSError:  # opening the file reports the error
         return path
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

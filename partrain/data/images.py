@@ -23,10 +23,10 @@ from partrain.data.base import (
     WrongSetting,
     fingerprint_of,
     lay_out,
-    reading,
     views,
 )
 from partrain.data.fetch import Folder
+from partrain.data.folders import files_below, folders_in, split_in
 from partrain.errors import InputMissing
 from partrain.system.cores import usable_cores
 from partrain.tasks.kinds import CLASSIFICATION
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
 """Suffixes of images; other files are ignored."""
+UNREAD = {".heic", ".heif", ".avif"}
+"""Suffixes of images that cannot be read."""
 
 
 def _both_sides(value: Any) -> Any:
@@ -125,11 +127,11 @@ class _ImageFolders:
 
     def __init__(self, section: ImagesSection, folder: Path) -> None:
         base = folder / section.path
-        train = base / "train" if (base / "train").is_dir() else base
-        test = base / "test" if train != base and (base / "test").is_dir() else None
+        train = split_in(base, "train") or base
+        test = split_in(base, "test") if train != base else None
         if section.test_path is not None:
             test = folder / section.test_path
-        self.classes = sorted(entry.name for entry in _folders(train))
+        self.classes = sorted(entry.name for entry in folders_in(train))
         if len(self.classes) < 2:
             raise InputMissing(f"{train}: expected a folder for each of at least two classes, found {len(self.classes)}")
         self._left_out: set[str] = set()
@@ -145,18 +147,20 @@ class _ImageFolders:
         self.held_out = list(self._labelled(folder / section.validation_path)) if section.validation_path else []
 
     def _labelled(self, base: Path) -> Iterator[tuple[Path, int]]:
-        for entry in sorted(entry for entry in _folders(base) if entry.name not in self._left_out):
+        for entry in (entry for entry in folders_in(base) if entry.name not in self._left_out):
             if entry.name not in self.classes:
                 raise InputMissing(f"{entry}: no training image has the class `{entry.name}`")
-            files = sorted(file for file in entry.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-            if not files:
+            if not (files := images_below(entry)):
                 raise InputMissing(f"{entry}: no images in it")
             yield from ((file, self.classes.index(entry.name)) for file in files)
 
 
-def _folders(base: Path) -> list[Path]:
-    with reading(base):
-        return [entry for entry in base.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+def images_below(folder: Path) -> list[Path]:
+    """Return the images in a folder and in those in it, sorted. InputMissing for one of a form that cannot be read: it is not left out silently."""
+    files = files_below(folder, SUFFIXES | UNREAD)
+    if unread := [file for file in files if file.suffix.lower() in UNREAD]:
+        raise InputMissing(f"{unread[0]}: {unread[0].suffix[1:].upper()} images cannot be read: convert them to JPEG or PNG")
+    return files
 
 
 def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], *, resize: bool = True) -> list[str]:
@@ -178,7 +182,9 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], *, resize: b
         try:
             with Image.open(files[number]) as opened:
                 if opened.mode[0] in "IF":
-                    raise ValueError(f"its pixels are of mode {opened.mode}, not of 8 bits")
+                    raise ValueError(
+                        f"its pixels are of mode {opened.mode}, not of 8 bits: save it with 8 bits, or the numbers as NPY"
+                    )
                 image = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
             if image.size != (width, height):
                 if not resize:

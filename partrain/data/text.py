@@ -24,6 +24,7 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import Files, local_path
+from partrain.data.folders import files_below
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.errors import InputMissing
 from partrain.preprocess.texts import WORD
@@ -165,7 +166,7 @@ def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    files = sorted(file for file in path.rglob("*.txt") if file.is_file())
+    files = files_below(path, [".txt"])
     if not files:
         raise InputMissing(f"{path}: a folder without .txt files")
     yield from files

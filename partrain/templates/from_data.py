@@ -7,7 +7,8 @@ from pathlib import Path
 
 from partrain.config.overrides import toml_value
 from partrain.data.arrays.files import ARRAYS
-from partrain.data.images import SUFFIXES
+from partrain.data.folders import folders_in, split_in
+from partrain.data.images import images_below
 from partrain.data.tables.formats import SUFFIXES as TABLES
 from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
@@ -48,8 +49,9 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
 
 
 def _images(path: Path, shown: str) -> str:
-    root = path / "train" if (path / "train").is_dir() else path
-    classes = {entry.name: _pictures(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and _pictures(entry)}
+    root = split_in(path, "train") or path
+    held = split_in(path, "validation") if root != path else None
+    classes = {entry.name: images for entry in folders_in(root) if (images := images_below(entry))}
     if len(classes) < 2 and (tables := [file.name for file in sorted(path.iterdir()) if format_of(file)]):
         listed = ", ".join(tables[:3])
         raise InputMissing(
@@ -64,17 +66,13 @@ def _images(path: Path, shown: str) -> str:
         f"path = {toml_value(shown)}",
         f"size = [{height}, {width}]              # height and width to which all images are resized",
         f"channels = {channels}",
-        f"validation = {max(count * 15 // 100, 1)}",
+        f"validation_path = {toml_value(f'{shown}/{held.name}')}" if held else f"validation = {max(count * 15 // 100, 1)}",
     ]
-    if min(map(len, classes.values())) >= FEWEST:
+    if not held and min(map(len, classes.values())) >= FEWEST:
         dataset.append("stratify = true              # held-out images have the classes in proportion")
     stages = [16, 32, 64] if min(height, width) >= 24 else [16, 32]
     model = ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
     return assemble(path, f"Tell {len(classes)} classes of images apart: {count:,} images.", model, dataset, int(count * 0.85))
-
-
-def _pictures(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in SUFFIXES]
 
 
 def _form(file: Path) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
+from partrain.data.folders import files_below, folders_in
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Draft, Recipe, assemble
 
@@ -46,7 +47,7 @@ def documents_job(path: Path, source: Sequence[str], classes: Mapping[str, int],
 
 def folder_job(path: Path, shown: str) -> Draft | None:
     """Write a job for a folder with a folder of .txt files for each class; None if it is none."""
-    counts = {entry.name: len(list(entry.rglob("*.txt"))) for entry in sorted(path.iterdir()) if entry.is_dir()}
+    counts = {entry.name: len(files_below(entry, [".txt"])) for entry in folders_in(path)}
     classes = {name: count for name, count in counts.items() if count}
     if len(classes) < 2:
         return None

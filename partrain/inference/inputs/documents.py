@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.documents import documents_of, numbered, read_document
+from partrain.data.folders import files_below
 from partrain.data.tables.files import cells_of
 from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
@@ -44,7 +45,7 @@ def read_documents(
             table.require(target := codec["target"] or "class", "target")
             classes = [str(cell).strip() for cell in cells_of(table.blocks([target]), [target])[target]]
     else:
-        files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+        files = files_below(path, [".txt"]) if path.is_dir() else [path]
         if not files:
             raise InputMissing(f"{path}: a folder without .txt files")
         texts, columns = [words_of(read_document(file)) for file in files], {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.images import SUFFIXES, decode
+from partrain.data.images import SUFFIXES, decode, images_below
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
     shape = tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{path}: this network does not take images: its items have the shape {shape}")
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+    files = images_below(path) if path.is_dir() else [path]
     if not files:
         raise InputMissing(f"{path}: contains no images ({', '.join(sorted(SUFFIXES))})")
     pixels = np.empty((len(files), *shape), np.uint8)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.folders import files_below
 from partrain.data.text import UNKNOWN
 from partrain.errors import BadCheckpoint, InputMissing
 from partrain.preprocess.texts import WORD
@@ -46,7 +47,7 @@ def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
 
 def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read items (n, L) of a text file or of the .txt files in a folder, one after the other, and the token after each of their tokens."""
-    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+    files = files_below(path, [".txt"]) if path.is_dir() else [path]
     if not files:
         raise InputMissing(f"{path}: a folder without .txt files")
     texts = []
