@@ -101,7 +101,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
 
 
 def busy() -> str:
-    """Tell that other programs use the cores that are to be measured; "" if they do not."""
+    """Say that other programs use the cores; "" if enough of them are free."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if cores - load >= usable_cores() - FREE:
         return ""
