@@ -26,7 +26,7 @@ FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "),
 """Decimal marks and thousands separators, the likelier first."""
 ROWS = 200
 """Lines by which a separator is recognised; the whole file is read with it afterwards, and a row of another width is an error."""
-PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "unknown", "missing", "nr",
+PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "#null!", "#num!", "#ref!", "#name?", "\\n", "<na>", "unknown", "missing", "nr",
                 "inf", "-inf", "+inf", "infinity"}  # fmt: skip
 """Words that stand for a missing number, or for none that can be computed with. So does a text without letters and digits."""
 FEW, MOST = 0.1, 10

@@ -882,3 +882,15 @@ def test_a_skewed_target_is_named(skewed: bool) -> None:
     said = partrain("init", "--from", "t.csv", "--target", "y")
     assert ('target_transform = "log" often lowers the mean error' in said.err) == skewed
     assert ('\n# target_transform = "log"   # the 1% of the targets' in Path("job.toml").read_text()) == skewed
+
+
+def test_marks_of_other_programs_are_missing_numbers() -> None:
+    """Those of SPSS and Excel, MySQL, pandas: also where they are many."""
+    marks = ["#NULL!", "\\N", "<NA>", "#NUM!"]
+    rows = [f"{marks[row % 4] if row % 3 == 0 else row / 7:},{row % 5},{row / 3:.2f}" for row in range(200)]
+    Path("t.csv").write_text("\n".join(["a,b,y", *rows, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--kind", "table")
+    assert said.code == 0, said
+    data = tomllib.loads(Path("job.toml").read_text())["dataset"]
+    assert "categories" not in data
+    assert set(map(str.lower, marks)) <= set(map(str.lower, data["null_values"]))
