@@ -27,6 +27,7 @@ def init(
     kind: Literal["table", "series", "text"] | None = None,
     time: str | None = None,
     group: str | None = None,
+    horizon: int | None = None,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Look at data, and return arguments of `train` that suit them: tables of a job, to look at and to change. Decisions go to stderr.
@@ -35,8 +36,9 @@ def init(
         data: The path of a file or folder, a DataFrame, or `(X, y)` of arrays or of a DataFrame and a column.
         target: The column to predict, or several.
         kind: Take a table as items in any order, a series in time, or texts; default: recognised.
-        time: The column of time stamps, whose newest rows are held out.
+        time: The column of time stamps, whose newest rows are held out, "none" for none; default: recognised.
         group: The column of persons or machines, each of which is in one part, "none" for none; default: recognised.
+        horizon: Rows of a series to forecast; default: at most a season.
         missing: Texts of missing values, instead of NA, N/A, nan, null and ?.
 
     Raises:
@@ -45,7 +47,7 @@ def init(
     Example: `trained = partrain.train(**partrain.init(frame, target="price"))`
     """
     targets = (target,) if isinstance(target, str) else tuple(target or ())
-    asked = Asked(targets, kind, time, {}, tuple(missing) or None, group)
+    asked = Asked(targets, kind, time, {}, tuple(missing) or None, group, horizon)
     if isinstance(data, str | os.PathLike):
         draft = job_for(Path(data), asked, Path.cwd())
         return _arguments(draft.text, draft.notes, {})
@@ -61,8 +63,8 @@ def init(
         return _arguments(draft.text, draft.notes, {"data": data})
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise BadJob(f"init: a {type(data).__name__}; expected a path, a DataFrame with `target`, or (X, y)")
-    if targets or kind or time or group or missing:
-        raise BadJob("init: `target`, `kind`, `time`, `group` and `missing` concern tables, and these are arrays")
+    if targets or kind or time or group or horizon or missing:
+        raise BadJob("init: `target`, `kind`, `time`, `group`, `horizon` and `missing` concern tables, and these are arrays")
     X, y = map(np.asarray, data)
     return _arguments(memory_job(X.shape, X.dtype.str, y.shape, y.dtype.kind), (), {"inputs": data[0], "targets": data[1]})
 

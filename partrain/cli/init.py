@@ -81,13 +81,21 @@ def init(
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option("--time", metavar="COLUMN", help="Column of time stamps: newest rows are held out. Default: recognised."),
+        typer.Option(
+            "--time",
+            metavar="COLUMN",
+            help="Column of time stamps: newest rows are held out. `none`: by none. Default: recognised.",
+        ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             "--group", metavar="COLUMN", help="Column of persons, machines, ...: each is in one part. Default: recognised."
         ),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--horizon", metavar="N", min=1, help="Rows of a series to forecast; default: at most a season."),
     ] = None,
     missing: Annotated[
         list[str] | None,
@@ -139,6 +147,7 @@ def init(
         "kind": kind,
         "time": time,
         "group": group,
+        "horizon": horizon,
         **keys,
         "missing": missing,
         "minutes": minutes,
@@ -167,9 +176,12 @@ def init(
         except ValidationError as error:
             wrong = error.errors()[0]
             raise typer.BadParameter(wrong["msg"].removeprefix("Value error, "), param_hint=_flag(wrong["loc"])) from None
-        asked = Asked(tuple(target or ()), kind, time, dialect, tuple(missing) if missing else None, group)
-        if group not in (None, "none") and (time or kind not in (None, "table")):
-            other = "--time" if time else f"--kind {kind}"
+        asked = Asked(tuple(target or ()), kind, time, dialect, tuple(missing) if missing else None, group, horizon)
+        if horizon and kind not in (None, "series"):
+            raise typer.BadParameter(f"it belongs to a series, and --kind {kind} is none", param_hint="--horizon")
+        timed = time not in (None, "none")
+        if group not in (None, "none") and (timed or horizon or kind not in (None, "table")):
+            other = "--time" if timed else "--horizon" if horizon else f"--kind {kind}"
             raise typer.BadParameter(
                 f"rows are split by units, and {other} splits them in another way: keep one", param_hint="--group"
             )

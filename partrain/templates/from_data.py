@@ -32,7 +32,14 @@ def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
             raise InputMissing(f"{path}: a {form.name} file has its own types: --separator and the like concern CSV files")
         return table_job(path, shown, asked)
     kinds = ("text", "images") if path.is_dir() else ()
-    if asked.kind not in (None, *kinds) or asked.time or asked.group or asked.dialect or asked.null_values is not None:
+    if (
+        asked.kind not in (None, *kinds)
+        or asked.time
+        or asked.group
+        or asked.horizon
+        or asked.dialect
+        or asked.null_values is not None
+    ):
         raise InputMissing(f"{path}: is no table ({', '.join(TABLES)}), and --kind, --separator and the like concern tables")
     if path.is_dir():
         texts = None if asked.kind == "images" else folder_job(path, shown)

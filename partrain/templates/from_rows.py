@@ -62,9 +62,9 @@ def rows_job(
     `group` is that of units.
     """
     targets = targets_of(file, [columns[name] for name in names])
-    time = None if group not in (None, NONE) else time_of(file, columns, names, asked)
+    time, timed = (None, []) if group not in (None, NONE) else time_of(file, columns, names, asked)
     if time and targets.learned:
-        targets = replace(targets, late=later_classes(file, names[0], time[0], targets.learned))
+        targets = replace(targets, late=later_classes(file, names[0], time, targets.learned))
     if targets.kind == "class" and len(targets.learned) < 2:
         rows = targets.first.rows - targets.first.missing
         what = f"column `{names[0]}` has {len(targets.first.different):,} different words in {rows:,} rows: too many classes"
@@ -72,7 +72,7 @@ def rows_job(
     first = FirstRows(file, columns, names)
     unit, more = (None, []) if time else unit_of(file, columns, first, group)
     lines, notes = [*source, *targets.dataset_lines()], [*targets.notes(), *more]
-    notes += find_codes(columns, first, [unit, *(time or ())[:1]], by_target=unit is None)
+    notes += find_codes(columns, first, [unit, time], by_target=unit is None)
     shown_columns = {name: facts for name, facts in columns.items() if name != unit}
     inputs, more = _inputs(file, shown_columns, targets, lines, {} if time else count_rows(columns, first))
     notes += more
@@ -85,8 +85,8 @@ def rows_job(
         notes.append(f'{far}: target_transform = "log" often lowers the mean error, and sometimes R2 (`target_transform`)')
     lines += ["test_share = 0.15", f"validation = {max(targets.rows * 15 // 100, 1)}"]
     if time:
-        lines.append(f"time = {toml_value(time[0])}   # the newest rows are tested on, those before them held out")
-        notes.append(f"{time[1]}: the newest 15 % are the test rows, the 15 % before them are held out (`time`)")
+        lines.append(f"time = {toml_value(time)}   # the newest rows are tested on, those before them held out")
+    notes += timed if not unit else []
     if unit:
         lines.append(
             f"group = {toml_value(unit)}   # rows of one are in one part: the test tells of others than those trained on"

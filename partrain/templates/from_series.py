@@ -1,39 +1,58 @@
 """Jobs for series: tables whose rows follow one another in time, as a column of time stamps tells.
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
-column called time, date, year, month, week, day, hour or t. The season follows from the step: 4 quarters, 12 months, 7 days, 24 hours, 52
-weeks. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest standard deviation in the first 70 % of rows;
+column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
+months, 7 days, 52 weeks, or the rows of a day, 24 hours or 288 times five minutes. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest standard deviation in the first 70 % of rows;
 lags are added only if they lower it by a tenth. Another column of numbers is an input if with its past a linear forecast errs less by a
-tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows; without a season one row.
+tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows or half a day; without a season one row.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, parse_stamp
+from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, moment_of, newest_first, parse_stamp
+from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.templates.assemble import Draft, assemble, listed
-from partrain.templates.order_in_time import OLDER, epoch_unit
+from partrain.templates.order_in_time import FEW_FALLS, OLDER, epoch_unit
 
 FEWEST = 40
 """Rows from which a series can be trained on."""
-SEASONS = {("months", 1): 12, ("months", 3): 4, ("seconds", 86400): 7, ("seconds", 604800): 52, ("seconds", 3600): 24}
+SEASONS = {("months", 1): 12, ("months", 3): 4, ("seconds", 86400): 7, ("seconds", 604800): 52}
 """Rows of a season, by unit and size of the step."""
+DAY, MOST_OF_DAY = 86400, 288
+"""Seconds of a day, the season of shorter steps, and the most rows of one."""
 MOST_STEPS = 12
-"""Most rows of a season that are forecast at once."""
+"""Most rows of a season that are forecast at once; of steps shorter than an hour half a day."""
+MOST_HOLES = 0.1
+"""Moments without a row, as a share of the rows, up to which a table is a series."""
 GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
 
 
+class Refusal(NamedTuple):
+    """A reason why a table is no series."""
+
+    reason: str
+    near: bool
+    """Few rows are to blame."""
+
+
 def series_job(
-    file: TableFile, columns: Mapping[str, list[Any]], written: Sequence[str], targets: Sequence[str], stamped: Sequence[str]
-) -> Draft | None:
-    """Write a job that forecasts columns of a series; None if the table is not a series, or a target not a column of numbers.
+    file: TableFile,
+    columns: Mapping[str, list[Any]],
+    written: Sequence[str],
+    targets: Sequence[str],
+    stamped: Sequence[str],
+    horizon: int | None,
+) -> Draft | Refusal | None:
+    """Write a job that forecasts columns of a series; a refusal or None if the table is not a series, or a target not a column of numbers.
 
     Args:
         file: The table.
@@ -41,6 +60,7 @@ def series_job(
         written: Lines of `[dataset]` that say where the table is, and how it is written.
         targets: The columns to forecast. The first one decides on differences.
         stamped: The columns that may hold time stamps.
+        horizon: The rows to forecast, if the user asks for a number.
     """
     target = targets[0]
     series = [_numbers(columns[name], file.is_missing) for name in targets]
@@ -48,20 +68,27 @@ def series_job(
         return None
     values = series[0]
     assert values
-    first = next(((name, step_and_holes) for name in stamped if (step_and_holes := _time(columns[name]))), None)
+    readings = {name: reading for name in stamped if (reading := _time(file, name, columns[name]))}
+    first = next(((name, reading) for name, reading in readings.items() if not isinstance(reading, Refusal)), None)
     if first is None:
-        return None
+        return next((reading for reading in readings.values() if isinstance(reading, Refusal)), None)
     time, (step, holes) = first
+    if turned := newest_first(list(map(parse_stamp, columns[time]))):
+        columns = {name: cells[::-1] for name, cells in columns.items()}
+        values = values[::-1]
     unit = epoch_unit(list(map(str, columns[time]))) if step.unit == "numbers" else None
     seconds = TimeStep("seconds", step.size / unit) if unit else step
-    season = SEASONS.get((seconds.unit, round(seconds.size))) or _season_of_numbers(step)
+    season = SEASONS.get((seconds.unit, round(seconds.size))) or _rows_of_day(seconds) or _season_of_numbers(step)
     if season and len(values) < 4 * season:
         season = None
     lags = _lags(values[: int(len(values) * OLDER)], season)
     window = min(2 * season if season else 12, len(values) // 5)
     tests = max(len(values) * 15 // 100, 1)
-    steps = min(season or 1, MOST_STEPS)
+    most = season // 2 if season and _rows_of_day(seconds) else MOST_STEPS
+    steps = horizon or min(season or 1, max(most, MOST_STEPS))
     items = len(values) - sum(lags) - window - 2 * tests - 3 * steps
+    if horizon and items < 1:
+        raise InputMissing(f"{file.path}: --horizon: {len(values):,} rows are too few to forecast {horizon:,} rows ahead")
     lines = [
         'kind = "series"',
         *written,
@@ -75,7 +102,7 @@ def series_job(
     if lags:
         lines.append(f"difference = {toml_value(lags)}         # of all differences, these leave the least deviation")
     notes = [
-        f"a series: `{time}` has time stamps, {seconds} apart; the last {2 * tests:,} rows are held out (--kind table for rows in any order)"
+        f"a series: `{time}` has time stamps, {seconds} apart{', the newest first' * turned}; the newest {2 * tests:,} rows are held out (--kind table for rows in any order)"
     ]
     numbers = {name: cells for name, cells in columns.items() if name not in (*targets[1:], *stamped)}
     helpful = (
@@ -117,13 +144,38 @@ def _season_of_numbers(step: TimeStep) -> int | None:
     return rows if rows in (4, 12, 52) and abs(rows * step.size - 1) < 0.01 else None
 
 
-def _time(cells: list[Any]) -> tuple[TimeStep, bool] | None:
-    """Return the step of a column of time stamps, and if moments are missing; None if it is not one."""
+def _rows_of_day(step: TimeStep) -> int | None:
+    """Return the rows of a day, if they are few and their step divides it."""
+    rows = round(DAY / step.size) if step.unit == "seconds" and step.size else 0
+    return rows if 2 <= rows <= MOST_OF_DAY and abs(rows * step.size - DAY) < 1 else None
+
+
+def _time(file: TableFile, name: str, cells: list[Any]) -> tuple[TimeStep, bool] | Refusal | None:
+    """Return the step of a column of time stamps, and if moments are missing; or why it is no series. None if it has no time stamps."""
     try:
-        step, lacking = check_stamps([parse_stamp(cell) for cell in cells], cells)
-    except (TypeError, ValueError, IrregularTime):
+        stamps = list(map(parse_stamp, cells))
+    except (TypeError, ValueError):
         return None
-    return None if step is None or sum(lacking) > len(cells) // 10 else (step, any(lacking))
+    if turned := newest_first(stamps):
+        stamps, cells = stamps[::-1], cells[::-1]
+
+    def refusal(row: int, fault: str, *, near: bool) -> Refusal:
+        places = [position for block in file.blocks([name]) for position in block.positions]
+        return Refusal(f"{file.locate(places[-1 - row if turned else row])}: no series: column `{name}`: {fault}", near)
+
+    try:
+        step, lacking = check_stamps(stamps, cells)
+    except IrregularTime as irregular:
+        moments = list(map(moment_of, stamps))
+        wrong = max(sum(later < earlier for earlier, later in pairwise(moments)), len(moments) - len(set(moments)))
+        return refusal(irregular.row, irregular.fault, near=0 < wrong <= max(1, len(cells) // FEW_FALLS))
+    if step is None:
+        return None
+    if sum(lacking) > len(cells) * MOST_HOLES:
+        row = next(row for row, count in enumerate(lacking) if count)
+        fault = f"{counted(sum(lacking), 'moment')} without a row, the first before `{cells[row]}` (rows are {step} apart)"
+        return refusal(row, fault, near=True)
+    return step, any(lacking)
 
 
 def _lags(values: list[float], season: int | None) -> list[int]:

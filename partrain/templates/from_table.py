@@ -22,9 +22,9 @@ from partrain.preprocess.cells import is_number
 from partrain.templates.assemble import Draft, listed
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_rows import rows_job
-from partrain.templates.from_series import series_job
+from partrain.templates.from_series import Refusal, series_job
 from partrain.templates.from_texts import documents_job
-from partrain.templates.order_in_time import has_stamps, with_targets
+from partrain.templates.order_in_time import with_stamps, with_targets
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 from partrain.templates.targets import Targets
 from partrain.templates.units import NONE
@@ -39,12 +39,14 @@ class Asked(NamedTuple):
     targets: tuple[str, ...] = ()
     kind: Literal["table", "series", "text", "images"] | None = None
     time: str | None = None
-    """Column of time stamps."""
+    """Column of time stamps, or `none`."""
     dialect: Mapping[str, Any] = {}
     """Keys of `Dialect`, but `null_values`."""
     null_values: tuple[str, ...] | None = None
     group: str | None = None
     """Column of units, or `none`."""
+    horizon: int | None = None
+    """Rows of a series to forecast."""
 
 
 def frame_job(frame: Any, asked: Asked) -> Draft:
@@ -83,7 +85,7 @@ def _job(
     for name in targets:
         file.require(name, "--target")
     for option, chosen in (("--time", asked.time), ("--group", asked.group)):
-        if chosen is not None and (option == "--time" or chosen != NONE):
+        if chosen not in (None, NONE):
             file.require(chosen, option)
             if chosen in targets:
                 raise InputMissing(f"{file.header_location}: {option}: column `{chosen}` is the target")
@@ -113,11 +115,14 @@ def _job(
     written = [f"path = {toml_value(shown)}", *(f"{key} = {toml_value(value)}" for key, value in lines_of(dialect))]
     if asked.kind in (None, "text") and not grouped and (draft := _documents(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])
-    if asked.kind != "table" and not grouped and (draft := _series(file, columns, written, targets, asked)):
-        return Draft(draft.text, [*notes, *draft.notes])
-    if asked.kind == "series":
+    series = _series(file, columns, written, targets, asked) if asked.kind != "table" and not grouped else None
+    if isinstance(series, Draft):
+        return Draft(series.text, [*notes, *series.notes])
+    if asked.kind == "series" or asked.horizon:
         what = f"`{targets[0]}` is no column of numbers, or no other column has time stamps in order and in equal steps"
-        raise InputMissing(f"{file.header_location}: no series: {what}")
+        what = "--time none leaves no column of time stamps" if asked.time == NONE and NONE not in file.places else what
+        raise InputMissing(series.reason if series else f"{file.header_location}: no series: {what}")
+    notes += [series.reason] if series and series.near else []
     source = [f'kind = "{form.kind if form else "parquet"}"', *written]
     draft = rows_job(file, columns, source, targets, asked.time, asked.group)
     return Draft(draft.text, [*notes, *draft.notes])
@@ -189,12 +194,12 @@ def _documents(
 
 def _series(
     file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], targets: Sequence[str], asked: Asked
-) -> Draft | None:
-    """Write a job that forecasts the targets; None if the table is no series."""
-    stamped = [name for name, facts in columns.items() if has_stamps(facts, asked.time) and name not in targets]
+) -> Draft | Refusal | None:
+    """Write a job that forecasts the targets; a refusal or None if the table is no series."""
+    stamped = with_stamps({name: facts for name, facts in columns.items() if name not in targets}, asked.time)
     if not stamped or not all(columns[name].numbers for name in targets):
         return None
     numbers = [name for name, facts in columns.items() if all(map(is_number, facts.different)) and not facts.missing]
     numbers = [name for name in numbers if len(columns[name].different) > 1]
     names = list(dict.fromkeys([*targets, *stamped, *numbers]))
-    return series_job(file, cells_of(file.blocks(names), names), written, targets, stamped)
+    return series_job(file, cells_of(file.blocks(names), names), written, targets, stamped, asked.horizon)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from itertools import pairwise
 
 from partrain.data.tables.files import TableFile, cells_of
-from partrain.data.tables.time_stamps import parse_stamp
+from partrain.data.tables.time_stamps import moment_of, parse_stamp
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import is_number
 from partrain.preprocess.column import RowBlock
+from partrain.templates.assemble import listed
 from partrain.templates.column_facts import ColumnFacts
+from partrain.templates.units import NONE
 
 FEWEST_MOMENTS = 10
 """Different time stamps from which a table is split by time."""
@@ -18,31 +20,59 @@ OLDER = 0.7
 """Share of the rows that are trained on."""
 NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
 """Names of columns whose numbers are time stamps."""
+FEW_FALLS = 100
+"""Rows of which at most one may be older than the row before it, in a table in the order of time."""
+PARTS = ("year", "quarter", "month", "week", "day", "hour")
+"""Names of columns of parts of dates."""
+MOST_AGES, OLDEST, REPEATED = 60, 1000, 3
+"""Whole numbers below `OLDEST`, at most `MOST_AGES` different ones, each in `REPEATED` rows on average, are ages or parts of dates."""
 EPOCH = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099."""
 
 
 def time_of(
     file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], asked: str | None
-) -> tuple[str, str] | None:
-    """Return the column that the rows are in the order of, in words, too; None if they are in none.
+) -> tuple[str | None, list[str]]:
+    """Return the column that the rows are in the order of, None if they are in none, and notes on it.
 
-    The rows of each unit of a panel, as another column names them, may be in order, too.
+    The rows of each unit of a panel, as another column names them, may be in order, too. Of several columns, that with the most
+    different moments comes first.
     """
-    stamped = [name for name, facts in columns.items() if has_stamps(facts, asked) and name not in targets and not facts.missing]
-    units = [name for name, facts in columns.items() if name not in targets and 1 < len(facts.different) <= facts.rows // 3]
+    if asked == NONE and NONE not in file.places:
+        return None, []
+    others = {name: facts for name, facts in columns.items() if name not in targets}
+    stamped = [name for name in with_stamps(others, asked) if not others[name].missing]
+    parts = [name for name, facts in others.items() if name.strip().lower() in PARTS and facts.numbers and not facts.missing]
+    time, notes = _ordered(file, others, targets, stamped, asked)
+    if len(parts) > 1 and asked is None and time in (None, *parts):
+        shown = listed(f"`{name}`" for name in parts)
+        notes.append(f"{shown} are parts of dates: no column holds whole ones, such as 2024-01-31 06:00, to split rows by time")
+    elif not notes and (ages := next((facts for facts in others.values() if _is_named(facts) and _are_ages(facts)), None)):
+        what = f"{len(ages.different)} numbers that rows repeat, like ages"
+        notes.append(f"`{ages.name}`: {what}, so rows are split at random; --time {ages.name} splits by them")
+    return time, notes
+
+
+def _ordered(
+    file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], stamped: Sequence[str], asked: str | None
+) -> tuple[str | None, list[str]]:
+    """Return the column of time stamps that the rows are in the order of, None if they are in none, and notes on it."""
+    units = [name for name, facts in columns.items() if 1 < len(facts.different) <= facts.rows // 3]
     names = list(dict.fromkeys([*stamped, *units, *targets]))
-    cells = cells_of(map(partial(with_targets, file, targets), file.blocks(names)), names) if stamped else {}
+    blocks = [with_targets(file, targets, block) for block in file.blocks(names)] if stamped else []
+    cells, places = cells_of(blocks, names), [position for block in blocks for position in block.positions]
+    split, unsorted = "the newest 15 % are the test rows, the 15 % before them are held out (`time`; --time none)", list[str]()
     for name in stamped:
         if name == asked:
-            return name, f"`{name}` is the time of a row (--time)"
-        moments = [moment if isinstance(moment, float) else moment.isoformat() for moment in map(parse_stamp, cells[name])]
-        if len(columns[name].different) < FEWEST_MOMENTS or len(set(map(type, moments))) > 1:
+            return name, [f"`{name}` is the time of a row (--time): {split}"]
+        stamps = list(map(parse_stamp, cells[name]))
+        if len(columns[name].different) < FEWEST_MOMENTS or len({isinstance(stamp, float) for stamp in stamps}) > 1:
             continue
+        moments = list(map(moment_of, stamps))
         for ordered, order in (moments, ""), (moments[::-1], ", the newest first"):
-            falls = [row for row in range(1, len(ordered)) if ordered[row] < ordered[row - 1]]  # type: ignore[operator]
+            falls = [row for row, (before, after) in enumerate(pairwise(ordered), 1) if after < before]
             if not falls:
-                return name, f"the rows are in the order of `{name}`{order}"
+                return name, [f"the rows are in the order of `{name}`{order}: {split}"]
             for unit in units:
                 kinds = cells[unit] if not order else cells[unit][::-1]
                 if (
@@ -50,10 +80,15 @@ def time_of(
                     and len(falls) < len(columns[unit].different)
                     and all(kinds[row] != kinds[row - 1] for row in falls)
                 ):
-                    return name, f"the rows of each `{unit}` are in the order of `{name}`{order}"
+                    return name, [f"the rows of each `{unit}` are in the order of `{name}`{order}: {split}"]
+            place = file.locate(places[falls[0] if not order else -falls[0]])
+            if len(falls) <= len(moments) // FEW_FALLS:
+                return name, [f"most rows are in the order of `{name}`{order} ({place} is not): {split}"]
+            what = f"rows are split at random, although `{name}` holds times"
+            unsorted.append(f"{what}: {place} is out of order; --time {name} tests on the newest")
     if asked is not None:
         raise InputMissing(f"{file.header_location}: --time: column `{asked}` has cells that are no time stamps")
-    return None
+    return None, unsorted[:1]
 
 
 def with_targets(file: TableFile, targets: Sequence[str], block: RowBlock) -> RowBlock:
@@ -79,16 +114,34 @@ def later_classes(file: TableFile, target: str, time: str, frequent: Collection[
         learned = older
 
 
-def has_stamps(column: ColumnFacts, asked: str | None) -> bool:
+def with_stamps(columns: Mapping[str, ColumnFacts], asked: str | None) -> list[str]:
+    """Return the columns that may hold time stamps, that with the most different ones first."""
+    names = [name for name, facts in columns.items() if _has_stamps(facts, asked)]
+    return sorted(names, key=lambda name: len(columns[name].different), reverse=True)
+
+
+def _has_stamps(column: ColumnFacts, asked: str | None) -> bool:
     """Return whether a column may hold time stamps; numbers are such by the name of the column only, or where the user asks for them."""
     if asked is not None and column.name != asked:
         return False
     if column.numbers:
-        return column.name == asked or column.name.strip().lower() in NAMES or epoch_unit(column.different) is not None
+        by_name = _is_named(column) and not _are_ages(column)
+        return column.name == asked or by_name or epoch_unit(column.different) is not None
     try:
         return bool(list(map(parse_stamp, column.different)))
     except (TypeError, ValueError):
         return False
+
+
+def _is_named(column: ColumnFacts) -> bool:
+    return column.name.strip().lower() in NAMES
+
+
+def _are_ages(column: ColumnFacts) -> bool:
+    """Return whether a column of numbers holds few whole ones, which rows repeat: ages, or parts of dates."""
+    numbers = column.different
+    few = 1 < len(numbers) <= min(MOST_AGES, column.rows // REPEATED)
+    return few and column.whole and all(abs(int(text)) < OLDEST for text in numbers)
 
 
 def epoch_unit(stamps: Collection[str]) -> int | None:

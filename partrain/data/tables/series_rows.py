@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, stamps_of
+from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, newest_first, stamps_of
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.preprocess.cells import finite
@@ -34,7 +34,7 @@ class SeriesRows:
     step: TimeStep | None = None
     """Distance between two moments; None without a time column, or for a single row."""
     cells: Sequence[Any] = ()
-    """Cells of the time column, by row of the file; empty without one."""
+    """Cells of the time column, the oldest first; empty without one."""
     stamps: Sequence[Stamp] = ()
     left_out: str = ""
     """Sentence on the first moments, if they are left out because a column has no value yet."""
@@ -51,7 +51,7 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
     Args:
         table: The file.
         names: The columns.
-        time: The column of time stamps, if any. A moment without a row is a hole in every column.
+        time: The column of time stamps, if any; the newest row may be the first. A moment without a row is a hole in every column.
         missing: Treatment of holes.
     """
     columns: dict[str, list[float]] = {name: [] for name in names}
@@ -74,6 +74,10 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
             stamps += stamps_of(block, time)
     step = None
     if time:
+        if newest_first(stamps):
+            lists: list[list[Any]] = [*columns.values(), places, cells, stamps]
+            for rows in lists:
+                rows.reverse()
         step, order = _moments(table, places, stamps, cells, time, missing)
         places = [places[row] for row, _ in order]
         columns = {name: [column[row] if present else math.nan for row, present in order] for name, column in columns.items()}

@@ -23,6 +23,8 @@ Stamp = datetime | float
 
 TOLERANCE = 0.2
 """Largest deviation from a whole number of steps, in steps: decimal years of months vary by this much."""
+MOST_FALLS = 0.9
+"""Share of the rows above which rows that are older than the row before tell of a file with the newest row first."""
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(.*)")
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
@@ -101,10 +103,16 @@ def moments_of(block: RowBlock, time: str) -> Sequence[float | int]:
     Raises WrongContent for a cell that is no time stamp.
     """
     try:
-        return block.columns[time].mapped(_moment)
+        return block.columns[time].mapped(lambda cell: moment_of(parse_stamp(cell)))
     except (TypeError, ValueError):
         stamps_of(block, time)
         raise
+
+
+def newest_first(stamps: Sequence[Stamp]) -> bool:
+    """Return whether nearly all rows are older than the row before."""
+    falls = sum(after < before for before, after in pairwise(map(moment_of, stamps)))
+    return falls > MOST_FALLS * (len(stamps) - 1)
 
 
 def is_date(cell: Any) -> bool:
@@ -112,8 +120,8 @@ def is_date(cell: Any) -> bool:
     return not isinstance(parse_stamp(cell), float)
 
 
-def _moment(cell: Any) -> float | int:
-    stamp = parse_stamp(cell)
+def moment_of(stamp: Stamp) -> float | int:
+    """Return the number by which a time stamp is sorted; see `moments_of`."""
     return stamp if isinstance(stamp, float) else (_utc(stamp) - _EPOCH) // _MICROSECOND
 
 
