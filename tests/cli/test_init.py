@@ -421,7 +421,7 @@ def test_the_user_chooses_between_table_and_series() -> None:
     Path("data.csv").write_text(series("air"))
     words = ("init", "--from", "data.csv", "--target", "y", "--no-schema", "--force")
     told = " ".join(partrain(*words).err.split())
-    assert "a series: `month` has time stamps, 1 month apart; the last 50 rows are held out (--kind table" in told
+    assert "a series: `month` has time stamps, 1 month apart; the newest 50 rows are held out (--kind table" in told
     assert "1 column not used, `y` is forecast from its own past: `day`" in told
     assert partrain(*words, "--kind", "table").code == 0
     assert written(kind="csv") == {"kind": "csv"}

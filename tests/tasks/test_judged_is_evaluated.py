@@ -239,8 +239,10 @@ def expected(network: TrainedNetwork, data: Dataset, split: str, folder: Path) -
         return of_classes(targets[known], labels[known], ignored)
     found = of_classes(targets, labels, None)
     task: Any = network.task
-    sure = torch.from_numpy(probabilities).double()
-    logs, weights = sure.log(), task.weights.double() if task.weights is not None else torch.ones(3, dtype=torch.float64)
+    weights = task.weights.double() if task.weights is not None else torch.ones(3, dtype=torch.float64)
+    sure = torch.from_numpy(probabilities).double() * weights  # the loss is that of the weighted classes
+    sure /= sure.sum(1, keepdim=True)
+    logs = sure.log()
     losses = functional.cross_entropy(
         logs, torch.from_numpy(targets), weights, reduction="none", label_smoothing=task.smoothing
     ) * (1 - sure[range(len(targets)), targets]) ** task.focal  # fmt: skip
