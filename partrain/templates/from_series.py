@@ -2,9 +2,10 @@
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
-months, 7 days, 52 weeks, or the rows of a day, 24 hours or 288 times five minutes. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest standard deviation in the first 70 % of rows;
-lags are added only if they lower it by a tenth. Another column of numbers is an input if with its past a linear forecast errs less by a
-tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows or half a day; without a season one row.
+months, 7 days, 52 weeks, or the rows of a day. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest
+standard deviation in the first 70 % of rows; lags are added only if they lower it by a tenth. Another column of numbers is an input if
+with its past a linear forecast errs less by a tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows or half
+a day; without a season one row.
 """
 
 from __future__ import annotations
