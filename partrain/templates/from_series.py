@@ -36,6 +36,9 @@ MOST_HOLES = 0.1
 GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
 
+MOST_CELLS = 10_000_000
+"""Most numbers in the windows over a column by which a linear forecast is tried: the newest ones, which bounds its memory."""
+
 
 class Refusal(NamedTuple):
     """A reason why a table is no series."""
@@ -202,7 +205,8 @@ def _helpful(columns: Mapping[str, list[Any]], target: str, lags: list[int], win
     from partrain.data.tables.differences import difference
 
     table = np.array([list(map(float, cells)) for cells in columns.values()]).T
-    rows = difference(table[: int(len(table) * OLDER)], lags)
+    older = int(len(table) * OLDER)
+    rows = difference(table[max(0, older - MOST_CELLS // window) : older], lags)
     rows = (rows - rows.mean(0)) / np.where(rows.std(0) > 0, rows.std(0), 1.0)
     series = dict(zip(columns, rows.T, strict=True))
     past = {name: sliding_window_view(column[:-steps], window) for name, column in series.items()}

@@ -897,6 +897,15 @@ def test_times_that_are_no_series_are_told(stamps: list[str], time: str | None, 
         drafted("time", stamps, kind="series")
 
 
+def test_a_missing_time_stamp_is_told() -> None:
+    stamps = [*hours()[:7], "", *hours()[8:]]
+    dataset, notes = drafted("time", stamps)
+    assert "time" not in dataset
+    assert "rows are split at random, although `time` holds times: t.csv:9 has none; fill it in for a split by time" in notes
+    with pytest.raises(InputMissing, match=r"^t\.csv:9: --time: column `time` has no value"):
+        drafted("time", stamps, time="time")
+
+
 def test_the_time_can_be_declined() -> None:
     for asked in {"time": "none"}, {"time": "none", "group": "none"}:
         dataset, notes = drafted("time", hours(), **asked)
