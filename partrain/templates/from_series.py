@@ -2,9 +2,10 @@
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
-months, 7 days, 52 weeks, or the rows of a day, 24 hours or 288 times five minutes. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest standard deviation in the first 70 % of rows;
-lags are added only if they lower it by a tenth. Another column of numbers is an input if with its past a linear forecast errs less by a
-tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows or half a day; without a season one row.
+months, 7 days, 52 weeks, or the rows of a day. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest
+standard deviation in the first 70 % of rows; lags are added only if they lower it by a tenth. Another column of numbers is an input if
+with its past a linear forecast errs less by a tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows or half
+a day; without a season one row.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ MOST_HOLES = 0.1
 """Moments without a row, as a share of the rows, up to which a table is a series."""
 GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
+
+MOST_CELLS = 10_000_000
+"""Most numbers in the windows over a column by which a linear forecast is tried: the newest ones, which bounds its memory."""
 
 
 class Refusal(NamedTuple):
@@ -201,7 +205,8 @@ def _helpful(columns: Mapping[str, list[Any]], target: str, lags: list[int], win
     from partrain.data.tables.differences import difference
 
     table = np.array([list(map(float, cells)) for cells in columns.values()]).T
-    rows = difference(table[: int(len(table) * OLDER)], lags)
+    older = int(len(table) * OLDER)
+    rows = difference(table[max(0, older - MOST_CELLS // window) : older], lags)
     rows = (rows - rows.mean(0)) / np.where(rows.std(0) > 0, rows.std(0), 1.0)
     series = dict(zip(columns, rows.T, strict=True))
     past = {name: sliding_window_view(column[:-steps], window) for name, column in series.items()}

@@ -41,7 +41,7 @@ def time_of(
     if asked == NONE and NONE not in file.places:
         return None, []
     others = {name: facts for name, facts in columns.items() if name not in targets}
-    stamped = [name for name in with_stamps(others, asked) if not others[name].missing]
+    stamped = with_stamps(others, asked)
     parts = [name for name, facts in others.items() if name.strip().lower() in PARTS and facts.numbers and not facts.missing]
     time, notes = _ordered(file, others, targets, stamped, asked)
     if len(parts) > 1 and asked is None and time in (None, *parts):
@@ -63,10 +63,18 @@ def _ordered(
     cells, places = cells_of(blocks, names), [position for block in blocks for position in block.positions]
     split, unsorted = "the newest 15 % are the test rows, the 15 % before them are held out (`time`; --time none)", list[str]()
     for name in stamped:
+        random, facts = f"rows are split at random, although `{name}` holds times", columns[name]
+        if facts.missing:
+            place, _ = file.first(name, file.is_missing)
+            if name == asked:
+                raise InputMissing(f"{place}: --time: column `{name}` has no value")
+            if len(facts.different) >= FEWEST_MOMENTS and facts.missing <= facts.rows // 2:
+                unsorted.append(f"{random}: {place} has none; fill it in for a split by time")
+            continue
         if name == asked:
             return name, [f"`{name}` is the time of a row (--time): {split}"]
         stamps = list(map(parse_stamp, cells[name]))
-        if len(columns[name].different) < FEWEST_MOMENTS or len({isinstance(stamp, float) for stamp in stamps}) > 1:
+        if len(facts.different) < FEWEST_MOMENTS or len({isinstance(stamp, float) for stamp in stamps}) > 1:
             continue
         moments = list(map(moment_of, stamps))
         for ordered, order in (moments, ""), (moments[::-1], ", the newest first"):
@@ -84,8 +92,7 @@ def _ordered(
             place = file.locate(places[falls[0] if not order else -falls[0]])
             if len(falls) <= len(moments) // FEW_FALLS:
                 return name, [f"most rows are in the order of `{name}`{order} ({place} is not): {split}"]
-            what = f"rows are split at random, although `{name}` holds times"
-            unsorted.append(f"{what}: {place} is out of order; --time {name} tests on the newest")
+            unsorted.append(f"{random}: {place} is out of order; --time {name} tests on the newest")
     if asked is not None:
         raise InputMissing(f"{file.header_location}: --time: column `{asked}` has cells that are no time stamps")
     return None, unsorted[:1]
@@ -101,7 +108,7 @@ def later_classes(file: TableFile, target: str, time: str, frequent: Collection[
     """Return the classes that only newer rows have, of those that are learned: nothing could be learned of them."""
     cells = cells_of(file.blocks([time, target]), [time, target])
     pairs = [
-        (parse_stamp(stamp), str(cell).strip())
+        (moment_of(parse_stamp(stamp)), str(cell).strip())
         for stamp, cell in zip(cells[time], cells[target], strict=True)
         if not file.is_missing(cell)
     ]

@@ -20,6 +20,8 @@ from PIL import Image
 from support.runs import SIMULATED, partrain, summary
 
 from partrain import templates
+from partrain.errors import InputMissing
+from partrain.templates.from_table import Asked, table_job
 
 ROOT = Path(__file__).parents[2]
 FEW_ROUNDS = ("--set", "stop.rounds=3", "--set", SIMULATED)
@@ -457,6 +459,7 @@ def test_months_without_days_are_time_stamps() -> None:
         (["--thousands", "x"], 2, "--thousands"),
         (["--decimal", ",", "--thousands", ","], 2, "are both ','"),
         (["--number-marks", "e"], 2, "is a part of numbers or words"),
+        (["--horizon", "3", "--kind", "table"], 2, "it belongs to a series, and --kind table is none"),
         (["--group", "city", "--time", "id"], 2, "rows are split by units, and --time splits them in another way: keep one"),
     ],
 )
@@ -894,3 +897,99 @@ def test_marks_of_other_programs_are_missing_numbers() -> None:
     data = tomllib.loads(Path("job.toml").read_text())["dataset"]
     assert "categories" not in data
     assert set(map(str.lower, marks)) <= set(map(str.lower, data["null_values"]))
+
+
+def hours(count: int = 200, minutes: int = 60) -> list[str]:
+    """Moments from the first of January on."""
+    return [str(datetime.datetime(2024, 1, 1) + datetime.timedelta(minutes=minutes * at)) for at in range(count)]
+
+
+def drafted(header: str, rows: list[str], **asked: Any) -> tuple[dict[str, Any], str]:
+    """The `[dataset]` for a table with these rows before a column `load` of a day's season, and the notes."""
+    draw = random.Random(1)
+    loads = (f"{10 * math.sin(at * math.tau / 24) + draw.gauss(0, 1):.3f}" for at in range(len(rows)))
+    Path("t.csv").write_text("\n".join([f"{header},load", *map(",".join, zip(rows, loads, strict=True)), ""]))
+    text, notes = table_job(Path("t.csv"), "t.csv", Asked(("load",), **asked))
+    return tomllib.loads(text)["dataset"], "\n".join(notes)
+
+
+def shuffled(rows: list[str]) -> list[str]:
+    return random.Random(0).sample(rows, len(rows))
+
+
+@pytest.mark.parametrize(
+    ("stamps", "time", "words"),
+    [
+        (shuffled(hours()), None, "split at random, although `time` holds times: t.csv:4 is out of order; --time time tests on the newest"),
+        (hours()[100:] + hours()[:100], "time", "t.csv:102: no series: column `time`: `2024-01-01 00:00:00` comes after"),
+        (hours()[100:] + hours()[:100], "time", "most rows are in the order of `time` (t.csv:102 is not): the newest 15 %"),
+        (hours()[:9] + hours()[8:], "time", "t.csv:11: no series: column `time`: `2024-01-01 08:00:00` stands in two rows"),
+        (hours()[::-1][:9] + hours()[::-1][8:], "time", "t.csv:10: no series: column `time`: `2024-01-08 23:00:00` stands in two rows"),
+        ([hour for at, hour in enumerate(hours()) if at % 4], "time",
+         "t.csv:5: no series: column `time`: 49 moments without a row, the first before `2024-01-01 05:00:00` (rows are 1 hour apart)"),
+        ([*hours(200, 30)[:54], *hours(200, 30)[52:]], "time", "`2024-01-02 02:00:00` comes after `2024-01-02 02:30:00`"),
+    ],
+)  # fmt: skip
+def test_times_that_are_no_series_are_told(stamps: list[str], time: str | None, words: str) -> None:
+    dataset, notes = drafted("time", stamps)
+    assert (dataset["kind"], dataset.get("time")) == ("csv", time), notes
+    assert words in notes
+    with pytest.raises(InputMissing, match=r"^t\.csv:\d+: no series: column `time`: "):
+        drafted("time", stamps, kind="series")
+
+
+def test_a_missing_time_stamp_is_told() -> None:
+    stamps = [*hours()[:7], "", *hours()[8:]]
+    dataset, notes = drafted("time", stamps)
+    assert "time" not in dataset
+    assert "rows are split at random, although `time` holds times: t.csv:9 has none; fill it in for a split by time" in notes
+    with pytest.raises(InputMissing, match=r"^t\.csv:9: --time: column `time` has no value"):
+        drafted("time", stamps, time="time")
+
+
+def test_the_time_can_be_declined() -> None:
+    for asked in {"time": "none"}, {"time": "none", "group": "none"}:
+        dataset, notes = drafted("time", hours(), **asked)
+        assert (dataset["kind"], "time" in dataset, "time" in notes) == ("csv", False, False)
+    with pytest.raises(InputMissing, match="no series: --time none leaves no column of time stamps"):
+        drafted("time", hours(), kind="series", time="none")
+
+
+def test_rows_with_the_newest_first_are_a_series() -> None:
+    dataset, notes = drafted("time", hours()[::-1])
+    assert (dataset["kind"], dataset["season"]) == ("series", 24)
+    assert "1 hour apart, the newest first; the newest 60 rows are held out" in notes
+
+
+@pytest.mark.parametrize(("minutes", "season", "steps"), [
+    (30, 48, 24), (15, 96, 48), (5, 288, 144), (120, 12, 12), (60, 24, 12), (24 * 60, 7, 7), (7 * 24 * 60, 52, 12), (1, None, 1),
+])  # fmt: skip
+def test_the_season_follows_from_the_step(minutes: int, season: int | None, steps: int) -> None:
+    dataset, _ = drafted("time", hours(1200, minutes))
+    assert (dataset["kind"], dataset.get("season"), dataset["steps"]) == ("series", season, steps)
+
+
+def test_the_user_chooses_how_far_to_forecast() -> None:
+    assert drafted("time", hours(), horizon=24)[0]["steps"] == 24
+    with pytest.raises(InputMissing, match="--horizon: 200 rows are too few to forecast 90 rows ahead"):
+        drafted("time", hours(), horizon=90)
+    with pytest.raises(InputMissing, match=r"^t\.csv:4: no series: column `time`"):
+        drafted("time", shuffled(hours()), horizon=24)
+
+
+def test_ages_are_no_dates() -> None:
+    ages = [f"{age}" for _ in range(20) for age in range(0, 24, 2)]
+    for rows in ages, sorted(ages, key=int):
+        dataset, notes = drafted("time,x", [f"{age},{at * 7 % 13}" for at, age in enumerate(rows)])
+        assert "time" not in dataset
+        assert "`time`: 12 numbers that rows repeat, like ages, so rows are split at random; --time time splits" in notes
+    years = [f"{2000 + at // 20},{at * 7 % 13}" for at in range(240)]
+    assert drafted("time,x", years)[0]["time"] == "time"
+
+
+def test_the_fullest_time_stamp_decides() -> None:
+    rows = [f"{unit},{hour[5:7]},{hour[:10]},{hour}" for unit in "abc" for hour in hours(1200, 11 * 60)]
+    assert drafted("unit,month,date,hour", rows)[0]["time"] == "hour"
+    dataset, notes = drafted("year,month,day", [f"{hour[:4]},{int(hour[5:7])},{int(hour[8:10])}" for hour in hours(300, 1440)])
+    assert "time" not in dataset
+    assert "`year`, `month`, `day` are parts of dates: no column holds whole ones" in notes

@@ -75,7 +75,7 @@ class Series(HasDialect, DataSection):
     season: int | None = Field(None, ge=2)
     """Number of rows of a season. `evaluate` then also compares with the value of one season before."""
     time: str | None = None
-    """The column of time stamps: numbers or dates, sorted, in equal steps. partrain checks it, and `predict` continues it."""
+    """The column of time stamps: numbers or dates, sorted (the newest may be first), in equal steps. partrain checks it, and `predict` continues it."""
     missing: Missing = "error"
     """Treatment of missing values: cells without a value, and with `time` moments without a row. `error`: refuse the file.
     `interpolate`: draw a line between the values beside the hole. `forward`: repeat the value before it."""

@@ -250,6 +250,19 @@ def test_moments_before_the_first_value_are_left_out_and_told(tmp_path: Path, mi
         load(series(**asked), tmp_path)
 
 
+def test_the_newest_row_may_be_the_first(tmp_path: Path) -> None:
+    rows = [f"{moment},{moment * moment}" for moment in range(1, 20)]
+    asked = {"time": "t", "window": 2, "standardise": False, "missing": "interpolate"}
+    inputs = []
+    for order in 1, -1:
+        (tmp_path / "s.csv").write_text("\n".join(["t,y", *[row for row in rows if not row.startswith("5,")][::order], ""]))
+        inputs.append(load(series(**asked), tmp_path).inputs.tolist())
+    assert inputs[0] == inputs[1]
+    (tmp_path / "s.csv").write_text("\n".join(["t,y", *rows[::-1], "1,3", ""]))
+    with pytest.raises(InputMissing, match=r"s\.csv:20: column `t`: `1` stands in two rows"):
+        load(series(**asked | {"missing": "error"}), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("stamps", "line", "fault"),
     [
