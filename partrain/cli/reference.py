@@ -27,6 +27,25 @@ ANSWERS = {
     70: "internal: a defect of partrain; please report it", 130: "stopped by Ctrl-C (SIGINT)", 143: "stopped by SIGTERM",
 }  # fmt: skip
 """Exit codes that are no failures of a run."""
+ONWARD = "`partrain resume RUN`"
+CURES = {
+    1: "train longer: `partrain resume RUN --until rounds=N`",
+    2: "read the line; `--help`",
+    65: "take another one of the run",
+    66: "correct the path; install the extra that the message names",
+    69: f"read the reason, then {ONWARD}",
+    70: "report it with the traceback",
+    71: "your lines are in the traceback",
+    73: "choose another `--out` or `--output`",
+    74: f"free some space, then {ONWARD}",
+    75: f"raise `[transport] stall_seconds` if your iterations take that long, then {ONWARD}",
+    76: "lower `lr`, or set `clip_norm`",
+    77: "look at them; `--trust-code`, or `--job FILE`",
+    78: "correct the job",
+    130: ONWARD,
+    143: ONWARD,
+}
+"""Advice for each exit code; docs/exit-codes.md has the same texts."""
 WORDS = {
     "item": "a sample: one row, image, window or text of the data set",
     "iteration": "a step: one update of a worker's network on one batch",
@@ -121,7 +140,11 @@ def _codes(word: str) -> Explanations:
     rows += [(code, "", text) for code, text in ANSWERS.items()]
     chosen = [row for row in rows if word in (str(row[0]), row[1])]
     return [
-        (f"exit code {code}{f', error[{name}]' if name else ''}: {text}", {"code": code, "name": name, "text": text})
+        (
+            f"exit code {code}{f', error[{name}]' if name else ''}: {text}"
+            + (f"\n  what to do: {CURES[code]}" if code in CURES else ""),
+            {"code": code, "name": name, "text": text, "cure": CURES.get(code)},
+        )
         for code, name, text in chosen
     ]
 

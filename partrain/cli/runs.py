@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from partrain.runs.listing import ListedRun
 
 RUNS = Path("runs")
+SHOWN = 3
+"""Runs that a question names without a terminal."""
 _DEFAULT = "list"
 
 
@@ -205,7 +207,7 @@ def gc(
         else:
             print("\n".join([*(f"{run.name}: {reason}" for run, reason in removable), _total(removable, total, "would free")]))
         return
-    _confirm([(run.name, reason) for run, reason in removable], total, yes=yes, as_json=as_json)
+    _confirm([(run.name, reason) for run, reason in removable], total, "; --dry-run lists them all", yes=yes, as_json=as_json)
     _remove([run.folder for run, _ in removable], as_json=as_json)
 
 
@@ -248,13 +250,14 @@ def _selected(
         raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
-def _confirm(listed: Sequence[tuple[str, str]], size: int, *, yes: bool, as_json: bool) -> None:
-    """Print what will be removed and ask, on a terminal; without one `--yes` is needed."""
+def _confirm(listed: Sequence[tuple[str, str]], size: int, look: str = "", *, yes: bool, as_json: bool) -> None:
+    """Print what will be removed and ask, on a terminal; without one `--yes` is needed. `look` names the option that lists all."""
     if yes:
         return
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        names = ", ".join(name for name, _ in listed[:SHOWN]) + ", ..." * (len(listed) > SHOWN)
         raise typer.BadParameter(
-            f"{_count(len(listed))} would be removed; without a terminal to ask, add --yes", param_hint="--yes"
+            f"{_count(len(listed))} would be removed: {names}; without a terminal to ask, add --yes{look}", param_hint="--yes"
         )
     from partrain.number_format import size as size_text
 

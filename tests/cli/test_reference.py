@@ -13,6 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 from support.runs import JOB, partrain
 
+from partrain.cli.reference import CURES
 from partrain.job.reference import all_keys, json_schema, keys_of, named_tables
 from partrain.job.schema import Job, heading, tables_under
 
@@ -43,6 +44,7 @@ def test_each_name_is_explained_with_all_of_its_keys(table: Any) -> None:
     ("78", ["exit code 78, error[bad-job]: "]),
     ("workers-lost", ["exit code 69, error[workers-lost]: "]),
     ("130", ["exit code 130: stopped by Ctrl-C"]),
+    ("69", ["\n  what to do: read the reason, then `partrain resume RUN`"]),
     ("words", ["item-iteration  a sample seen", "round  "]),
     ("pass", ["an epoch of one worker"]),
     ("iterations", ["iteration: a step", "[sync] iterations: ", "[[workers]] iterations: "]),
@@ -50,6 +52,15 @@ def test_each_name_is_explained_with_all_of_its_keys(table: Any) -> None:
 def test_explanations(word: str, lines: list[str]) -> None:
     text = told("explain", word)
     assert [line for line in lines if line not in text] == [], text
+
+
+def test_the_page_of_exit_codes_has_the_same_cures() -> None:
+    rows = [
+        line.split(" | ") for line in (ROOT / "docs/exit-codes.md").read_text().splitlines() if line[:3].strip("| ").isdigit()
+    ]
+    assert {int(row[0].strip("| ")): row[-1].removesuffix(" |") for row in rows if int(row[0].strip("| "))} == CURES
+    for code in CURES:
+        assert json.loads(told("explain", code, "--json"))[0]["cure"] == CURES[code]
 
 
 def test_every_key_has_an_example_that_it_takes() -> None:

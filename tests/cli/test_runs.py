@@ -214,7 +214,11 @@ def test_gc_removes_what_never_committed(place: Path) -> None:
     said = partrain("runs", "gc", "--dry-run")
     assert said.out.startswith("runs/lost: committed no checkpoint\n1 run, ")
     assert (place / "lost").exists()
-    assert partrain("runs", "gc").code == 2, "it asks"
+    said = partrain("runs", "gc")
+    assert (
+        said.code,
+        "1 run would be removed: runs/lost; without a terminal to ask, add --yes; --dry-run lists" in said.err,
+    ) == (2, True)
     freed = sum(each.stat().st_size for each in (place / "lost").rglob("*") if each.is_file())
     told = json.loads(partrain("runs", "gc", "--yes", "--json").out)
     assert told == {"removed": [{"name": "runs/lost", "size": freed, "left": []}], "bytes": freed}
