@@ -32,6 +32,49 @@ _LOADERS = {
     "state-dict": 'torch.load("{file}", weights_only=True)',
     "safetensors": 'safetensors.torch.load_file("{file}")',
 }
+_GRAPHS = {
+    "onnx": (
+        """import onnxruntime
+
+graph = onnxruntime.InferenceSession("{file}")
+facts = graph.get_modelmeta().custom_metadata_map["partrain"]""",
+        "dict(zip([output.name for output in graph.get_outputs()], graph.run(None, inputs)))",
+    ),
+    "torch-export": (
+        """import torch
+
+extra = {{"partrain.json": ""}}
+graph = torch.export.load("{file}", extra_files=extra).module()
+facts = extra["partrain.json"]""",
+        "graph(**{name: torch.from_numpy(values) for name, values in inputs.items()})",
+    ),
+}
+_READERS = {
+    "numbers": 'lambda cell, _: float({"true": 1, "false": 0}.get(cell.lower(), cell or "nan"))',
+    "dates": 'lambda cell, _: (np.datetime64(cell or "NaT", "s") - np.datetime64(0, "s")) / np.timedelta64(1, "s")',
+    "words": "lambda cell, _: cell",
+    "codes": "lambda cell, words: -2 if not cell else words.index(cell) if cell in words else -1",
+}
+"""Python that converts a cell, by the input of the graph; the second argument holds the words of a column."""
+_ROW = """A row of a CSV file as inputs, and the answer to it:
+
+```python
+import csv
+import json
+
+import numpy as np
+{start}
+readers = {{
+{readers}
+}}
+with open("rows.csv", newline="") as file:
+    row = next(csv.DictReader(file))
+inputs = {{}}
+for name, form in json.loads(facts)["preprocessing"]["inputs"].items():
+    cells = [readers[name](row[column], form.get("words", {{}}).get(column)) for column in form["columns"]]
+    inputs[name] = np.array([cells], object if form["type"] == "string" else form["type"])
+print({run})
+```"""
 _UNKNOWN = "The checkpoint holds nothing about this. Add it before others use the network."
 
 
@@ -71,7 +114,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
         _front_matter(network, made, manifest, scores),
         f"# {_plain(manifest.name)}",
         "## Model details\n\n" + _rows(facts),
-        f"### How to load\n\n`{_LOADERS[made.format].format(file=made.output.name)}`\n\n{_sentence(made.usage)}",
+        f"### How to load\n\n`{_LOADERS[made.format].format(file=made.output.name)}`\n\n{_sentence(made.usage)}{_row_of_a_table(network, made)}",
         f"## Intended use\n\n{_UNKNOWN}",
         f"## Factors\n\n{_UNKNOWN}",
         "## Metrics\n\n" + _metrics(network),
@@ -84,10 +127,22 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
     return "\n\n".join(parts) + "\n"
 
 
+def _row_of_a_table(network: TrainedNetwork, made: Delivery) -> str:
+    """Write lines of Python that read a row of a CSV file into the inputs of a graph; none for other items than rows."""
+    if not network.codec.is_table or "preprocessing" not in made.facts:
+        return ""
+    inputs = made.facts["preprocessing"]["inputs"]
+    start, run = _GRAPHS[made.format]
+    readers = "\n".join(f'    "{name}": {_READERS[name]},' for name in inputs)
+    return "\n\n" + _ROW.format(start=start.format(file=made.output.name), readers=readers, run=run)
+
+
 def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManifest, scores: Mapping[str, str]) -> str:
     job = network.loaded.job
     tags = ["partrain", network.kind.name, _called(job.model), job.sync.rule]
-    metrics = ["accuracy", "loss"] if any("accuracy" in name for name in scores) else ["loss"]
+    metrics = dict.fromkeys(
+        ["loss", *(name.split(",")[0].split(" ", 1)[1] for name in scores if name.startswith(("judged", "test")))]
+    )
     lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(tag)}" for tag in tags)]
     lines += ["metrics:", *(f"- {metric}" for metric in metrics), f"model_name: {_yaml(manifest.name)}"]
     return "\n".join(["---", *lines, "---"])
@@ -143,19 +198,27 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
             numbers = best | numbers
         elif judged == content.round:
             numbers = _numbers_of(last, "rounds", judged) | numbers
+        if judged == content.round and not summary.get("tested_round"):
+            numbers = _compared(last) | numbers
         which = ", the best" * (judged == progress.best_round)
         scores |= {f"judged {name}, round {judged}{which}": value for name, value in numbers.items()}
     if progress.best is not None and progress.best_round != judged:
         numbers = best or {"result": progress.best}
         scores |= {f"judged {name}, round {progress.best_round}, the best": value for name, value in numbers.items()}
     tested = summary.get("test") if summary.get("tested_round") == content.round else {}
-    for name, value in (tested if isinstance(tested, Mapping) else {}).items():
+    for name, value in ({**tested, **_compared(summary)} if isinstance(tested, Mapping) and tested else {}).items():
         if isinstance(value, int | float):
             scores[f"test {name}, round {content.round}"] = value
     losses = content.arrays.get("history/loss")
     if losses is not None and len(losses) and np.isfinite(losses[-1]):
         scores[f"training loss, round {content.round}"] = float(losses[-1])
     return {name: f"{value:.6g}" for name, value in scores.items()}
+
+
+def _compared(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of the network that a summary compares with trivial answers: all comparisons have the same."""
+    beside: Mapping[str, Any] = next(iter(summary.get("comparisons", {}).values()), {})
+    return {name: beside[key] for name, key in ((str(beside.get("by")), "network"), ("r2", "r2")) if key in beside}
 
 
 def _numbers_of(table: Any, key: str, round_number: int) -> dict[str, float]:

@@ -559,6 +559,27 @@ def test_the_card_says_what_the_checkpoint_holds(run_of: Runs, tmp_path: Path) -
     assert not (tmp_path / "third.safetensors").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("onnx_registry")
+@pytest.mark.parametrize("file_format", ["torch-export", "onnx"])
+def test_the_lines_of_a_card_read_a_row(
+    run_of: Runs, network_of: Networks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: Format
+) -> None:
+    said = partrain("export", run_of("titanic"), "-f", file_format, "-o", tmp_path / "out.pt2", "--with-preprocessing", "--card")
+    assert said.code == 0, said
+    lines = (tmp_path / "out.md").read_text().split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    for row in PASSENGERS:
+        with open("rows.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, list(row))
+            writer.writeheader()
+            writer.writerow(row)
+        names: dict[str, Any] = {}
+        exec(lines.replace("print(", "answer = ("), names)
+        expected = predicted(network_of("titanic"), tmp_path, [row])["probability"]
+        np.testing.assert_allclose(np.asarray(names["answer"]["probabilities"]), expected, rtol=1e-5)
+
+
 def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path) -> None:
     _, content = open_checkpoint(run_of("tabular"))
     progress = Progress(
@@ -571,6 +592,7 @@ def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path)
         "metrics": {"accuracy": 0.7, "f1": 0.6},
         "best": {"round": 3, "loss": 0.4, "metrics": {"accuracy": 0.8, "f1": 0.75}},
         "test": {"loss": 0.45},
+        "comparisons": {"constant": {"by": "mae", "network": 0.3, "trivial": 0.6, "r2": 0.7}},
     }
     last = content.round
     summary = tmp_path / "summary.json"
@@ -585,6 +607,8 @@ def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path)
         "judged accuracy, round 3, the best": "0.8",
         "judged f1, round 3, the best": "0.75",
         f"test loss, round {last}": "0.45",
+        f"test mae, round {last}": "0.3",
+        f"test r2, round {last}": "0.7",
     }
     assert _standing(manifest) == " (round 3 was the best)"
     summary.write_text(
