@@ -46,7 +46,8 @@ facts = graph.get_modelmeta().custom_metadata_map["partrain"]""",
 extra = {{"partrain.json": ""}}
 graph = torch.export.load("{file}", extra_files=extra).module()
 facts = extra["partrain.json"]""",
-        "graph(**{name: torch.from_numpy(values) for name, values in inputs.items()})",
+        "{name: answer.detach().numpy() for name, answer in "
+        "graph(**{name: torch.from_numpy(values) for name, values in inputs.items()}).items()}",
     ),
 }
 _READERS = {
