@@ -161,6 +161,8 @@ def measure(
 
     `more` returns further results of a run, whose folder still exists.
     """
+    if others := busy():
+        note(others)
     rows, code, diverged = {case.label: Row() for case in cases}, OK, {}
     try:
         with closing(outcomes(cases, range(seeds), note)) as runs:

@@ -51,12 +51,8 @@ def bench(
         raise typer.BadParameter("a suite has its own jobs: omit JOB.toml, --workers and --set", param_hint="--suite")
     if items and suite != "seeds":
         raise typer.BadParameter("only with --suite seeds", param_hint="--items")
-    from partrain.bench import busy
-
     counts = _counts(workers or threads or "1,2", "--threads" if threads else "--workers")
     width = terminal_width()
-    if note := busy():
-        print_note(note)
     if suite == "mixing":
         from partrain.bench import mixing
 
