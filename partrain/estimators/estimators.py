@@ -42,7 +42,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         workers: The number of workers, one process each, or their tables.
         rule: The rule that mixes the workers, or the table `[sync]`; a round is one pass over the data.
         rounds: Most rounds.
-        patience: Rounds without a better loss on the held-out items after which training ends; None: all rounds are trained.
+        patience: Rounds without a better accuracy of classes, or loss of numbers, on the held-out items after which training ends; None: all rounds are trained.
         validation: Share of the items held out to judge by; used with `patience` only, and not below 20 items.
         optimizer: Name of the optimizer, or its table.
         lr: Learning rate.

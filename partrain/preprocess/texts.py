@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from partrain.preprocess.column import ColumnKind, RowBlock, double
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from partrain.preprocess.column import RowBlock, double
+from partrain.preprocess.words import ListedWords
 
 WORD = re.compile(r"\w+|[^\w\s]")
 """A run of letters and digits, or a single mark."""
@@ -26,23 +24,11 @@ def words_of(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TextColumn(ColumnKind):
-    """One feature for each frequent word: 1 where a text has it, else 0. A cell without a value has none."""
+class TextColumn(ListedWords):
+    """One feature for each frequent word: 1 where a text has it, else 0. Raw values are a row for each cell, whose last number is 1 if the cell
+    has no value."""
 
     key: ClassVar[str] = "texts"
-    stored_type: ClassVar[Any] = list[str]
-    source: ClassVar[str] = "texts"
-    learns: ClassVar[bool] = True
-    amounts: ClassVar[bool] = False
-    words: tuple[str, ...] = ()
-
-    @property
-    def stored(self) -> list[str]:
-        return list(self.words)
-
-    @classmethod
-    def of(cls, stored: Sequence[str]) -> Self:
-        return cls(tuple(stored))
 
     def learned(self, cells: Collection[Any]) -> Self:
         texts = Counter(word for cell in cells for word in dict.fromkeys(words_of(str(cell))) if word.isalnum())
@@ -56,18 +42,19 @@ class TextColumn(ColumnKind):
         return [f"{column} has {word}" for word in self.words]
 
     def raw(self, block: RowBlock, name: str, *, holes: bool) -> Any:
-        """Return a row (n, words) for each cell: 1 where it has the word."""
+        """Return the raw values (n, words + 1)."""
         import numpy as np
 
         cells, rows, places = block.columns[name], list[int](), list[int]()
         for row, cell in enumerate(cells):
+            held = [len(self.words)]
             if not block.source.is_missing(cell):
                 held = [place for word in words_of(str(cell)) if (place := self._places.get(word)) is not None]
-                rows += [row] * len(held)
-                places += held
             elif not holes:
                 self._refuse(block, name, holes=holes)
-        raw = np.zeros((len(cells), len(self.words)), np.uint8)
+            rows += [row] * len(held)
+            places += held
+        raw = np.zeros((len(cells), len(self.words) + 1), np.uint8)
         raw[rows, places] = 1
         return raw
 
@@ -75,14 +62,10 @@ class TextColumn(ColumnKind):
         return 0.0  # any text can be read
 
     def compute(self, xp: Any, raw: Any) -> Any:
-        return double(raw)
+        return double(raw[:, :-1])
 
     def missing(self, xp: Any, raw: Any) -> Any:
-        return raw.max(1) == 0
+        return raw[:, -1] == 1
 
     def readable(self, xp: Any, raw: Any, *, holes: bool) -> Any:
         return None
-
-    def draw(self, draw: Any, mean: float, std: float, count: int) -> NDArray[Any]:
-        words: NDArray[Any] = draw.integers(0, 2, (count, len(self.words)))
-        return words

@@ -31,15 +31,12 @@ def places_of(words: Sequence[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class WordColumn(ColumnKind):
-    """Words in a list."""
+class ListedWords(ColumnKind):
+    """A column whose features follow from a list of words."""
 
     stored_type: ClassVar[Any] = list[str]
-    source: ClassVar[str] = "codes"
     learns: ClassVar[bool] = True
     amounts: ClassVar[bool] = False
-    holds_words: ClassVar[bool] = True
-    hole: ClassVar[float] = MISSING
     words: tuple[str, ...] = ()
 
     @property
@@ -49,6 +46,15 @@ class WordColumn(ColumnKind):
     @classmethod
     def of(cls, stored: Sequence[str]) -> Self:
         return cls(tuple(stored))
+
+
+@dataclass(frozen=True)
+class WordColumn(ListedWords):
+    """Cells of one word each."""
+
+    source: ClassVar[str] = "codes"
+    holds_words: ClassVar[bool] = True
+    hole: ClassVar[float] = MISSING
 
     def learned(self, cells: Collection[Any]) -> Self:
         return self.of(sorted({str(cell).strip() for cell in cells}))

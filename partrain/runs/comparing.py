@@ -165,7 +165,7 @@ class ComparedRuns:
     def _first(self) -> str:
         """Return a sentence that names the run which first had the result that all reached; "" if that is unknown."""
         times = {row: values[0] for row, values in enumerate(self._seconds_to_shared()) if values and values[0] is not None}
-        if not times:
+        if len(times) < len(self.rows):
             return ""
         first = min(times, key=times.__getitem__)
         return f" {self.rows[first].label} was the first with {self.shared}, which all reached: after {_seconds(times[first])} s."

@@ -51,7 +51,7 @@ def count_rows(columns: Mapping[str, ColumnFacts], rows: FirstRows) -> dict[str,
     """Return the columns of whole numbers that grow from row to row, with the reason to leave them out."""
     grown = {}
     for name, facts in columns.items():
-        if name not in rows.targets and facts.whole and not facts.missing and facts.rows > FEW_ROWS:
+        if name not in rows.targets and facts.whole and not (facts.missing or facts.repeats) and facts.rows > FEW_ROWS:
             numbers = [int(cell) for cell in rows.used(name)]
             if all(before < after for before, after in pairwise(numbers)):
                 grown[name] = "a number that grows from row to row, like a number of the row"

@@ -72,6 +72,11 @@ class ColumnFacts:
         return self.holes.total()
 
     @property
+    def repeats(self) -> bool:
+        """True if a value stands in several rows."""
+        return self.different.total() > len(self.different)
+
+    @property
     def numbers(self) -> bool:
         return not self.coded and all(is_number(text) or parse_bool(text) is not None for text in self.unread)
 
@@ -117,9 +122,9 @@ class ColumnFacts:
             return "the same value in each row" if self.different else "no value in any row"
         if self.vocabulary >= FEWEST_WORDS:
             return ""
-        present, repeats = self.rows - self.missing, self.different.total() > len(self.different)
+        present = self.rows - self.missing
         numbered = self.whole and numbers_rows(self.name)
-        if not repeats and present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
+        if not self.repeats and present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
             return "another value in each row, like a name or a number of the row"
         if self.words and len(self.different) > max(present // 2, FEW_ROWS):
             return f"{len(self.different):,} different words, most of them in a single row"

@@ -231,8 +231,8 @@ class CsvFile(LineFile):
             try:
                 first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
             except csv.Error as error:
-                advice = f", or {self.advice} `separator`" if self.advice else ""
-                raise InputMissing(f"{self.header_location}: {error}: close the quotes of each name{advice}") from None
+                advice = f"{self.advice} `separator` if it is another one than {self._separator!r}, or " if self.advice else ""
+                raise InputMissing(f"{self.header_location}: {error}: {advice}close the quotes of each name") from None
         return header_names(first, self.header_location)
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:

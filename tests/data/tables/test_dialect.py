@@ -158,5 +158,7 @@ def test_odd_cells_among_numbers(texts: dict[str, int], odd: list[str] | None) -
 def test_a_quoted_header_with_another_separator_is_one_clear_line(tmp_path: Path, header: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{header}\n")
-    with pytest.raises(InputMissing, match=r"t\.csv:1: .* expected after .*, or set `separator`"):
+    with pytest.raises(
+        InputMissing, match=r"t\.csv:1: .* expected after .*: set `separator` if it is another one than ',', or close the quotes"
+    ):
         CsvFile(path)

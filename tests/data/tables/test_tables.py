@@ -762,6 +762,11 @@ def test_a_column_of_texts_tells_which_frequent_words_a_cell_has(tmp_path: Path)
     )
     filled = load(table(tmp_path, holes, "h.csv", target="y", texts=["review"], missing="mean"), tmp_path)
     assert filled.codec["features"] == ["size"]
+    marked = table(
+        tmp_path, "review,size,y\n,1,0.5\ngood box,2,1.5\nodd,3,2.5\n", "i.csv",
+        target="y", texts=["review"], missing="mean", missing_indicator=["review"],
+    )  # fmt: skip
+    assert load(marked, tmp_path).inputs[:, 0].tolist() == [1, 0, 0], "a text without a frequent word has a value"
 
 
 def test_a_skewed_target_is_learned_by_its_logarithm_and_answered_in_its_units(tmp_path: Path) -> None:
