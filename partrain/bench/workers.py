@@ -209,7 +209,7 @@ def _verdict(result: dict[str, Any]) -> list[str]:
         for row in rows[1:]:
             gain = f"{_of_pairs(row['throughput_gain'])} times" if row["throughput_gain"] else "no measure of"
             speed = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
-            goal = result["shared"] or "the target"
+            goal = f"{result['shared']} comes" if result["shared"] else "the target"
             if not result["has_target"] and not result["shared"]:
                 lines.append(f"{speed}.")
                 continue

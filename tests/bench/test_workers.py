@@ -163,7 +163,7 @@ def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faste
     assert both["speed_up"] == [alone["seconds"][0] / both["seconds"][0]]
     text = workers.render(result)
     assert f"seconds to {result['shared']}" in text[1]
-    assert f"{result['shared']} {both['speed_up'][0]:.2f} times as soon: they " in " ".join(text)
+    assert f"{result['shared']} comes {both['speed_up'][0]:.2f} times as soon: they " in " ".join(text)
     assert text[-1] == f"The job has no target: {result['shared']} is the result that all of these runs reached."
 
 
