@@ -124,6 +124,7 @@ def test_the_schema_refuses_what_validate_refuses(change: dict[str, Any]) -> Non
     assert list(validator().iter_errors(job | change)) != []
 
 
+@pytest.mark.representative
 def test_the_schemas_that_ship_are_those_that_are_printed() -> None:
     """`make schema` writes them."""
     for name, words in ("job", ()), ("workflow", ("--workflow",)):
