@@ -56,17 +56,7 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         return limits(runs[0]) if len(runs) == 1 else compared_runs(runs).best()
     compared = [comparison for run in several if (comparison := compare(run, alone))]
     if not compared:
-        if keys := differing(several[0], alone):
-            names = ", ".join(f"`{key}`" for key in keys[:MOST_KEYS])
-            return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in {names}."
-        if labels := continuing([several[0], alone]):
-            return (
-                f"Nothing tells if more workers paid: {labels[0]} continues a run of another folder, whose seconds are unknown."
-            )
-        return (
-            f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
-            "result between two judgements; judge more often ([stop] judge_every)."
-        )
+        return f"It is unknown whether more workers paid: {_obstacle(several[0], alone)}."
     best = max(compared, key=lambda comparison: comparison.speedup)
     clock = "simulated seconds" if best.run.simulated else "s"
     facts = f"{best.run.size} workers ({best.run.label}) took {best.seconds:.3g} {clock} to {best.goal}, one worker ({alone.label}) {best.alone:.3g} {clock}"  # fmt: skip
@@ -75,6 +65,17 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         return f"More workers paid: {facts}, which is {ratio}."
     reason = cause(best.run.summary)
     return f"More workers did not pay: {facts}, which is {ratio}{f'; {reason}' if reason else ''}."
+
+
+def _obstacle(run: RunHistory, alone: RunHistory) -> str:
+    """Tell why the times of two runs can't be compared."""
+    if keys := differing(run, alone):
+        return (
+            f"{run.label} and {alone.label}, the run of one worker, differ in {', '.join(f'`{key}`' for key in keys[:MOST_KEYS])}"
+        )
+    if labels := continuing([run, alone]):
+        return f"{labels[0]} continues a run of another folder, whose seconds are not in its record"
+    return f"{run.label} and {alone.label}, the run of one worker, have no common result; judge more often ([stop] judge_every)"
 
 
 def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:

@@ -157,7 +157,7 @@ class ComparedRuns:
         if not any(result.rank is not None for other in self.rows for result in other.results):
             return f"None of the {len(self.rows)} runs was judged yet."
         if not self.by:
-            return f"Nothing tells which of {len(self.rows)} runs is best: different numbers ([stop] patience_by) chose their networks."  # fmt: skip
+            return f"It is unknown which of {len(self.rows)} runs is best: different numbers ([stop] patience_by) chose their networks."  # fmt: skip
         numbers = row.results[0].numbers
         shown = scores({self.by: numbers.get(self.by)} | numbers)
         return f"{several} {row.label} is best: its network has {shown} (judged), after {seconds}.{self._first()}"

@@ -34,7 +34,8 @@ def test_runs_that_learn_different_things_are_not_compared(tmp_path: Path) -> No
     two.job["optimizer"] = {"lr": 0.2}
     two.job["workers"], two.job["stop"] = [{"count": 2}], {"judge_every": 1}
     assert (
-        verdict([two, one]) == "Nothing tells if more workers paid: two and one, the run of one worker, differ in `optimizer.lr`."
+        verdict([two, one])
+        == "It is unknown whether more workers paid: two and one, the run of one worker, differ in `optimizer.lr`."
     )
     del two.job["optimizer"]
     assert verdict([two, one]).startswith("More workers paid")
@@ -51,12 +52,12 @@ def test_seconds_of_a_run_that_began_in_another_folder_are_not_compared(tmp_path
     two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
     two.state.workers[1].elsewhere = 100
     assert compare(two, one) is None
-    assert verdict([two, one]).endswith(": two continues a run of another folder, whose seconds are unknown.")
+    assert verdict([two, one]).endswith(": two continues a run of another folder, whose seconds are not in its record.")
 
 
 def test_a_single_judgement_tells_nothing(tmp_path: Path) -> None:
     runs = [history(tmp_path / "two", 2, 1.0, rounds=1), history(tmp_path / "one", 1, 1.0, rounds=1)]
-    assert verdict(runs).startswith("Nothing tells if more workers paid")
+    assert verdict(runs).startswith("It is unknown whether more workers paid")
     assert "judge_every" in verdict(runs)
 
 
