@@ -191,6 +191,8 @@ class StreamForm:
     """Number of classes, where targets are labels."""
     vocabulary: tuple[int | None, ...] = ()
     """Number of tokens of each input; None: numbers."""
+    unsharded: bool = False
+    """Two workers get the same first items: the stream does not follow from their rank."""
 
 
 @dataclass(frozen=True)
@@ -385,9 +387,10 @@ class Dataset(DatasetInfo):
         """Shape of an item; of sequences, the longest."""
         return self.parts[0].shape if of_unequal_lengths(self.parts) else tuple(self.inputs.shape[1:])
 
-    @property
-    def remark(self) -> str:
-        """A remark on inputs that are all equal; "" if they differ."""
+    def remark(self, workers: int = 2) -> str:
+        """Return a remark on inputs that are all equal, or on a stream that is the same for all workers; "" if there is none."""
+        if self.stream and self.stream.unsharded and workers > 1:
+            return "each worker gets the same items: `stream` gives items by their numbers only, not by `rank` and `size`"
         inputs, step = self.inputs, items_of_block(self.inputs)
         blocks = (inputs[first : first + step] for first in range(0, len(inputs), step))
         alike = len(inputs) > 1 and all(bool((block == inputs[:1]).all()) for block in blocks)

@@ -310,6 +310,17 @@ def test_a_stream_that_hangs_is_a_stall(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_stream_without_shards_is_warned_of(tmp_path: Path) -> None:
+    """Once, where there are several workers."""
+    job = write_job(tmp_path, *on(tmp_path), "stop.rounds=1")
+    (tmp_path / "own.py").write_text(CODE.replace("[rank::size]", ""))
+    words = "each worker gets the same items"
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").err.count(words) == 1
+    assert words in partrain("data", "inspect", job).out
+    assert words not in partrain("run", job, "--out", tmp_path / "alone", "-q", "--set", "workers=[{}]").err
+
+
+@pytest.mark.slow
 def test_commands_know_streams(tmp_path: Path) -> None:
     job = write_job(tmp_path, *on(tmp_path, "Counted"))
     planned = json.loads(partrain("plan", job, "--json").out)

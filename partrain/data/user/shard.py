@@ -215,9 +215,9 @@ def check_range(form: StreamForm, forms: PackedItems, block: Block, place: int, 
             raise UserCodeFailed(f"{forms.at(number)}: its {role} holds {int(values.max())}, and `{key}` is {most}")
 
 
-def first_items(source: Source, count: int, skip: int = 0) -> list[Item]:
-    """Return the first items of the whole stream, as one worker with the seed 0 gets it."""
-    return [item for _, item in islice(source.items(0, 1, 0, 0, skip), count)]
+def first_items(source: Source, count: int, skip: int = 0, *, rank: int = 0, size: int = 1) -> list[Item]:
+    """Return the first items of a shard with the seed 0, by default of the whole stream."""
+    return [item for _, item in islice(source.items(rank, size, 0, 0, skip), count)]
 
 
 def form_of(source: Source, first: PackedItems) -> StreamForm:

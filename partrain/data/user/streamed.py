@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -26,7 +27,8 @@ def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], d
     if not firsts:
         raise UserCodeFailed(f"{what}: its stream is empty")
     first = _alike(PackedItems.of(firsts, f"`{source.name}`"))
-    form, rows = form_of(source, first), _rows(first)
+    rows = _rows(first)
+    form = replace(form_of(source, first), unsharded=_is_unsharded(source))
     _check_repeated(source, rows)
     parts = {"": first}
     if validation:
@@ -57,6 +59,15 @@ def _check_repeated(source: Source, rows: list[bytes]) -> None:
             f"[dataset] name: `{source.name}`: `stream`, called {how}, gives another item {differing[0]} than before: items must follow from"
             " rank, size, seed and pass_number, or a run could not be resumed"
         )
+
+
+def _is_unsharded(source: Source) -> bool:
+    """Return whether two workers would get the same first items, several of them."""
+    with suppress(UserCodeFailed):  # it may not serve two: workers report what they meet
+        shards = [first_items(source, FIRST_ITEMS, rank=rank, size=2) for rank in range(2)]
+        first, second = ([[part.tobytes() for part in (*item.inputs, item.target)] for item in shard] for shard in shards)
+        return len(first) > 1 and first == second
+    return False
 
 
 def _packed(data: Any, source: Source, name: str) -> PackedItems:

@@ -143,6 +143,25 @@ def labels(items: list[Any], **more: Any) -> Any:
     return type("Labels", (), {"stream": lambda self, rank, size, seed, pass_number: iter(items), **more})()
 
 
+class Unsharded(Numbers):
+    """The same numbers for each worker."""
+
+    def stream(self, rank: int, size: int, seed: int, pass_number: int) -> Iterator[Any]:
+        yield from super().stream(0, 1, seed, pass_number)
+
+
+class OneWorker(Numbers):
+    """A stream that serves one worker only."""
+
+    def stream(self, rank: int, size: int, seed: int, pass_number: int) -> Iterator[Any]:
+        return super().stream(["only"].index(["only"][rank]), size, seed, pass_number)
+
+
+@pytest.mark.parametrize(("data", "unsharded"), [(Numbers(), False), (Unsharded(), True), (OneWorker(), False)])
+def test_a_stream_that_is_the_same_for_all_workers_is_noticed(data: Any, unsharded: bool) -> None:
+    assert streamed(Source(data, "own.py:Data"), 0)[1]["unsharded"] == unsharded
+
+
 def test_classes_and_vocabulary_are_declared() -> None:
     def form(data: Any) -> StreamForm:
         source = Source(data, "own.py:Data")
