@@ -82,6 +82,14 @@ class CommandGroup(TyperGroup):
         super().__init__(**settings)
         self.commands = LazyCommands()  # type: ignore[assignment]  # nothing adds to it
 
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run a command; an error about a value is shown without pydantic's prefix."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])

@@ -97,6 +97,8 @@ COLUMNS = (
         for column in (_column(name, declared, declared.column), *AFTER.get(name, ()))
     ),
 )
+LEAST_JUDGED = 6
+"""Judgements from which a curve is drawn: of fewer, bars are walls."""
 ACTIVITY_STYLES = {"computing": "green", "mixing": "blue", "starting": "cyan", "stopped": "yellow", "lost": "bold red"}
 """Styles of activities; the others are dim."""
 
@@ -112,7 +114,7 @@ def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs =
 def _curve(state: RunState, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """Draw the judged losses as bars of several lines, on a logarithmic scale as in a sparkline, where there is room."""
     values, rows, cells = state.judged_losses.resampled(), height - 2, min(width, 120) - 10
-    if len(values) < 3 or rows < 3 or cells < 20:
+    if len(values) < LEAST_JUDGED or rows < 3 or cells < 20:
         return []
     wide = [values[cell * len(values) // cells] for cell in range(cells)]
     heights = levels_of(wide, rows * len(glyphs.levels) - 1)

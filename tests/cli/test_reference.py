@@ -104,6 +104,10 @@ def test_names_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert told("ls", "jobs").split("  ")[0] == "a.toml"
 
 
+def test_an_unknown_kind_of_names_gets_the_list() -> None:
+    assert "Error: Invalid value for 'kind': 'runs' is not one of 'models', 'rules'," in partrain("ls", "runs").err
+
+
 @cache
 def validator() -> Any:
     return jsonschema.Draft202012Validator(json_schema())

@@ -126,15 +126,16 @@ def test_layout(width):
 
 
 def test_a_curve_fills_the_height_that_is_left():
-    """Four judged losses, which fall by the same factor: on a logarithmic scale, stairs of the same height."""
-    drawn = [line.rstrip() for line in rendered(viewed(slow=1.4), 80, height=22).splitlines()]
-    assert drawn[11:14] == ["", "judged loss", "  0.8717  " + "█" * 18]
-    assert drawn[-1][:64] == "  0.0370  " + "█" * 53 + "▁"
+    """Seven judged losses, which fall by the same factor: on a logarithmic scale, stairs of the same height."""
+    drawn = [line.rstrip() for line in rendered(viewed(rounds=70, slow=1.4), 80, height=22).splitlines()]
+    assert drawn[11:14] == ["", "judged loss", "  0.8717  " + "█" * 10]
+    assert drawn[-1][:72] == "  0.0016  " + "█" * 60 + "▁▁"
     assert len(drawn) == 21
     steps = [len(line[10:]) for line in drawn[13:]]
     assert steps == sorted(steps)
-    assert set(steps) == {18, 35, 53, 70}
-    assert "judged loss" not in rendered(viewed(slow=1.4), 80, height=15)
+    assert set(steps) == {10, 20, 30, 40, 50, 60, 70}
+    assert "judged loss" not in rendered(viewed(rounds=70, slow=1.4), 80, height=15)
+    assert "judged loss" not in rendered(viewed(rounds=50), 80, height=22), "few bars would be walls"
 
 
 def test_a_worker_that_left_keeps_its_row():
@@ -603,7 +604,7 @@ def calls_of_a_redraw(rounds):
 
 
 def test_a_redraw_is_cheap():
-    calls = calls_of_a_redraw(40)
+    calls = calls_of_a_redraw(60)
     assert calls < 20_000
     assert calls_of_a_redraw(4000) < 1.2 * calls, "also in a long run"
 
