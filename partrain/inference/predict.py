@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from partrain.inference.inputs.sample import Sample
 
+FEW_PRODUCTS = 1 << 25
+"""Products of a part of the items below which one thread computes it sooner than several, which wait for one another."""
 Columns = dict[str, "NDArray[Any] | list[Any]"]
 """Columns by name, each (n,) or (n, k)."""
 
@@ -70,12 +73,12 @@ class Answers:
         """Return all columns as CSV."""
         if maps := [name for name, column in self.columns.items() if isinstance(column, np.ndarray) and column.ndim > 2]:
             raise InputMissing(f"`{maps[0]}` has a value for each pixel, which CSV cannot hold: give --output FILE.npz")
-        flat: list[list[Any]] = []
+        flat: list[Sequence[Any]] = []
         for column in self.columns.values():
             if _is_wide(column):
                 flat += map(_cells, column.T)
             else:
-                flat.append(_cells(column) if isinstance(column, np.ndarray) else list(map(_harmless, column)))
+                flat.append(_cells(column) if isinstance(column, np.ndarray) else _harmless_cells(column))
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(map(_harmless, self.titles))
@@ -90,6 +93,13 @@ class Answers:
         if name == "probability":
             return [f"probability_{codec.class_name(label)}" for label in range(count)]
         return codec.names(count) if name == "answer" else [f"{name}_{number}" for number in range(count)]
+
+
+def _harmless_cells(column: Sequence[Any]) -> Sequence[Any]:
+    """Make each text of a column `_harmless`."""
+    texts = {cell for cell in column if isinstance(cell, str)}
+    changed = {text: harmless for text in texts if (harmless := _harmless(text)) != text}
+    return [changed.get(cell, cell) if isinstance(cell, str) else cell for cell in column] if changed else column
 
 
 def _harmless(cell: Any) -> Any:
@@ -158,10 +168,22 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
     return columns
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch compute on so many threads meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[Tensor], Any]) -> Tensor:
     """Apply `compute` to inputs (n, *shape) in parts, and return its answers (n, ...)."""
     parts = torch.split(inputs, items_at_a_time(inputs))
-    with torch.no_grad(), blame_user_code(network.loaded):
+    products = len(parts[0]) * sum(parameter.numel() for parameter in network.module.parameters()) if parts else 0
+    with torch.no_grad(), blame_user_code(network.loaded), _threads(1 if products < FEW_PRODUCTS else torch.get_num_threads()):
         answers = [compute(network.batch(part)) for part in parts]
     for answer, part in zip(answers, parts, strict=True):
         if not isinstance(answer, Tensor) or not answer.dim() or len(answer) != len(part):

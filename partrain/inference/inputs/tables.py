@@ -17,7 +17,7 @@ from partrain.data.tables.files import TableFile, cells_of
 from partrain.data.tables.formats import open_file
 from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
-from partrain.inference.inputs.remarks import far_numbers
+from partrain.inference.inputs.remarks import FAR, far_numbers
 from partrain.preprocess.column import CellFault, RowBlock
 from partrain.preprocess.words import MISSING, UNSEEN
 
@@ -109,16 +109,18 @@ def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any], ro
         return []
     schema, remarks = load.schema_of(codec.stored), []
     owners, names, scaled = np.array(schema.owners), np.array(schema.features), np.array(schema.numeric) & codec.scaled
+    least, most = inputs.min(axis=0), inputs.max(axis=0)
+    far = scaled & (np.maximum(-least, most) > FAR)
     for name, kind in schema.kinds.items():
-        features = inputs[:, (owners == name) & (names != f"{name} missing")]
         if kind.holds_words:
+            features = most[(owners == name) & (names != f"{name} missing")]
             recognised = features > UNSEEN - MISSING if kind.codes else features > 0
             if not recognised.any() and (cells := _present(sheet, name)):
                 place, cell = sheet.first(name, lambda cell: not sheet.is_missing(cell))
                 words = f"none of {cells:,} words is known to the network; the first: `{str(cell).strip()[:60]}`"
                 remarks.append(f"{place}: column `{name}`: {words}")
-        else:
-            remarks += far_numbers(f"{sheet.path}: column `{name}`", inputs[:, (owners == name) & scaled], rows)
+        elif (owned := (owners == name) & far).any():
+            remarks += far_numbers(f"{sheet.path}: column `{name}`", inputs[:, owned], rows)
     return remarks
 
 
