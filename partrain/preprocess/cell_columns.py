@@ -27,7 +27,7 @@ class Cells(Sequence[Any]):
         return self._values[index]
 
     def counts(self, most: int | None = None) -> Counter[Any]:
-        """Return the rows of each distinct cell, or of the first `most`, in the order of their first rows."""
+        """Return the rows of each distinct cell in the order of their first rows; of more than `most` only the first, in some of their rows."""
         return Counter(dict(islice(Counter(self._values).items(), most)))
 
     def mapped(self, function: Callable[[Any], Any]) -> Sequence[Any]:

@@ -32,7 +32,9 @@ class PolarsCells(Cells):
         return len(self.column)
 
     def counts(self, most: int | None = None) -> Counter[Any]:
-        counted = self.column.alias("cell").to_frame().group_by("cell", maintain_order=True).len()
+        few = self.column if most is None else self.column.head(2 * most)  # enough where most cells differ
+        column = few if most is not None and few.n_unique() >= most else self.column
+        counted = column.alias("cell").to_frame().group_by("cell", maintain_order=True).len()
         counted = counted if most is None else counted.head(most)
         return Counter(dict(zip(*(column.to_list() for column in counted.get_columns()), strict=True)))
 
