@@ -275,7 +275,7 @@ def test_no_worker_is_dropped_if_all_are_lost(tmp_path: Path) -> None:
     """As after the death of the process that starts them: the rounds run again."""
     deed = "os.kill(os.getppid(), signal.SIGKILL)"
     after = Aftermath(job_of(tmp_path, deed, "faults.on_loss='drop'", call=8))
-    assert after.check_replayed(after.train(apart=True))["rank"] is None
+    assert after.check_replayed(after.train())["rank"] is None
 
 
 def test_the_last_worker_cannot_be_dropped(tmp_path: Path) -> None:

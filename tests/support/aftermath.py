@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from support.runs import Command, Said, events, newest, partrain, resume
+from support.runs import Said, events, newest, partrain, resume
 
 from partrain import checkpoint
 
@@ -28,14 +28,9 @@ class Aftermath:
             self._done.unlink()
         return newest(whole)
 
-    def train(self, apart: bool = False) -> Said:
-        """Run into the fault: here, or by a command of its own."""
-        words = "run", self.job, "--out", self.run, "-q"
-        if apart:
-            with Command(words, self.job.parent) as command:
-                said = command.wait()
-        else:
-            said = partrain(*words)
+    def train(self) -> Said:
+        """Run into the fault."""
+        said = partrain("run", self.job, "--out", self.run, "-q")
         assert self._done.exists(), "the fault did not come"
         return said
 
