@@ -242,12 +242,19 @@ def test_the_writer_before_it_has_work(tmp_path: Path, commit: str) -> None:
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("commit", ["every", "coalesce"])
-@pytest.mark.parametrize("step", ["encode", "write", "link_best", "link_latest", "prune"])
+@pytest.mark.parametrize(
+    ("step", "commit"),
+    [
+        pytest.param(step, commit, marks=() if number % 2 == turn else pytest.mark.soak)
+        for number, step in enumerate(("encode", "write", "link_best", "link_latest", "prune"))
+        for turn, commit in enumerate(("every", "coalesce"))
+    ],
+)
 def test_the_writer_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, commit: str) -> None:
     """Before and after each step of the first checkpoint; the files and events of the run are those of a run that lost no writer."""
     sets = "stop.rounds=6", "optimizer.momentum=0.9", f"checkpoint.commit='{commit}'", "checkpoint.keep=2"
     after = Aftermath(write_job(tmp_path, *sets))
+    assert after.final, "by a writer that lives"
     calls = dying_writer(monkeypatch, tmp_path, step, before={0}, after={1})
     said = partrain("run", after.job, "--out", after.run, "-q")
     told = after.check_replayed(said)

@@ -39,9 +39,13 @@ def job_of(folder: Path, deed: str, *sets: str, call: int, layers: str = LAYERS,
 
 
 def forms() -> list[Any]:
-    """Forms whose rounds repeat, on processes and in simulation."""
-    every = [(name, kind) for name, rule in VARIANTS.items() if rule.repeatable for kind in ("shared", "simulated")]
-    return [pytest.param(*one, marks=() if one[0] in OFTEN else pytest.mark.slow) for one in every]
+    """Give each form whose rounds repeat processes or simulation in turn; `make soak` gives it the other."""
+    rows = []
+    for number, name in enumerate(name for name, rule in VARIANTS.items() if rule.repeatable):
+        for turn, kind in enumerate(("shared", "simulated")):
+            marks = pytest.mark.soak if turn != number % 2 else () if name in OFTEN else pytest.mark.slow
+            rows.append(pytest.param(name, kind, marks=marks))
+    return rows
 
 
 def rule_of(name: str) -> str:
@@ -132,8 +136,7 @@ def test_a_worker_is_lost_in_the_test(tmp_path: Path) -> None:
     assert (summary["test"], summary["reason"]) == (whole["test"], whole["reason"])
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize(("worker", "count"), [(0, 1), (1, 3)])
 def test_a_worker_is_lost_while_it_starts_again(tmp_path: Path, worker: int, count: int) -> None:
     """The next attempt goes on from the same copy. No copy is lost with the processes that made it."""
     again = "DONE.with_name('again').write_text('#' * COUNT); ".replace("COUNT", str(count))

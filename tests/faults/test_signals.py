@@ -105,8 +105,7 @@ while board.get("wanted") != ASKED:
 """Ask for a checkpoint, and go on once the coordinator has told worker 0."""
 
 
-@pytest.mark.parametrize("kind", ["shared", "simulated"])
-@pytest.mark.parametrize("commit", ["every", "coalesce"])
+@pytest.mark.parametrize(("commit", "kind"), [("every", "shared"), ("coalesce", "simulated")])
 def test_a_checkpoint_that_no_other_reason_gives(tmp_path: Path, commit: str, kind: str) -> None:
     """A signal within round 2 gives a checkpoint of it; all else stays to the bit."""
     sets = (
@@ -115,6 +114,7 @@ def test_a_checkpoint_that_no_other_reason_gives(tmp_path: Path, commit: str, ki
         "stop={rounds=40, judge_every=1000000}",
     )
     after = Aftermath(sabotage(tmp_path, ASK, *sets, worker=0, call=5))
+    assert after.final
     assert [event["round"] for event in events(tmp_path / "whole", "commit")] == [40]
     assert after.train().code == 0
     asked, last = (event["round"] for event in events(after.run, "commit"))

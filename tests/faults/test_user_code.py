@@ -27,7 +27,7 @@ RAISES = {
 
 
 SOME = "raises", "raises a bad exception", "exits", "answers too much"
-"""Those of the gate; `make test-slow` has all."""
+"""Those of the gate; `make test-slow` has all. After these, the run goes on from its newest checkpoint."""
 
 
 @pytest.mark.representative
@@ -41,7 +41,7 @@ def test_forward(tmp_path: Path, what: str, kind: str) -> None:
     worker = 1 if kind == "shared" else 0
     after = Aftermath(sabotage(tmp_path, deed, f'transport.kind="{kind}"', worker=worker, call=8))
     said = after.train()
-    after.check(said, 71, "user-code", f"worker {worker}, round 3, iteration 2")
+    after.check(said, 71, "user-code", f"worker {worker}, round 3, iteration 2", goes_on=what in SOME)
     if "Flatten" not in deed:
         assert "saboteur.py" in said.err
         assert "in forward" in said.err
@@ -121,7 +121,8 @@ def test_a_task_that_gives_something_else_in_the_midst_of_training(tmp_path: Pat
     (tmp_path / "tasks.py").write_text(TASKS)
     after = Aftermath(write_job(tmp_path, f'task={{name="tasks.py:{name}", what="{what}"}}'))
     where = "worker 1, round 3, iteration 2: "
-    after.check(after.train(), 71, "user-code", f"error[user-code]: {where}[task] name: `tasks.py:{name}`: {words}")
+    told = f"error[user-code]: {where}[task] name: `tasks.py:{name}`: {words}"
+    after.check(after.train(), 71, "user-code", told, goes_on=what == "loss.item()")
 
 
 BUILDS = {
@@ -239,8 +240,8 @@ def test_for_programs(tmp_path: Path) -> None:
 
 
 ORPHANS = {
-    "program": "import subprocess; subprocess.Popen(['sleep', '300'])",
-    "daemon": "os.fork() or (os.setsid(), os.fork() and os._exit(0), time.sleep(300))",
+    "program and daemon": """import subprocess; subprocess.Popen(['sleep', '300'])
+os.fork() or (os.setsid(), os.fork() and os._exit(0), time.sleep(300))""",
     "of a killed worker": "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); os.kill(os.getpid(), 9)",
 }
 """Processes that user code starts and leaves behind. They hold the command's output open."""

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.preload import metrics_preloaded  # noqa: F401  a fixture
 from support.runs import SIMULATED, Command, Said, events, newest, partrain, resume, round_file, summary, train
 
 import partrain as partrain_api
@@ -124,6 +125,7 @@ def test_the_code_of_before_gives_the_bits_of_one_piece(tmp_path: Path) -> None:
     assert newest(tmp_path / "again") == newest(run)
 
 
+@pytest.mark.usefixtures("metrics_preloaded")
 def test_a_task_and_a_metric_that_judge_otherwise_are_told(tmp_path: Path) -> None:
     write_code(tmp_path)
     own = 'task={name="own.py:Scaled", metrics=["own.py:margin"], lower_is_better=["margin"]}'

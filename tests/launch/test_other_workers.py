@@ -9,23 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import events, newest, partrain, summary, train
+from support.runs import SIMULATED, events, newest, partrain, summary, train
 
 from partrain import checkpoint
 from partrain.launch.other_workers import shared_out
 
 FORMS = {
     "average": ["optimizer.momentum=0.9"],
-    "adam, local": ['optimizer={name="adam", lr=0.01, batch_size=8}', 'sync.optimizer_state="local"'],
-    "batch norm, local": ["model.batch_norm=true", 'sync.buffers="local"'],
+    "adam, local": [SIMULATED, 'optimizer={name="adam", lr=0.01, batch_size=8}', 'sync.optimizer_state="local"'],
+    "batch norm, local": [SIMULATED, "model.batch_norm=true", 'sync.buffers="local"'],
     "gossip": ['sync={rule="gossip", iterations=3}'],
-    "diloco": ['sync={rule="diloco", iterations=3}'],
-    "topk": ['sync={rule="topk", iterations=3, compressor={kind="topk", density=0.2}}'],
-    "choco": ['sync={rule="choco", iterations=3, compressor={kind="topk", density=0.2}}'],
-    "sparseloco": ['sync={rule="sparseloco", iterations=3, density=0.2, chunk=16}'],
-    "easgd": ['sync={rule="easgd", iterations=3}'],
-    "ema": ["sync.ema=0.9"],
-    "simulated": ['transport.kind="simulated"'],
+    "diloco": [SIMULATED, 'sync={rule="diloco", iterations=3}'],
+    "topk": [SIMULATED, 'sync={rule="topk", iterations=3, compressor={kind="topk", density=0.2}}'],
+    "choco": [SIMULATED, 'sync={rule="choco", iterations=3, compressor={kind="topk", density=0.2}}'],
+    "sparseloco": [SIMULATED, 'sync={rule="sparseloco", iterations=3, density=0.2, chunk=16}'],
+    "easgd": [SIMULATED, 'sync={rule="easgd", iterations=3}'],
+    "ema": [SIMULATED, "sync.ema=0.9"],
 }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from support.preload import torchvision_preloaded  # noqa: F401  a fixture
-from support.runs import Command, Said, newest, partrain, resume, round_file, write_job
+from support.runs import SIMULATED, Command, Said, newest, partrain, resume, round_file, write_job
 from torch import Tensor, nn
 
 from partrain.checkpoint import decode
@@ -190,10 +190,11 @@ def test_a_published_file_by_its_path_needs_an_exception_for_its_head(caches: Pa
 
 @pytest.mark.slow
 def test_old_files_count_no_batches(caches: Path) -> None:
-    """By a command of its own, whose workers import torchvision themselves."""
+    """By a command of its own, whose process of workers imports torchvision itself."""
     arrays = {name: one for name, one in published(VISION).items() if not name.endswith("num_batches_tracked")}
     put(find(TorchVision(name=VISION, pretrained=True)).places[0], arrays)
-    job, run = write_job(caches / "job", f'model={{name="{VISION}", pretrained=true}}', text=JOB), caches / "job" / "run"
+    sets = f'model={{name="{VISION}", pretrained=true}}', SIMULATED
+    job, run = write_job(caches / "job", *sets, text=JOB), caches / "job" / "run"
     with Command(("run", job, "--out", run, "-q"), caches) as command:
         said = command.wait()
     assert said.code == 0, said

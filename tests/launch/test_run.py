@@ -163,15 +163,14 @@ def test_the_events_and_the_history_tell_one_story(tmp_path: Path) -> None:
 # What is counted
 
 
-@pytest.mark.parametrize(("sets", "worker_items"), [
-    ([], [4 * 3 * 8] * 2),
-    (["sync.rule='bsp'", "workers.0.count=3"], [4 * 3 * 8] * 3),
-    (["sync={rule='average', passes=2}"], [4 * 2 * 100] * 2),
-    (["sync={rule='average', passes=1}", "workers.0.count=3", "partition.overlap=0.1"], [4 * 72] * 3),
-    (["workers.0.count=1", "workers.0.iterations=25"], [4 * 25 * 8]),
+@pytest.mark.parametrize(("kind", "sets", "worker_items"), [
+    ("shared", [], [4 * 3 * 8] * 2),
+    ("simulated", ["sync.rule='bsp'", "workers.0.count=3"], [4 * 3 * 8] * 3),
+    ("shared", ["sync={rule='average', passes=2}"], [4 * 2 * 100] * 2),
+    ("simulated", ["sync={rule='average', passes=1}", "workers.0.count=3", "partition.overlap=0.1"], [4 * 72] * 3),
+    ("simulated", ["workers.0.count=1", "workers.0.iterations=25"], [4 * 25 * 8]),
 ], ids=["iterations", "bsp", "passes", "overlapping passes", "a group's own"])  # fmt: skip
-@pytest.mark.parametrize("kind", ["shared", "simulated"])
-def test_item_iterations_are_exact(tmp_path: Path, sets: list[str], worker_items: list[int], kind: str) -> None:
+def test_item_iterations_are_exact(tmp_path: Path, kind: str, sets: list[str], worker_items: list[int]) -> None:
     """Short last batches of a pass count as they are."""
     run = train(tmp_path, *sets, f'transport.kind="{kind}"')
     told = summary(run)
@@ -322,11 +321,16 @@ def test_a_decay_comes_to_its_end_also_where_workers_come_in_one_after_another(t
     assert last[0]["lr"] == pytest.approx(0.05 * left / done["item_iterations"])
 
 
-@pytest.mark.parametrize("kind", ["shared", "simulated"])
 @pytest.mark.parametrize(
-    "rule", ["rule='async'", "rule='hogwild'", "rule='easgd', asynchronous=true", "rule='gossip', style='push-sum'"]
+    ("kind", "rule"),
+    [
+        ("shared", "rule='async'"),
+        ("simulated", "rule='hogwild'"),
+        ("simulated", "rule='easgd', asynchronous=true"),
+        ("shared", "rule='gossip', style='push-sum'"),
+    ],
 )
-def test_visits_come_in_with_the_workers(tmp_path: Path, rule: str, kind: str) -> None:
+def test_visits_come_in_with_the_workers(tmp_path: Path, kind: str, rule: str) -> None:
     """A worker of three in rounds 1 to 3 of a ramp of nine, two in rounds 4 to 6, all from then on; also in a run that goes on."""
     sync = f"sync={{{rule}, iterations=2, visits=3, ramp_workers=9}}"
     workers = ["workers=[{count=3}]", f"transport={{kind='{kind}'}}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,16 @@ class Aftermath:
 
     def __init__(self, job: Path) -> None:
         self.job, self.run, self._done = job, job.with_name("run"), job.with_name("done")
+
+    @cached_property
+    def final(self) -> bytes:
+        """The checkpoint of the run without a fault."""
+        before, whole = self._done.exists(), self.job.with_name("whole")
         self._done.touch()
-        whole = job.with_name("whole")
-        assert partrain("run", job, "--out", whole, "-q").code == 0
-        self.final = newest(whole)
-        self._done.unlink()
+        assert partrain("run", self.job, "--out", whole, "-q").code == 0
+        if not before:
+            self._done.unlink()
+        return newest(whole)
 
     def train(self) -> Said:
         """Run into the fault."""
@@ -28,13 +34,14 @@ class Aftermath:
         assert self._done.exists(), "the fault did not come"
         return said
 
-    def check(self, said: Said, code: int, name: str, *words: str) -> None:
-        """The exit code, one error line with these words, and a run folder that is good to go on with."""
+    def check(self, said: Said, code: int, name: str, *words: str, goes_on: bool = True) -> None:
+        """The exit code, one error line with these words, and a run folder that is good to go on with, if that is to be tried."""
         assert (said.code, said.errors) == (code, [name]), said
         assert "Traceback" not in said.err
         for word in words:
             assert word in said.err, said.err
-        self.check_folder()
+        if goes_on:
+            self.check_folder()
 
     def check_replayed(self, said: Said, after: int | None = None) -> dict[str, Any]:
         """The run went on by itself and ended with the numbers of the run without a fault. Returns the event of the newest replay."""

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from functools import cache
 from multiprocessing import util
 from typing import Any, NoReturn
 
-AT_START = ("PYTHON", "TMPDIR", "OMP", "MKL", "OPENBLAS", "ATEN", "ONEDNN", "LD_", "CUDA")
+AT_START = ("PYTHON", "OMP", "MKL", "OPENBLAS", "ATEN", "ONEDNN", "LD_", "CUDA")
 """Beginnings of environment variables that an interpreter or a library reads once, when it starts or first needs them."""
 
 
@@ -174,6 +175,7 @@ def become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # the folder of TMPDIR once it was looked for
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else usual)

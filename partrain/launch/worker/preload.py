@@ -4,6 +4,7 @@ This is the first code that runs in the forkserver. So it ties the forkserver to
 and leaves Ctrl-C and its relatives to the coordinator: workers are forked with these signals ignored, so none can interrupt them.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -36,4 +37,8 @@ def _leave_errors_to_coordinator(kind: type[BaseException], error: BaseException
 
 sys.excepthook = _leave_errors_to_coordinator
 
+import numpy.random  # noqa: E402, F401  each worker seeds it
+
 import partrain.launch.worker.process  # noqa: E402, F401
+
+gc.freeze()  # else the garbage collection of each worker walks all that is imported here, and so copies its memory
