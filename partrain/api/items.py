@@ -26,7 +26,8 @@ from partrain.errors import BadJob, InputMissing, UnlikeTraining
 from partrain.inference.inputs.documents import COLUMN
 from partrain.inference.inputs.parts import of_parts
 from partrain.inference.inputs.read import read
-from partrain.inference.inputs.sample import Sample, of_array, of_table, with_targets
+from partrain.inference.inputs.sample import Sample, of_array, with_targets
+from partrain.inference.inputs.tables import of_table
 from partrain.preprocess.texts import words_of
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_
 from partrain.byte_layout import InputPart
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
+from partrain.data.forms import SECTIONS, form_of
 from partrain.data.tables.sections import Columns, Treatment
 from partrain.data.tables.time_stamps import Unit
 from partrain.models.interface import Interface
@@ -257,22 +258,13 @@ FORMS: dict[Any, type[ArrayCodec | TextCodec | DocumentCodec | SeriesCodec | Row
 """Schema of a codec, by its form."""
 
 
-FORM_OF_KIND = {
-    "text": "text",
-    "documents": "documents",
-    "series": "series",
-    **dict.fromkeys(("csv", "parquet", "table"), "table"),
-}
-"""Form of the codec of data sets whose items are never taken as they are, by `kind` in `[dataset]`."""
-
-
 def check_codec(codec: Mapping[str, Any], network: NetworkRecord, kind: object = None) -> None:
     """Check every field of a codec, and the codec against the network. Raises ValidationError or CodecField.
 
     `kind` is that of the job's data set, if the job names one.
     """
     form = codec.get("form")
-    if isinstance(kind, str) and form != FORM_OF_KIND.get(kind, form):
+    if isinstance(kind, str) and kind in SECTIONS and form != (form_of(kind).codec or form):
         raise CodecField("form", f"{str(form)[:40]!r} for a data set of the kind {kind}")
     if form is not None and (not isinstance(form, str) or form not in FORMS):
         raise CodecField("form", f"{str(form)[:40]!r} is none of {', '.join(filter(None, FORMS))}")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-from partrain.config.python_objects import ARRAYS, FRAMES, PYTHON
+from partrain.config.python_objects import PYTHON
 from partrain.config.section import OneOf
 from partrain.data import fetch
 from partrain.data.base import (
@@ -27,6 +27,7 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.channels import check_channels, with_channel_scale
+from partrain.data.forms import IN_MEMORY, SECTIONS, DataForm, form_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,57 +54,12 @@ def _tag(table: Any) -> str | None:
     return None if name is None else "user" if ":" in str(name) or name == PYTHON else str(name)
 
 
-class DatasetKind(NamedTuple):
-    """A kind of data set: its table, and the modules that read it. Each is imported once it is needed."""
-
-    section: str
-    """`module:Class` of the `[dataset]` table."""
-    headers: str
-    """Module with `read_spec(section, folder)`: reads headers only, without numpy."""
-    loader: str
-    """Module with `load(section, folder, allocate, training)`."""
-
-
-DATASETS = {
-    "mnist": DatasetKind("partrain.data.arrays.sections:Mnist", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
-    "idx": DatasetKind("partrain.data.arrays.sections:Idx", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
-    "synthetic": DatasetKind(
-        "partrain.data.generated.section:Synthetic", "partrain.data.generated.section", "partrain.data.generated.generate"
-    ),
-    "csv": DatasetKind("partrain.data.tables.sections:Csv", "partrain.data.tables.schema", "partrain.data.tables.load"),
-    "parquet": DatasetKind("partrain.data.tables.sections:Parquet", "partrain.data.tables.schema", "partrain.data.tables.load"),
-    "table": DatasetKind("partrain.data.tables.sections:AnyTable", "partrain.data.tables.schema", "partrain.data.tables.load"),
-    "npz": DatasetKind("partrain.data.arrays.sections:Npz", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
-    "npy": DatasetKind("partrain.data.arrays.sections:Npy", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
-    "hdf5": DatasetKind("partrain.data.arrays.sections:Hdf5", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
-    "mapped": DatasetKind("partrain.data.arrays.mapped:Mapped", "partrain.data.arrays.mapped", "partrain.data.arrays.mapped"),
-    "documents": DatasetKind("partrain.data.documents:Documents", "partrain.data.documents", "partrain.data.documents"),
-    "text": DatasetKind("partrain.data.text:TextSection", "partrain.data.text", "partrain.data.text"),
-    "series": DatasetKind("partrain.data.tables.series:Series", "partrain.data.tables.series", "partrain.data.tables.series"),
-    "images": DatasetKind("partrain.data.images:ImagesSection", "partrain.data.images", "partrain.data.images"),
-    "huggingface": DatasetKind(
-        "partrain.data.arrays.huggingface:HuggingFace", "partrain.data.arrays.huggingface", "partrain.data.arrays.huggingface"
-    ),
-    "user": DatasetKind("partrain.data.user.section:UserData", "partrain.data.user.load", "partrain.data.user.load"),
-}
-"""The kinds of data sets by the name that a job gives. A section never imports its readers."""
-
-IN_MEMORY = {
-    ARRAYS: DatasetKind("partrain.data.python.section:PythonArrays", "partrain.data.python.load", "partrain.data.python.load"),
-    FRAMES[None]: DatasetKind(
-        "partrain.data.python.section:PythonTable", "partrain.data.tables.schema", "partrain.data.tables.load"
-    ),
-    FRAMES["series"]: DATASETS["series"]._replace(section="partrain.data.python.section:PythonSeries"),
-    FRAMES["documents"]: DATASETS["documents"]._replace(section="partrain.data.python.section:PythonDocuments"),
-}
-"""The kinds of data sets of a Python script. Job files cannot use them."""
-
 AnyDataset = Annotated[
     DataSection,
     OneOf(
-        {name: kind.section for name, kind in DATASETS.items()},
+        SECTIONS,
         _tag,
-        unlisted={name: kind.section for name, kind in IN_MEMORY.items()},
+        unlisted=IN_MEMORY,
     ),
 ]
 
@@ -124,7 +80,7 @@ def read_spec(section: DataSection, folder: Path) -> DatasetSpec | None:
     """
     if fetch.missing_urls(section):
         return None
-    spec: DatasetSpec | None = import_module(_kind(section).headers).read_spec(section, folder)
+    spec: DatasetSpec | None = import_module(_form(section).headers).read_spec(section, folder)
     if spec and _by_channel(section):
         check_channels(section, spec)
     return spec
@@ -164,7 +120,7 @@ def load(
             require_memory(size, "[dataset]")
         return new_buffer(size)
 
-    dataset: Dataset = import_module(_kind(section).loader).load(section, folder, checked, training or _all)
+    dataset: Dataset = import_module(_form(section).loader).load(section, folder, checked, training or _all)
     if _by_channel(section):
         return with_channel_scale(section, dataset, training or _all)
     return dataset
@@ -174,8 +130,8 @@ def _by_channel(section: DataSection) -> bool:
     return getattr(section, "standardise", None) == "channel" or bool(getattr(section, "mean", None))
 
 
-def _kind(section: DataSection) -> DatasetKind:
-    return (DATASETS | IN_MEMORY)[_tag(section) or ""]
+def _form(section: DataSection) -> DataForm:
+    return form_of(_tag(section) or "")
 
 
 def _all(

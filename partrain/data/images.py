@@ -27,6 +27,7 @@ from partrain.data.base import (
 )
 from partrain.data.fetch import Folder
 from partrain.data.folders import files_below, folders_in, split_in
+from partrain.data.forms import PICTURES
 from partrain.errors import InputMissing
 from partrain.system.cores import usable_cores
 from partrain.tasks.kinds import CLASSIFICATION
@@ -34,8 +35,6 @@ from partrain.tasks.kinds import CLASSIFICATION
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
-"""Suffixes of images; other files are ignored."""
 UNREAD = {".heic", ".heif", ".avif"}
 """Suffixes of images that cannot be read."""
 
@@ -157,7 +156,7 @@ class _ImageFolders:
 
 def images_below(folder: Path) -> list[Path]:
     """Return the images in a folder and in those in it, sorted. InputMissing for one of a form that cannot be read: it is not left out silently."""
-    files = files_below(folder, SUFFIXES | UNREAD)
+    files = files_below(folder, {*PICTURES, *UNREAD})
     if unread := [file for file in files if file.suffix.lower() in UNREAD]:
         raise InputMissing(f"{unread[0]}: {unread[0].suffix[1:].upper()} images cannot be read: convert them to JPEG or PNG")
     return files

@@ -32,6 +32,7 @@ from partrain.data.base import (
     reading,
 )
 from partrain.data.fetch import File, local_path
+from partrain.data.forms import CONVERTED
 from partrain.data.windows import refuse_fold
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.atomic_file import atomic_file
@@ -40,7 +41,6 @@ from partrain.system.regular_file import parse_json
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAGIC = b"PTITEMS1"
 _PAGE = 4096
 _BLOCK = 1 << 22
 
@@ -213,13 +213,13 @@ def verify(path: Path) -> None:
 def is_mapped(path: Path) -> bool:
     """Return whether a file has this form."""
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return file.read(len(CONVERTED)) == CONVERTED
 
 
 def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
     card = {key: value for key, value in asdict(info).items() if key != "parts" or value}
     text = json.dumps({"card": card, "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
-    header = MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
+    header = CONVERTED + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
 
 
@@ -228,7 +228,7 @@ def _parsed(path: Path) -> tuple[bytes, dict[str, Any], int, MappedFile]:
     file = MappedFile.of(path)
     with reading(path), path.open("rb") as stream:
         start = stream.read(48)
-        if start[:8] != MAGIC:
+        if start[:8] != CONVERTED:
             raise InputMissing(f"{path}: not written by `partrain data convert`")
         length = int.from_bytes(start[8:16], "little")
         text = stream.read(min(length, file.size))

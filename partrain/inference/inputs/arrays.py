@@ -12,6 +12,8 @@ from partrain.data.arrays.files import hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.arrays.saved import load_saved
 from partrain.errors import InputMissing
+from partrain.inference.inputs.parts import find_arrays, of_parts
+from partrain.inference.inputs.sample import Sample, Wanted, of_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,13 +24,21 @@ if TYPE_CHECKING:
     """Inputs, and targets if the file has them."""
 
 
+def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
+    """Read arrays as items; see `DataForm.items`."""
+    if network.record.parts:
+        return of_parts(network, find_arrays(network, path), path)
+    inputs, targets = read_arrays(network, path, kind, labeled=wanted.targets)
+    return of_array(network, inputs, path), targets
+
+
 def read_arrays(network: TrainedNetwork, path: Path, kind: str, *, labeled: bool) -> Pair:
     """Read inputs, and if `labeled` the targets that are in the same file or folder.
 
     Files of several arrays have them under the names of the job's `[dataset]` table, or as `inputs` and `targets`.
     """
     section = network.loaded.job.dataset
-    if kind == "saved":
+    if kind == "huggingface":
         names = getattr(section, "inputs", "inputs")
         return _saved(
             network, path, [names] if isinstance(names, str) else names, getattr(section, "target", "targets"), labeled=labeled

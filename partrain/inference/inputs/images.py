@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.images import SUFFIXES, decode, images_below
+from partrain.data.forms import PICTURES
+from partrain.data.images import decode, images_below
 from partrain.errors import InputMissing
+from partrain.inference.inputs.sample import Sample, Wanted, of_inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from partrain.inference.network import TrainedNetwork
+
+
+def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
+    """Read images as items; see `DataForm.items`."""
+    pixels, labels, names = read_images(network, path, labeled=wanted.targets)
+    return of_inputs(network, network.codec.standardize(pixels), path, names), labels
 
 
 def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
@@ -26,7 +34,7 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
         raise InputMissing(f"{path}: this network does not take images: its items have the shape {shape}")
     files = images_below(path) if path.is_dir() else [path]
     if not files:
-        raise InputMissing(f"{path}: contains no images ({', '.join(sorted(SUFFIXES))})")
+        raise InputMissing(f"{path}: contains no images ({', '.join(sorted(PICTURES))})")
     pixels = np.empty((len(files), *shape), np.uint8)
     if faults := decode(files, pixels, resize=network.codec.resizes):
         raise InputMissing(faults[0] + (f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""))

@@ -9,23 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from partrain.data.arrays.mapped import MAGIC
 from partrain.data.arrays.saved import is_saved
-from partrain.data.images import SUFFIXES
+from partrain.data.forms import FORMS
 from partrain.data.tables.formats import NAMES, format_of, suffix_of
 from partrain.errors import InputMissing
 from partrain.tasks.kinds import TaskKind
 
-_STARTS = {
-    MAGIC: "mapped",
-    b"PK\x03\x04": "npz",
-    b"PK\x05\x06": "npz",
-    b"\x93NUM": "npy",
-    b"\x89HDF": "hdf5",
-    b"MATLAB 7": "hdf5",
-    b"\x1f\x8b": "idx",
-    b"\0\0": "idx",
-}
 _IMAGES = re.compile(
     rb"(?P<png>\x89PNG\r\n)|(?P<jpg>\xff\xd8\xff)|(?P<gif>GIF8[79]a)|(?P<bmp>BM....\0\0\0\0)|(?P<tif>II\*\0|MM\0\*)"
     rb"|(?P<webp>RIFF....WEBP)|(?P<pbm>P4\s)|(?P<pgm>P5\s)|(?P<ppm>P6\s)",
@@ -37,11 +26,10 @@ STDIN = "<stdin>"
 
 
 def kind_of(path: Path, task: TaskKind) -> str:
-    """Recognize the kind of a file by its first bytes, else by its suffix."""
+    """Recognize the `kind` of the form of a file by its suffix or its first bytes."""
     if path.is_dir():
-        return "saved" if is_saved(path) else "table" if format_of(path) else "text" if task.targets == "tokens" else "images"
-    if path.suffix.lower() in SUFFIXES:
-        return "images"
+        usual = "text" if task.targets == "tokens" else "images"
+        return "huggingface" if is_saved(path) else "table" if format_of(path) else usual
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -49,9 +37,8 @@ def kind_of(path: Path, task: TaskKind) -> str:
         raise InputMissing(f"cannot read {path}: {error.strerror}") from None
     if format_of(path):
         return "table"
-    for first, kind in _STARTS.items():
-        if start.startswith(first):
-            return kind
+    if kind := next((kind for form in FORMS if (kind := form.of_file(path, start))), None):
+        return kind
     if task.targets == "tokens":
         return "text"
     raise InputMissing(
@@ -73,7 +60,9 @@ def stored_stdin(task: TaskKind) -> Iterator[Path]:
 
 def _suffix(content: bytes, task: TaskKind) -> str:
     """Return the suffix of a file of this content; "" where the first bytes are enough."""
-    marks = [start for start in _STARTS if start[:1] != b"\0" or task.targets != "tokens"]  # a text may begin with that byte
+    marks = [
+        start for form in FORMS for start in form.starts if start[:1] != b"\0" or task.targets != "tokens"
+    ]  # a text may begin with that byte
     table = suffix_of(content)
     if task.targets == "tokens" or (table is None and content.startswith(tuple(marks))):
         return ""

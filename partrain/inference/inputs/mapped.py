@@ -11,10 +11,22 @@ import torch
 
 from partrain.data.arrays import mapped
 from partrain.errors import InputMissing
+from partrain.inference.inputs.sample import Sample, Wanted
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from partrain.data import Dataset
     from partrain.inference.network import TrainedNetwork
+
+
+def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
+    """Read converted items; see `DataForm.items`. Their targets have the form that the task compares answers with."""
+    dataset = read_converted(network, path)
+    newest = None if dataset.newest is None else torch.from_numpy(np.array(dataset.newest))
+    inputs = inputs_of(network, dataset)
+    targets = targets_of(network, dataset) if wanted.targets else None
+    return Sample(inputs, targets, list(map(str, range(len(inputs)))), newest=newest), None
 
 
 def read_converted(network: TrainedNetwork, path: Path) -> Dataset:

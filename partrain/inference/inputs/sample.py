@@ -16,17 +16,15 @@ from torch import Tensor
 
 from partrain.data.base import check_finite
 from partrain.data.codec import Codec
-from partrain.data.tables.files import TableFile
 from partrain.data.tables.labels import encode_labels, remap_labels
 from partrain.errors import InputMissing
 from partrain.inference.inputs.remarks import far_numbers
-from partrain.inference.inputs.series import read_windows
-from partrain.inference.inputs.tables import read_table
 from partrain.tasks.kinds import USER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from partrain.data.tables.files import TableFile
     from partrain.inference.network import TrainedNetwork
 
 
@@ -52,26 +50,29 @@ class Sample:
     """Columns whose values are unlike those trained on, in words."""
 
 
-def of_table(
-    network: TrainedNetwork, table: TableFile, *, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
-) -> tuple[Sample, NDArray[Any] | None]:
-    """Return the rows of a table or the windows of a series as items, and if `labeled` their targets.
+@dataclass(frozen=True)
+class Wanted:
+    """What a command wants of the items of a file."""
 
-    `carry` and `skip_bad`: see `read_table`.
-    """
-    codec = network.codec
-    more: dict[str, Any] = {}
-    if codec.is_series:
-        windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
-        more["remarks"] = windows.remarks
-        if windows.newest is not None:
-            more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
-        if windows.following:
-            more["following"] = {codec.stored["time"]: windows.following}
-        return of_inputs(network, windows.inputs, table.path, **more), windows.targets
-    items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad)
-    more = {"columns": items.columns, "skipped": items.skipped, "remarks": items.remarks}
-    return of_inputs(network, items.inputs, table.path, list(map(str, items.rows)), **more), items.targets
+    targets: bool = False
+    """The targets, too."""
+    id_column: str | None = None
+    """Column of a table that answers carry."""
+    with_input: bool = False
+    """Answers carry all columns of a table."""
+    skip_bad: bool = False
+    """Rows of a table that cannot be read are left out."""
+
+    @property
+    def option(self) -> str:
+        """The option among them that concerns rows of a table; "" if none does."""
+        return "--id" if self.id_column else "--with-input" if self.with_input else "--skip-bad" if self.skip_bad else ""
+
+    def carried(self, table: TableFile) -> Sequence[str]:
+        """Return the columns of a table that answers carry."""
+        if self.id_column:
+            table.require(self.id_column, "--id")
+        return table.names if self.with_input else [self.id_column] if self.id_column else []
 
 
 def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from partrain.data.codec import Codec
 from partrain.data.tables import load
@@ -18,6 +19,8 @@ from partrain.data.tables.formats import open_file
 from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.inference.inputs.remarks import FAR, far_numbers
+from partrain.inference.inputs.sample import Sample, Wanted, of_inputs
+from partrain.inference.inputs.series import read_windows
 from partrain.preprocess.column import CellFault, RowBlock
 from partrain.preprocess.words import MISSING, UNSEEN
 
@@ -49,6 +52,34 @@ class TableItems:
 def open_table(network: TrainedNetwork, path: Path) -> TableFile:
     """Open a table, written as the job says."""
     return open_file(path, Dialect.of(network.loaded.job.dataset), advice="")
+
+
+def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
+    """Read the rows of a table, or the windows of a series; see `DataForm.items`."""
+    table = open_table(network, path)
+    return of_table(network, table, labeled=wanted.targets, carry=wanted.carried(table), skip_bad=wanted.skip_bad)
+
+
+def of_table(
+    network: TrainedNetwork, table: TableFile, *, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
+) -> tuple[Sample, NDArray[Any] | None]:
+    """Return the rows of a table or the windows of a series as items, and if `labeled` their targets.
+
+    `carry` and `skip_bad`: see `read_table`.
+    """
+    codec = network.codec
+    more: dict[str, Any] = {}
+    if codec.is_series:
+        windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
+        more["remarks"] = windows.remarks
+        if windows.newest is not None:
+            more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
+        if windows.following:
+            more["following"] = {codec.stored["time"]: windows.following}
+        return of_inputs(network, windows.inputs, table.path, **more), windows.targets
+    items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad)
+    more = {"columns": items.columns, "skipped": items.skipped, "remarks": items.remarks}
+    return of_inputs(network, items.inputs, table.path, list(map(str, items.rows)), **more), items.targets
 
 
 def read_table(

@@ -12,6 +12,7 @@ import numpy as np
 from partrain.data.folders import files_below
 from partrain.data.text import UNKNOWN
 from partrain.errors import BadCheckpoint, InputMissing
+from partrain.inference.inputs.sample import Sample, Wanted, of_inputs
 from partrain.preprocess.texts import WORD
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
     if unit == "words":
         return re.sub(r" ([.,;:!?)\]}])", r"\1", " ".join(words[token] for token in tokens))
     return "".join(words[token] for token in tokens)
+
+
+def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
+    """Read a text as items; see `DataForm.items`."""
+    tokens, targets = read_text(network, path)
+    return of_inputs(network, tokens, path), targets
 
 
 def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
