@@ -114,6 +114,27 @@ def load(section, folder, allocate, training):
     return DatasetInfo(slots, "classification", 2, 1.0, fingerprint_of(slots, buffer)).open(buffer)
 '''
 
+ITEMS = '''"""Points of the plane in a file, a line each."""
+
+import numpy as np
+
+from partrain.inference.inputs.sample import of_array
+
+
+def read_items(network, path, kind, wanted):
+    return of_array(network, np.loadtxt(path, ndmin=2), path), None
+'''
+
+PROPOSAL = '''"""Jobs for points of the plane."""
+
+from partrain.templates.assemble import Draft, assemble
+
+
+def propose(path, shown, asked, folder):
+    if path.suffix == ".signs":
+        return Draft(assemble(path, "Signs.", ['name = "mlp"', "hidden = [8]"], ['kind = "signs"', "validation = 40"], 360))
+'''
+
 TABLE = '''"""Tables of fixed width: each cell has eight characters."""
 
 from partrain.data.tables.files import LineFile
@@ -158,6 +179,7 @@ def greet(debug: Debug = False) -> None:
 '''
 
 RUN = ("run", "job.toml", "--out", "run", "--json")
+NEW_FORM = "kind='signs'"
 SHOWN = """
 from pathlib import Path
 
@@ -188,12 +210,13 @@ ADDITIONS = [
         '"status": "finished"',
     ),
     Addition(
-        "a kind of data set",
-        {"data/added.py": DATASET},
+        "a form of data",
+        {"data/added.py": DATASET, "inference/inputs/added.py": ITEMS, "templates/from_added.py": PROPOSAL},
         {
-            "data/__init__.py": (
-                "DATASETS = {\n",
-                'DATASETS = {\n    "signs": DatasetKind("partrain.data.added:Signs", "partrain.data.added", "partrain.data.added"),\n',
+            "data/forms.py": (
+                "FORMS = (\n",
+                'FORMS = (\n    DataForm({"signs": "partrain.data.added:Signs"}, *["partrain.data.added"] * 2, suffixes=(".signs",), '
+                'items="partrain.inference.inputs.added", proposal="partrain.templates.from_added"),\n',
             )
         },
         (*RUN, "--set", "dataset={kind='signs', validation=40}"),
@@ -320,6 +343,13 @@ def test_an_addition_changes_the_files_that_the_page_names(addition: Addition, t
         assert addition.proof in command.stdout
     if addition.words[0] == "run":
         assert json.loads(command.stdout)["rounds"] > 0
+    if NEW_FORM in "".join(addition.words):
+        (tmp_path / "t.signs").write_text("1 1\n-1 1\n")
+        for words in ("init", "new.toml", "--from", "t.signs", "--no-schema"), ("predict", "run", "--input", "t.signs"):
+            subprocess.run(
+                [sys.executable, "-m", "partrain", *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": "."}, check=True
+            )
+        assert "signs" in (tmp_path / "new.toml").read_text()
     assert named_files(addition.row) == {f"partrain/{path.replace(NAME, 'NAME')}" for path in (*addition.files, *addition.edits)}
 
 

@@ -15,9 +15,10 @@ from partrain.api.objects import with_column
 from partrain.config.python_objects import FRAMES
 from partrain.data.python.frames import as_frame, is_frame, to_polars
 from partrain.errors import BadJob
+from partrain.templates.assemble import Asked
 from partrain.templates.from_arrays import memory_job
 from partrain.templates.from_data import job_for
-from partrain.templates.from_table import Asked, frame_job
+from partrain.templates.from_table import frame_job
 
 
 def init(

@@ -165,8 +165,8 @@ def init(
         from pydantic import ValidationError
 
         from partrain.data.tables.sections import HasDialect
+        from partrain.templates.assemble import Asked
         from partrain.templates.from_data import job_for
-        from partrain.templates.from_table import Asked
 
         if not source.exists():
             raise InputMissing(f"no such file: {source}")

@@ -52,7 +52,7 @@ _ARRAY_SECTIONS = {"mnist": "Mnist", "idx": "Idx", "npz": "Npz", "npy": "Npy", "
 
 FORMS = (
     DataForm(
-        {"table": f"{_TABLES}.sections:AnyTable", "csv": f"{_TABLES}.sections:Csv", "parquet": f"{_TABLES}.sections:Parquet"},
+        {"csv": f"{_TABLES}.sections:Csv", "parquet": f"{_TABLES}.sections:Parquet", "table": f"{_TABLES}.sections:AnyTable"},
         headers=f"{_TABLES}.schema",
         loader=f"{_TABLES}.load",
         items=f"{_INPUTS}.tables",

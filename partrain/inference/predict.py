@@ -170,7 +170,7 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Let torch compute on so many threads meanwhile."""
+    """Let torch compute on this number of threads meanwhile."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.system.cores import usable_cores
@@ -37,6 +37,22 @@ class Draft(NamedTuple):
     text: str
     notes: Sequence[str] = ()
     """Sentences on decisions that a look at the data has led to."""
+
+
+class Asked(NamedTuple):
+    """Settings that the user asks for."""
+
+    targets: tuple[str, ...] = ()
+    kind: Literal["table", "series", "text", "images"] | None = None
+    time: str | None = None
+    """Column of time stamps, or `none`."""
+    dialect: Mapping[str, Any] = {}
+    """Keys of `Dialect`, but `null_values`."""
+    null_values: tuple[str, ...] | None = None
+    group: str | None = None
+    """Column of units, or `none`."""
+    horizon: int | None = None
+    """Rows of a series to forecast."""
 
 
 def listed(texts: Iterable[str]) -> str:

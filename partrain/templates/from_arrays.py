@@ -10,7 +10,7 @@ from pathlib import Path
 from partrain.config.overrides import toml_value
 from partrain.data.arrays.files import ARRAYS, ArraySource, arrays_of, npy
 from partrain.errors import InputMissing
-from partrain.templates.assemble import Draft, assemble
+from partrain.templates.assemble import Asked, Draft, assemble
 
 PAIRS = (
     ("inputs", "targets"), ("x_train", "y_train"), ("X_train", "y_train"), ("train_x", "train_y"), ("x", "y"), ("X", "y"),
@@ -23,12 +23,14 @@ SMALLEST_IMAGE = 8
 """Pixels of a side from which bytes of two or three axes are images."""
 
 
-def arrays_job(path: Path, shown: str, target: str | None, folder: Path) -> Draft:
-    """Write a job in a folder for a file of arrays. Raises InputMissing if the inputs or targets are not clear.
+def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
+    """Write a job for a file of arrays; see `DataForm.proposal`. Raises InputMissing if the inputs or targets are not clear.
 
-    `target`: the array of the targets, or beside a .npy file the .npy file of these.
+    The target asked for is the array of the targets, or beside a .npy file the .npy file of these.
     """
-    kind = ARRAYS[path.suffix.lower()]
+    if not (kind := ARRAYS.get(path.suffix.lower())):
+        return None
+    target = asked.targets[0] if asked.targets else None
     if kind == "npy":
         if target is None or not target.lower().endswith(".npy"):
             raise InputMissing(f"{path}: name the file of the targets: --target FILE.npy")

@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from partrain.config.overrides import toml_value
 from partrain.data.python.frames import NAME
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import TableFile, cells_of
-from partrain.data.tables.formats import CSV, TableFormat, format_of, open_file
+from partrain.data.tables.formats import TableFormat, format_of, open_file
 from partrain.data.tables.parts import part_paths
 from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.preprocess.cells import is_number
-from partrain.templates.assemble import Draft, listed
+from partrain.templates.assemble import Asked, Draft, listed
 from partrain.templates.column_facts import ColumnFacts
+from partrain.templates.from_documents import documents_job
 from partrain.templates.from_rows import rows_job
 from partrain.templates.from_series import Refusal, series_job
-from partrain.templates.from_texts import documents_job
 from partrain.templates.order_in_time import with_stamps, with_targets
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 from partrain.templates.targets import Targets
@@ -33,30 +33,17 @@ USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
 
 
-class Asked(NamedTuple):
-    """Settings that the user asks for."""
-
-    targets: tuple[str, ...] = ()
-    kind: Literal["table", "series", "text", "images"] | None = None
-    time: str | None = None
-    """Column of time stamps, or `none`."""
-    dialect: Mapping[str, Any] = {}
-    """Keys of `Dialect`, but `null_values`."""
-    null_values: tuple[str, ...] | None = None
-    group: str | None = None
-    """Column of units, or `none`."""
-    horizon: int | None = None
-    """Rows of a series to forecast."""
-
-
 def frame_job(frame: Any, asked: Asked) -> Draft:
-    """Write a job for a DataFrame of polars; see `table_job`."""
+    """Write a job for a DataFrame of polars; see `propose`."""
     return _job(lambda dialect: FrameTable(frame, NAME, null_values=dialect.null_values), Dialect(), [], NAME, asked)
 
 
-def table_job(path: Path, shown: str, asked: Asked) -> Draft:
-    """Write a job for a table; `shown` is its path in the job. Raises InputMissing if none can be trained on it."""
-    form = format_of(path) or CSV
+def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
+    """Write a job for a table; see `DataForm.proposal`. Raises InputMissing if none can be trained on it."""
+    if not (form := format_of(path)):
+        return None
+    if asked.dialect and form.typed:
+        raise InputMissing(f"{path}: a {form.name} file has its own types: --separator and the like concern CSV files")
     if asked.kind == "images":
         raise InputMissing(f"{path}: a table, not a folder of images: --kind takes table, series or text")
     dialect, notes = (

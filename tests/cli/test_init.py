@@ -21,7 +21,8 @@ from support.runs import SIMULATED, partrain, summary
 
 from partrain import templates
 from partrain.errors import InputMissing
-from partrain.templates.from_table import Asked, table_job
+from partrain.templates.assemble import Asked
+from partrain.templates.from_data import job_for
 
 ROOT = Path(__file__).parents[2]
 FEW_ROUNDS = ("--set", "stop.rounds=3", "--set", SIMULATED)
@@ -909,7 +910,7 @@ def drafted(header: str, rows: list[str], **asked: Any) -> tuple[dict[str, Any],
     draw = random.Random(1)
     loads = (f"{10 * math.sin(at * math.tau / 24) + draw.gauss(0, 1):.3f}" for at in range(len(rows)))
     Path("t.csv").write_text("\n".join([f"{header},load", *map(",".join, zip(rows, loads, strict=True)), ""]))
-    text, notes = table_job(Path("t.csv"), "t.csv", Asked(("load",), **asked))
+    text, notes = job_for(Path("t.csv"), Asked(("load",), **asked), Path())
     return tomllib.loads(text)["dataset"], "\n".join(notes)
 
 

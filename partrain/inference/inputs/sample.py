@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a command wants of the items of a file."""
+    """The parts of a file that a command wants beside its items."""
 
     targets: bool = False
     """The targets, too."""

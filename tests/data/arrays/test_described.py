@@ -13,7 +13,8 @@ from support.array_files import is_mapped, load_error, section_of
 from partrain.data import load
 from partrain.data.arrays.files import hdf5
 from partrain.data.inspect import describe_file
-from partrain.templates.from_arrays import arrays_job
+from partrain.templates.assemble import Asked
+from partrain.templates.from_data import job_for
 
 X = np.arange(80, dtype="f4").reshape(20, 4)
 Y = np.arange(20) % 2
@@ -97,7 +98,7 @@ def test_labels_of_matlab_are_a_column(tmp_path: Path) -> None:
         for name, array, kind in ("X", X, "single"), ("y", Y[:, None].astype("u1"), "logical"):
             file[name] = array.T
             file[name].attrs["MATLAB_class"] = np.bytes_(kind)
-    draft = arrays_job(tmp_path / "a.mat", "a.mat", None, tmp_path)
+    draft = job_for(tmp_path / "a.mat", Asked(), tmp_path)
     assert "Predict the class `y` from 4 numbers of a.mat: 20 items" in draft.text
     data = load(section_of({"kind": "hdf5", "path": "a.mat", "inputs": "X", "targets": "y"}), tmp_path)
     assert (data.task, data.targets.tolist()) == ("classification", Y.tolist())
@@ -152,7 +153,7 @@ def test_booleans_are_two_classes(tmp_path: Path, kind: str) -> None:
     path = "a.npz" if kind == "npz" else "a.h5"
     data = load(section_of({"kind": kind, "path": path}), tmp_path)
     assert (data.task, data.targets.tolist()) == ("classification", Y.tolist())
-    assert "the targets `targets` are classes" in arrays_job(tmp_path / path, path, None, tmp_path).notes[0]
+    assert "the targets `targets` are classes" in job_for(tmp_path / path, Asked(), tmp_path).notes[0]
     assert describe_file(tmp_path / path)["arrays"]
 
 
@@ -167,7 +168,7 @@ def test_boolean_label_maps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["u1", "f4"])
 def test_init_says_that_targets_are_one_hot(tmp_path: Path, dtype: str) -> None:
     np.savez(tmp_path / "a.npz", inputs=X, targets=np.eye(3)[np.arange(20) % 3].astype(dtype))
-    draft = arrays_job(tmp_path / "a.npz", "a.npz", None, tmp_path)
+    draft = job_for(tmp_path / "a.npz", Asked(), tmp_path)
     assert "Predict the numbers `targets`" in draft.text
     assert "are one-hot, a 1 for the class of each item: save `argmax(axis=1)`" in draft.notes[1]
 

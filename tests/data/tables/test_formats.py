@@ -24,7 +24,8 @@ from partrain.data.tables.formats import FORMATS, format_of, open_file, suffix_o
 from partrain.data.tables.parts import part_paths
 from partrain.data.tables.sections import AnyTable
 from partrain.errors import InputMissing
-from partrain.templates.from_table import Asked, table_job
+from partrain.templates.assemble import Asked
+from partrain.templates.from_data import job_for
 
 
 def cells(path: Path) -> dict[str, list[Any]]:
@@ -220,7 +221,7 @@ def test_an_index_of_pandas_is_no_input(tmp_path: Path) -> None:
         assert [remark.message for remark in spec.remarks] == [left_out] * (index is not None)
         if index:
             assert load(section.model_copy(update={"inputs": ["a", index]}), tmp_path).codec["inputs"] == ["a", index]
-            assert f'drop = ["{index}"]' in table_job(tmp_path / "t.parquet", "t.parquet", Asked(("y",))).text
+            assert f'drop = ["{index}"]' in job_for(tmp_path / "t.parquet", Asked(("y",)), tmp_path).text
 
 
 def test_an_index_that_was_saved_twice(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_types_of_columns(tmp_path: Path) -> None:
     wrong = 'column `l`: holds lists or objects, and a cell of a table is one value; leave it out: drop = ["l"]'
     assert caught.value.message == f"{tmp_path}/t.parquet: {wrong}"
     assert load(section.model_copy(update={"drop": ["raw", "l"]}), tmp_path).codec["inputs"] == ["b", "d"]
-    assert "# l: lists or objects\n" in table_job(tmp_path / "t.parquet", "t.parquet", Asked(("y",))).text
+    assert "# l: lists or objects\n" in job_for(tmp_path / "t.parquet", Asked(("y",)), tmp_path).text
 
 
 def test_decimal_numbers_of_too_many_digits(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from partrain.data.tables.load import row_numbers
 from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import Csv
 from partrain.errors import InputMissing
-from partrain.templates.from_table import Asked, table_job
+from partrain.templates.assemble import Asked
+from partrain.templates.from_data import job_for
 
 PERSONS = "person,a,ill\n" + "".join(f"p{row % 30},{row},{['no', 'yes'][row % 30 % 3 == 0]}\n" for row in range(300))
 
@@ -181,7 +182,7 @@ def decided(folder: Path, names: str, row: Row, group: str | None = None, rows: 
     lines = [",".join(map(str, row(number, draw))) for number in range(rows)]
     draw.shuffle(lines)
     (folder / "t.csv").write_text("\n".join([names, *lines, ""]))
-    text, notes = table_job(folder / "t.csv", "t.csv", Asked((names.split(",")[-1],), group=group))
+    text, notes = job_for(folder / "t.csv", Asked((names.split(",")[-1],), group=group), folder)
     return tomllib.loads(text)["dataset"], list(notes)
 
 

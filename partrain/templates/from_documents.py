@@ -8,7 +8,7 @@ from pathlib import Path
 from partrain.config.overrides import toml_value
 from partrain.data.folders import files_below, folders_in
 from partrain.errors import InputMissing
-from partrain.templates.assemble import Draft, Recipe, assemble
+from partrain.templates.assemble import Asked, Draft, Recipe, assemble
 
 STRATIFIED = 20
 """Texts of the rarest class from which held-out texts have the classes in proportion."""
@@ -45,10 +45,14 @@ def documents_job(path: Path, source: Sequence[str], classes: Mapping[str, int],
     return assemble(path, what, model, lines, int(items * 0.7), Recipe(32, 0.01, 40, 10))
 
 
-def folder_job(path: Path, shown: str) -> Draft | None:
-    """Write a job for a folder with a folder of .txt files for each class; None if it is none."""
+def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
+    """Write a job for a folder with a folder of .txt files for each class; see `DataForm.proposal`."""
+    if not path.is_dir() or asked.kind == "images":
+        return None
     counts = {entry.name: len(files_below(entry, [".txt"])) for entry in folders_in(path)}
     classes = {name: count for name, count in counts.items() if count}
+    if len(classes) < 2 and asked.kind == "text":
+        raise InputMissing(f"{path}: expected a folder of .txt files for each of at least two classes")
     if len(classes) < 2:
         return None
     return Draft(

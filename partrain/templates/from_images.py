@@ -1,0 +1,61 @@
+"""Jobs for folders of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from partrain.config.overrides import toml_value
+from partrain.data.folders import folders_in, split_in
+from partrain.data.images import images_below
+from partrain.data.tables.formats import format_of
+from partrain.errors import InputMissing
+from partrain.templates.assemble import Asked, Draft, assemble
+
+FEWEST = 7
+"""Images of a class of which a share of 15 % is one: held out at random, a class of so few may have none there."""
+
+
+def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
+    """Write a job for a folder of images; see `DataForm.proposal`."""
+    if not path.is_dir():
+        return None
+    root = split_in(path, "train") or path
+    held = split_in(path, "validation") if root != path else None
+    classes = {entry.name: images for entry in folders_in(root) if (images := images_below(entry))}
+    if len(classes) < 2 and (tables := [file.name for file in sorted(path.iterdir()) if format_of(file)]):
+        listed = ", ".join(tables[:3])
+        raise InputMissing(
+            f"{path}: holds several tables ({listed}): name one, or give parts of one table names that differ in numbers alone"
+        )
+    if len(classes) < 2:
+        raise InputMissing(f"{root}: expected a folder of images for each of at least two classes, found {len(classes)}")
+    count = sum(map(len, classes.values()))
+    height, width, channels = _form(next(iter(classes.values()))[0])
+    dataset = [
+        'kind = "images"',
+        f"path = {toml_value(shown)}",
+        f"size = [{height}, {width}]              # height and width to which all images are resized",
+        f"channels = {channels}",
+        f"validation_path = {toml_value(f'{shown}/{held.name}')}" if held else f"validation = {max(count * 15 // 100, 1)}",
+    ]
+    if not held and min(map(len, classes.values())) >= FEWEST:
+        dataset.append("stratify = true              # held-out images have the classes in proportion")
+    stages = [16, 32, 64] if min(height, width) >= 24 else [16, 32]
+    model = ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
+    what = f"Tell {len(classes)} classes of images apart: {count:,} images."
+    return Draft(assemble(path, what, model, dataset, int(count * 0.85)))
+
+
+def _form(file: Path) -> tuple[int, int, int]:
+    """Return height, width, channels of the first image, at most 64 pixels."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputMissing("images need Pillow, which is not installed: pip install 'partrain[images]'") from None
+    try:
+        with Image.open(file) as image:
+            width, height, grey = *image.size, image.mode in ("L", "1", "I;16")
+    except OSError as error:
+        raise InputMissing(f"{file}: cannot be read as an image: {error}") from None
+    scale = min(1.0, 64 / max(width, height))
+    return max(int(height * scale), 8), max(int(width * scale), 8), 1 if grey else 3
