@@ -6,6 +6,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from partrain.system.postponed import postponed
+
 _LIBRARY: list[Any] = []
 """The operators defined below, kept alive."""
 
@@ -13,7 +15,10 @@ _LIBRARY: list[Any] = []
 def import_torchvision(name: str) -> ModuleType:
     """Import a module of torchvision, even if its operators were compiled for another build of torch: they are not needed here."""
     try:
-        return import_module(name)
+        with postponed(
+            "torch._dynamo.utils", "is_compile_supported"
+        ):  # the import takes three seconds, and only `roi_align` calls it
+            return import_module(name)
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
@@ -25,4 +30,4 @@ def import_torchvision(name: str) -> ModuleType:
         for operator in ("nms", "qnms"):
             schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             _LIBRARY[-1].define(schema)
-        return import_module(name)
+        return import_torchvision(name)

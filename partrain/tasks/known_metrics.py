@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from partrain.config.problems import Finding, WrongValue
+from partrain.system.postponed import postponed
 from partrain.system.torchvision import import_torchvision
 from partrain.tasks.metric_names import KnownMetric
 
@@ -42,4 +43,5 @@ def import_torchmetrics() -> ModuleType:
         raise WrongValue(Finding(("task", "metrics"), what))
     if util.find_spec("torchvision") is not None:
         import_torchvision("torchvision")
-    return import_module("torchmetrics")
+    with postponed("scipy.signal", "hamming"):  # the import takes a second; torchmetrics asks only whether there is this function
+        return import_module("torchmetrics")

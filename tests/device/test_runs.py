@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from support.runs import Command, events, newest, partrain, resume, round_file, sabotage, summary, train, write_job
+from support.shared_runs import once
 
 from partrain import checkpoint
 
@@ -37,8 +39,8 @@ rule = "average"
 iterations = 5
 {workers}
 [stop]
-rounds = 12
-judge_every = 4
+rounds = 6
+judge_every = 2
 [checkpoint]
 commit = "every"
 keep = 1000
@@ -46,6 +48,7 @@ keep = 1000
 TWO = '[[workers]]\ndevice = "cpu"\ncount = 2\npartition_size = {}\n'
 ONE = '[[workers]]\ndevice = "DEVICE"\npartition_size = {}\niterations = {}\n'
 ALONE, BESIDE = JOB.format(workers=ONE.format(4000, 50)), JOB.format(workers=TWO.format(500) + ONE.format(3000, 50))
+TEXTS = [ALONE, BESIDE]
 NAMES = ["alone", "beside two processors"]
 
 
@@ -53,15 +56,24 @@ def on(text: str, device: torch.device) -> str:
     return text.replace("DEVICE", str(device))
 
 
+@pytest.fixture
+def run_of(tmp_path_factory: pytest.TempPathFactory, device: torch.device) -> Callable[[str], Path]:
+    """Give the run of a job that several tests read."""
+    return lambda text: (
+        once(tmp_path_factory, f"{NAMES[TEXTS.index(text)]} on a device", lambda folder: train(folder, text=on(text, device)))
+        / "run"
+    )
+
+
 def same_arrays(run: Path, other: Path) -> bool:
     one, two = (checkpoint.read(folder / "checkpoint.h5").arrays for folder in (run, other))
     return one.keys() == two.keys() and all(one[path].tobytes() == two[path].tobytes() for path in one)
 
 
-def test_an_accelerator_gets_ten_times_the_items_beside_two_processors(tmp_path: Path, device: torch.device) -> None:
-    run = train(tmp_path, text=on(BESIDE, device))
+def test_an_accelerator_gets_ten_times_the_items_beside_two_processors(run_of: Callable[[str], Path]) -> None:
+    run = run_of(BESIDE)
     done = summary(run)
-    assert [worker["item_iterations"] for worker in done["workers"]] == [12 * 5 * 16, 12 * 5 * 16, 12 * 50 * 16]
+    assert [worker["item_iterations"] for worker in done["workers"]] == [6 * 5 * 16, 6 * 5 * 16, 6 * 50 * 16]
     assert done["metrics"]["accuracy"] > 0.9
     for event in events(run, "round"):
         assert event["compute"] > 0
@@ -80,22 +92,23 @@ def test_replicas_of_a_device_have_the_bits_of_processes(tmp_path: Path, device:
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("text", [ALONE, BESIDE], ids=NAMES)
+@pytest.mark.parametrize("text", TEXTS, ids=NAMES)
 @pytest.mark.parametrize(
     "sets", [[], ['optimizer={name="adam", lr=0.01, batch_size=16}', 'sync.buffers="local"']], ids=["sgd", "adam"]
 )
 def test_the_same_job_gives_the_same_bits_and_so_does_a_resumed_one(
-    tmp_path: Path, device: torch.device, text: str, sets: list[str]
+    tmp_path: Path, device: torch.device, run_of: Callable[[str], Path], text: str, sets: list[str]
 ) -> None:
-    run, again = (train(tmp_path / name, *sets, text=on(text, device)) for name in ("one", "two"))
+    again = train(tmp_path, *sets, text=on(text, device))
+    run = train(tmp_path / "first", *sets, text=on(text, device)) if sets else run_of(text)
     assert same_arrays(run, again)
-    resume(round_file(run, 7), "--out", tmp_path / "resumed")
+    resume(round_file(run, 4), "--out", tmp_path / "resumed")
     assert newest(tmp_path / "resumed") == newest(run)
 
 
 @pytest.mark.representative
-def test_the_network_is_judged_exported_and_asked_on_the_cpu(tmp_path: Path, device: torch.device) -> None:
-    run = train(tmp_path, text=on(BESIDE, device))
+def test_the_network_is_judged_exported_and_asked_on_the_cpu(run_of: Callable[[str], Path]) -> None:
+    run = run_of(BESIDE)
     said = partrain("evaluate", run, "--split", "validation", "--json")
     assert said.code == 0, said
     assert json.loads(said.out)["validation"]["loss"] == pytest.approx(summary(run)["best"]["loss"], rel=1e-3)
@@ -107,7 +120,7 @@ def test_gradients_are_averaged_across_kinds_of_device(tmp_path: Path, device: t
     assert summary(train(tmp_path, 'sync.rule="bsp"', text=text))["metrics"]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("text", [ALONE, BESIDE], ids=NAMES)
+@pytest.mark.parametrize("text", TEXTS, ids=NAMES)
 def test_bfloat16(tmp_path: Path, device: torch.device, text: str) -> None:
     run = train(tmp_path, 'engine.precision="bfloat16"', text=on(text, device))
     assert summary(run)["metrics"]["accuracy"] > 0.9
@@ -138,16 +151,16 @@ def test_out_of_memory(tmp_path: Path, device: torch.device) -> None:
 
 
 @pytest.mark.usefixtures("emulated")
-def test_a_device_that_fails_in_the_middle(tmp_path: Path, device: torch.device) -> None:
+def test_a_device_that_fails_in_the_middle(tmp_path: Path, device: torch.device, run_of: Callable[[str], Path]) -> None:
     """A new process replays the round, with the bits of a run without the fault; a device that fails again and again ends the run."""
-    job, whole = write_job(tmp_path, text=on(BESIDE, device)), train(tmp_path / "whole", text=on(BESIDE, device))
-    with Command(("run", job, "--out", tmp_path / "once", "-q"), tmp_path, {"EMULATED_FAIL_AT": "9000"}) as command:
+    job, whole = write_job(tmp_path, text=on(BESIDE, device)), run_of(BESIDE)
+    with Command(("run", job, "--out", tmp_path / "once", "-q"), tmp_path, {"EMULATED_FAIL_AT": "4500"}) as command:
         assert command.wait().code == 0
     (replay,) = events(tmp_path / "once", "replay")
-    assert "emulated device error at operation 9000" in replay["what"]
+    assert "emulated device error at operation 4500" in replay["what"]
     assert same_arrays(tmp_path / "once", whole)
     words = ("run", job, "--out", tmp_path / "often", "-q", "--set", "faults.max_replays=1")
-    with Command(words, tmp_path, {"EMULATED_FAIL_AT": "3000"}) as command:
+    with Command(words, tmp_path, {"EMULATED_FAIL_AT": "1500"}) as command:
         said = command.wait()
     assert (said.code, said.errors) == (69, ["workers-lost"]), said
     assert "Traceback" not in said.err
@@ -156,8 +169,10 @@ def test_a_device_that_fails_in_the_middle(tmp_path: Path, device: torch.device)
 
 
 @pytest.mark.usefixtures("emulated")
-def test_items_that_would_fill_the_device_come_batch_by_batch(tmp_path: Path, device: torch.device) -> None:
-    run, job = train(tmp_path / "much", text=on(ALONE, device)), write_job(tmp_path, text=on(ALONE, device))
+def test_items_that_would_fill_the_device_come_batch_by_batch(
+    tmp_path: Path, device: torch.device, run_of: Callable[[str], Path]
+) -> None:
+    run, job = run_of(ALONE), write_job(tmp_path, text=on(ALONE, device))
     with Command(("run", job, "--out", tmp_path / "run", "-q"), tmp_path, {"EMULATED_MEMORY": "250000"}) as command:
         assert command.wait().code == 0
     assert same_arrays(tmp_path / "run", run)

@@ -80,13 +80,13 @@ class Measured:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._costs: dict[str, float] = {}
-        self._incomplete: set[str] = set()
-        """Tests that failed or were skipped: less was measured than they cost."""
+        self._left_out: set[str] = set()
+        """Tests that failed or were skipped: less was measured than they cost. Tests of the soak: no suite pays for them."""
         self._lines: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.outcome != "passed":
-            self._incomplete.add(report.nodeid)
+        if report.outcome != "passed" or "soak" in report.keywords:
+            self._left_out.add(report.nodeid)
         told: dict[str, Any] = dict(report.user_properties)
         if report.when == "teardown" and "cpu_seconds" in told:
             self._costs[report.nodeid] = told["cpu_seconds"]
@@ -114,7 +114,7 @@ class Measured:
         for name, cost in self._costs.items():
             old = known.get(name)
             same = old is not None and abs(cost - old) <= max(SAME * old, 0.05)
-            if name not in self._incomplete and not same:
+            if name not in self._left_out and not same:
                 costs[name] = cost
         write(costs)
 

@@ -22,6 +22,7 @@ from partrain.inference.inputs.sample import Sample
 from partrain.inference.network import TrainedNetwork, load_dataset, load_network, split_items
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict
+from partrain.tasks.known_metrics import import_torchmetrics
 from partrain.tasks.task import PADDING
 
 pytestmark = [
@@ -278,7 +279,7 @@ def correlation_of(targets: Any, labels: Any) -> float:
     """If all answers are equal, the correlation is undefined: scikit-learn gives 0, torchmetrics another number."""
     if labels.std():
         return float(sklearn.matthews_corrcoef(targets.ravel(), labels.ravel()))
-    measure = pytest.importorskip("torchmetrics.functional.classification").multilabel_matthews_corrcoef
+    measure = import_torchmetrics().functional.classification.multilabel_matthews_corrcoef
     return float(measure(torch.as_tensor(labels).long(), torch.as_tensor(targets).long(), num_labels=targets.shape[1]))
 
 
