@@ -159,7 +159,12 @@ def execute(line: str, page: str) -> Said:
     for file in outputs(words):
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
     jobs = [Path(word) for word in words if word.endswith(".toml")]
-    if words[0] in ("run", "bench") and len(jobs) == 1 and not is_workflow(jobs[0]) and (words[0] == "run" or "stop." not in line):
+    if (
+        words[0] in ("run", "bench")
+        and len(jobs) == 1
+        and not is_workflow(jobs[0])
+        and (words[0] == "run" or "stop." not in line)
+    ):
         words += ["--set", "stop={rounds=2, judge_every=1}"]
     typed = subprocess.run(["bash", "-c", before], capture_output=True, check=True).stdout
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:

@@ -46,9 +46,7 @@ REPEATED = {"resume run --json", "run job.toml --out again --set stop.rounds=1 -
 
 
 IMPORT_TORCH = "run", "resume", "predict", "data"
-SLOW = {" ".join(words) for words, _ in COMMANDS if words[0] in IMPORT_TORCH} - {
-    " ".join(COMMANDS[-1][0])
-}
+SLOW = {" ".join(words) for words, _ in COMMANDS if words[0] in IMPORT_TORCH} - {" ".join(COMMANDS[-1][0])}
 """Commands that train or import torch; the gate has one of them."""
 
 
