@@ -66,7 +66,7 @@ SMALL = {
     "PartrainRegressor()": "PartrainRegressor(rounds=2)", '"lr": [0.001, 0.003]})': '"lr": [0.001]}, cv=2)', "PartrainClassifier(workers=2)": "PartrainClassifier(workers=2, rounds=2)",
     'stop={"rounds": 40}': 'stop={"rounds": 2}', 'stop={"rounds": 80}': 'stop={"rounds": 4}', '["rounds"] = 10': '["rounds"] = 2',
     'train(model="auto", dataset=(X, y))': 'train(model="auto", dataset=(X, y), stop={"rounds": 2})',
-    '"validation": 20}, workers=2)': '"validation": 20}, workers=2, stop={"rounds": 2})',
+    '"validation": 20}, workers=2)': '"validation": 20}, workers=2, stop={"rounds": 2, "judge_every": 1})',
     '"fold": f"{k}/5"}, workers=2) for k in range(1, 6)': '"fold": f"{k}/2"}, workers=2, stop={"rounds": 2}) for k in range(1, 3)',
     "--nproc-per-node 1": "--nproc-per-node 1 --local-addr 127.0.0.1", "--nnodes 1:4": "--nnodes 1:4 --rdzv-conf last_call_timeout=1",
     "--nproc-per-node=1": "--nproc-per-node=1 --local-addr=127.0.0.1",
