@@ -234,13 +234,13 @@ import threading
 before, main = dict(os.environ), sys.modules["__main__"]
 def one(rounds):
     print(partrain.train(partrain.Job(**JOB | {"stop": {"rounds": rounds}, "checkpoint": {}}), out=f"run{rounds}").summary["rounds"])
-threads = [threading.Thread(target=one, args=(rounds,)) for rounds in (60, 2)]
+threads = [threading.Thread(target=one, args=(rounds,)) for rounds in (300, 2)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert (before, main) == (os.environ, sys.modules["__main__"])
 """,
     )
-    assert (done.returncode, sorted(done.stdout.split())) == (0, ["2", "60"]), done.stderr
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["2", "300"]), done.stderr
 
 
 @pytest.fixture(params=["meta device", "float64"])

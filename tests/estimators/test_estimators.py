@@ -30,7 +30,7 @@ def test_scikit_learns_checks_pass(name: str) -> None:
     """All of them but one: items of weight 2 are drawn twice as often, in another order than items that are there twice."""
     from sklearn.utils.estimator_checks import check_estimator
 
-    estimator = getattr(partrain, name)(rounds=30)
+    estimator = getattr(partrain, name)(rounds=60)
     expected = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn in another order"}
     found = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
     assert [one["check_name"] for one in found if one["status"] == "xfail"] == list(expected)
