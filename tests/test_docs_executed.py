@@ -29,6 +29,7 @@ import pytest
 import yaml
 from support import page_world
 from support.machines import free_port
+from support.onnx_registry import keep_onnx_registry
 from support.preload import metrics_preloaded, torchvision_preloaded  # noqa: F401  fixtures
 from support.runs import JOB, Command, Said, events, eventually, partrain, summary, write_job
 from support.shared_runs import once
@@ -62,7 +63,11 @@ SMALL = {
     "trials = 20 ": "trials = 1 ", "trials = 40": "trials = 2", "seeds = 3": "seeds = 1", "k_folds = 5": "k_folds = 2", "[40, 10]": "[2, 1]",
     "rounds = 10\n": "rounds = 2\n", "partition_size = 20_000": "partition_size = 60",
     '"stop.rounds" = 20': '"stop.rounds" = 2', "size = [64, 64]": "size = [16, 16]", "every image\nvalidation = 500": "every image\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
-    "PartrainRegressor()": "PartrainRegressor(rounds=2)",
+    "PartrainRegressor()": "PartrainRegressor(rounds=2)", '"lr": [0.001, 0.003]})': '"lr": [0.001]}, cv=2)', "PartrainClassifier(workers=2)": "PartrainClassifier(workers=2, rounds=2)",
+    'stop={"rounds": 40}': 'stop={"rounds": 2}', 'stop={"rounds": 80}': 'stop={"rounds": 4}', '["rounds"] = 10': '["rounds"] = 2',
+    'train(model="auto", dataset=(X, y))': 'train(model="auto", dataset=(X, y), stop={"rounds": 2})',
+    '"validation": 20}, workers=2)': '"validation": 20}, workers=2, stop={"rounds": 2, "judge_every": 1})',
+    '"fold": f"{k}/5"}, workers=2) for k in range(1, 6)': '"fold": f"{k}/2"}, workers=2, stop={"rounds": 2}) for k in range(1, 3)',
     "--nproc-per-node 1": "--nproc-per-node 1 --local-addr 127.0.0.1", "--nnodes 1:4": "--nnodes 1:4 --rdzv-conf last_call_timeout=1",
     "--nproc-per-node=1": "--nproc-per-node=1 --local-addr=127.0.0.1",
 }  # fmt: skip
@@ -154,10 +159,17 @@ def execute(line: str, page: str) -> Said:
     for file in outputs(words):
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
     jobs = [Path(word) for word in words if word.endswith(".toml")]
-    if words[0] == "run" and len(jobs) == 1 and not is_workflow(jobs[0]):
+    if (
+        words[0] in ("run", "bench")
+        and len(jobs) == 1
+        and not is_workflow(jobs[0])
+        and (words[0] == "run" or "stop." not in line)
+    ):
         words += ["--set", "stop={rounds=2, judge_every=1}"]
     typed = subprocess.run(["bash", "-c", before], capture_output=True, check=True).stdout
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        if words[0] == "export":
+            keep_onnx_registry(patch)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
         if words[0] in ("stop", "checkpoint"):
             stack.enter_context(training(Path(words[1])))
@@ -378,7 +390,7 @@ class Own:
 
 
 IMPORTS = "import numpy as np\nimport torch\nfrom torch import nn\n"
-READ = f"{IMPORTS}\n\ndef read(number):\n    return np.float32([number % 2, number % 3]), number % 2\n"
+READ = "import numpy as np\n\n\ndef read(number):\n    return np.float32([number % 2, number % 3]), number % 2\n"
 ITEMS = """
 class Data(Data):
     def __len__(self):
@@ -446,7 +458,7 @@ OWN: dict[str, list[Own]] = {
             },
             NET,
         ),
-        Own("augmented.py", ("dataset={name='augmented.py:Data', validation=20}",), READ, {}, ITEMS),
+        Own("augmented.py", ("dataset={name='augmented.py:Data', validation=20}",), f"import torch\n{READ}", {}, ITEMS),
         Own(
             "streamed.py",
             ("dataset={name='streamed.py:Data', validation=20}",),
@@ -540,8 +552,10 @@ PYTHON: dict[str, Callable[[dict[str, Any]], dict[str, dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("page", PYTHON)
-def test_the_python_of_a_page(page: str, here: Path) -> None:
+def test_the_python_of_a_page(page: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One statement after the other; an expression has a value, and a session shows what the page shows."""
+    if ".export(" in "".join(code_of(page)):
+        keep_onnx_registry(monkeypatch)
     names = given()
     others = PYTHON[page](names)
     for code in map(small, code_of(page)):

@@ -240,7 +240,6 @@ def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     for words in (
         ["init"],
         ["run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q"],
-        ["evaluate", "run"],
         ["export", "run", "--format", "safetensors", "--output", "network.safetensors"],
         ["report", "run"],
     ):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import io
 import json
 import os
 import select
@@ -179,6 +180,8 @@ def become(request: dict[str, Any]) -> None:
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else usual)
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
     sys.path[0] = request["folder"]
     sys.argv = ["partrain", *request["words"]]
     util.spawnv_passfds = fork_interpreter  # multiprocessing starts its forkserver and its resource tracker by this
@@ -212,12 +215,16 @@ def fork_interpreter(path: object, words: Sequence[Any], files: Sequence[int]) -
 
 
 def main() -> NoReturn:
+    import gc
     import runpy
 
+    gc.disable()  # see partrain/launch/worker/preload.py
     import torch.distributed  # noqa: F401
 
     import partrain.launch.worker.process  # noqa: F401
 
+    gc.freeze()
+    gc.enable()
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     become(request)
     if launcher := request["launcher"]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm
 from support.cores import two_cores
 from support.runs import Command, round_file, summary, train, write_job
 from support.shared_runs import once
@@ -43,9 +45,8 @@ REPEATED = {"resume run --json", "run job.toml --out again --set stop.rounds=1 -
 """Commands that train and, where the reader left, take the way of `run --json` or of `run`. There only `make soak` runs them."""
 
 
-SLOW = {" ".join(words) for words, _ in COMMANDS if words[0] in ("run", "resume", "predict", "data")} - {
-    " ".join(COMMANDS[-1][0])
-}
+IMPORT_TORCH = "run", "resume", "predict", "data"
+SLOW = {" ".join(words) for words, _ in COMMANDS if words[0] in IMPORT_TORCH} - {" ".join(COMMANDS[-1][0])}
 """Commands that train or import torch; the gate has one of them."""
 
 
@@ -76,12 +77,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tuple[int, list[str]]:
-    """Run a command; return exit code and lines on stderr."""
+    """Run a command; return exit code and lines on stderr. One that imports torch is a fork: see `support.warm`."""
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    told = subprocess.run(
-        [sys.executable, "-m", "partrain", *words], cwd=place, stdout=stdout, stderr=subprocess.PIPE, env=environment, check=False
-    )
-    return told.returncode, told.stderr.decode().splitlines()
+    with tempfile.TemporaryFile() as stderr:
+        process: Any
+        if words[0] in IMPORT_TORCH:
+            process = warm.server().start(words, str(place), environment, (), [stdout, stderr.fileno()])
+        else:
+            program = [sys.executable, "-m", "partrain", *words]
+            process = subprocess.Popen(program, cwd=place, stdout=stdout, stderr=stderr, env=environment)
+        code = process.wait()
+        stderr.seek(0)
+        return code, stderr.read().decode().splitlines()
 
 
 @pytest.mark.slow
