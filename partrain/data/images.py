@@ -180,10 +180,7 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], *, resize: b
     def one(number: int) -> str | None:
         try:
             with Image.open(files[number]) as opened:
-                if opened.mode[0] in "IF":
-                    raise ValueError(
-                        f"its pixels are of mode {opened.mode}, not of 8 bits: save it with 8 bits, or the numbers as NPY"
-                    )
+                _require_bytes(opened)
                 image = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
             if image.size != (width, height):
                 if not resize:
@@ -208,10 +205,17 @@ def image_shape(file: Path | IO[bytes]) -> tuple[int, int, int]:
     Image, ImageOps = _pillow()
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(file) as opened:
+            _require_bytes(opened)
             width, height = ImageOps.exif_transpose(opened).size
             return 1 if opened.mode in ("1", "L", "LA") else 3, height, width
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise InputMissing(f"{file}: cannot be decoded: {str(error).replace(repr(str(file)), 'the file')}") from None
+
+
+def _require_bytes(opened: Any) -> None:
+    """Raise ValueError for an image whose pixels have more than 8 bits."""
+    if opened.mode[0] in "IF":
+        raise ValueError(f"its pixels are of mode {opened.mode}, not of 8 bits: save it with 8 bits, or the numbers as NPY")
 
 
 def _pillow() -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from partrain.config.overrides import toml_value
 from partrain.data.folders import folders_in, split_in
-from partrain.data.images import images_below
+from partrain.data.images import image_shape, images_below
 from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
 from partrain.templates.assemble import Asked, Draft, assemble
@@ -48,14 +48,6 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
 
 def _form(file: Path) -> tuple[int, int, int]:
     """Return height, width, channels of the first image, at most 64 pixels."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InputMissing("images need Pillow, which is not installed: pip install 'partrain[images]'") from None
-    try:
-        with Image.open(file) as image:
-            width, height, grey = *image.size, image.mode in ("L", "1", "I;16")
-    except OSError as error:
-        raise InputMissing(f"{file}: cannot be read as an image: {error}") from None
+    channels, height, width = image_shape(file)
     scale = min(1.0, 64 / max(width, height))
-    return max(int(height * scale), 8), max(int(width * scale), 8), 1 if grey else 3
+    return max(int(height * scale), 8), max(int(width * scale), 8), channels

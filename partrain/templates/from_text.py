@@ -13,6 +13,8 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     """Write a job for a text; see `DataForm.proposal`."""
     if not path.name.lower().endswith(".txt"):
         return None
+    if asked.targets:
+        raise InputMissing(f"{path}: a text by its suffix, and --target concerns tables: name a table .csv or .tsv")
     size = path.stat().st_size
     length = 64 if size >= 20_000 else 16
     items = size // length

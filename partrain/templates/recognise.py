@@ -74,8 +74,10 @@ def _separator(path: Path, encoding: str) -> str:
             rows = [row for row in csv.reader(lines, delimiter=separator) if row]
         except csv.Error:
             continue
-        if rows and sum(len(row) == len(rows[0]) for row in rows) >= 0.9 * len(rows):
-            widths[separator] = len(rows[0])
+        counts = Counter(map(len, rows[1:] or rows))
+        width, count = counts.most_common(1)[0] if rows else (0, 0)
+        if rows and len(rows[0]) in (width, width - 1) and count >= 0.9 * counts.total():  # a name more, as R writes rows
+            widths[separator] = width
     return max(widths, key=lambda separator: widths[separator], default=usual)
 
 

@@ -469,6 +469,19 @@ def test_options_that_no_file_can_have(words: list[str], code: int, text: str) -
     assert (said.code, text in " ".join(said.err.split())) == (code, True), said
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "text"),
+    [("t.txt", ["--target", "y"], "name a table .csv or .tsv"), ("pictures", [], "its pixels are of mode I;16, not of 8 bits")],
+)
+def test_data_that_no_job_is_for(name: str, words: list[str], text: str) -> None:
+    Path("t.txt").write_text("x,y\n1,2\n")
+    for number, folder in enumerate(("a", "b")):
+        Path("pictures", folder).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), 40_000 + number, np.uint16)).save(f"pictures/{folder}/1.png")
+    said = partrain("init", "job.toml", "--from", name, *words)
+    assert (said.code, text in said.err) == (66, True), said
+
+
 def test_a_parquet_file_has_no_separator() -> None:
     Path("t.parquet").write_bytes(b"PAR1")
     said = partrain("init", "--from", "t.parquet", "--target", "price", "--separator", ";")

@@ -36,6 +36,8 @@ PIECE = 1 << 24
 """Characters of a piece of a large file."""
 MAX_LINE = 1 << 25
 """Characters from which a line is too long: a row of a million columns has fewer."""
+HEAD = 20
+"""Rows by which names of rows are recognised."""
 UNNAMED = "Unnamed: 0"
 """Name of a first column without one, the index that pandas and R write; pandas reads it under this name."""
 
@@ -228,11 +230,14 @@ class CsvFile(LineFile):
 
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
+            rows = csv.reader(self._lines(file), delimiter=self._separator, strict=True)
             try:
-                first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
+                first = next(rows, None)
             except csv.Error as error:
                 advice = f"{self.advice} `separator` if it is another one than {self._separator!r}, or " if self.advice else ""
                 raise InputMissing(f"{self.header_location}: {error}: {advice}close the quotes of each name") from None
+            if first and _named_rows(len(first), rows):
+                first = ["", *first]
         return header_names(first, self.header_location)
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
@@ -347,6 +352,16 @@ def _pieces(file: IO[str]) -> Iterator[tuple[str, str]]:
         yield after, ""
 
 
+def _named_rows(width: int, rows: Iterator[list[str]]) -> bool:
+    """Return whether rows under a header of this width begin with a name each, as R writes them: one cell more, and all names differ."""
+    try:
+        some = list(islice(filter(None, rows), HEAD))
+    except (csv.Error, InputMissing, UnicodeError):
+        return False  # whoever reads the rows reports it
+    longer = all(len(row) == width + 1 for row in some) and any(row[-1].strip() for row in some)
+    return len(some) > 1 and longer and len({row[0] for row in some}) == len(some)
+
+
 def header_names(first: Sequence[str] | None, where: str) -> list[str]:
     """Return the names of columns that a table's first row has; None: the table is empty. InputMissing if it has none; `where`: its location."""
     if not first:
@@ -379,9 +394,13 @@ def separator_line(path: Path, encoding: str) -> str | None:
 
 
 def marked_encoding(path: Path) -> str | None:
-    """Return the encoding that a byte order mark tells."""
+    """Return the encoding that a byte order mark tells, or zeros in the bytes of two first letters."""
     with open_bytes(path) as file:
-        return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
+        start = file.read(4)
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    zeros = "".join("0" if byte == 0 else "x" for byte in start)
+    return {"x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros)
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

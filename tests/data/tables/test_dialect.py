@@ -85,11 +85,25 @@ def test_contradictions(keys: dict[str, str], text: str) -> None:
         Csv.model_validate({"kind": "csv", "path": "t.csv", "target": "y"} | keys)
 
 
+def test_rows_of_r_begin_with_a_name(tmp_path: Path) -> None:
+    """`write.table` gives the names no column: the header has a cell less. Cells that are all empty at the end are no such rows."""
+    path = tmp_path / "t.tsv"
+    path.write_text("a\tb\nr1\t1\t2\nr2\t3\t4\n")
+    assert text_dialect(path, {})[0].separator in (None, "\t")
+    assert CsvFile(path).index == ["Unnamed: 0"]
+    assert cells(CsvFile(path))["a"] == ["1", "3"]
+    for rows in "1\t2\t\n3\t4\t\n", "1\t2\t3\n1\t4\t5\n", "1\t2\t3\n4\t5\n":
+        path.write_text(f"a\tb\n{rows}")
+        with pytest.raises(InputMissing, match=r"t\.tsv:2: 3 cells where line 1 names 2 columns"):
+            cells(CsvFile(path))
+
+
 # What `init` recognises
 
 
 @pytest.mark.parametrize(("encoding", "found"), [
     ("utf-8", "utf-8"), ("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("cp1252", "cp1252"),
+    ("utf-16-le", "utf-16-le"), ("utf-16-be", "utf-16-be"),
 ])  # fmt: skip
 def test_encodings(tmp_path: Path, encoding: str, found: str) -> None:
     """The odd letter comes after a megabyte: all of the file is looked at."""
