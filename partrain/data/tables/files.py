@@ -357,7 +357,7 @@ def _named_rows(width: int, rows: Iterator[list[str]]) -> bool:
     try:
         some = list(islice(filter(None, rows), HEAD))
     except (csv.Error, InputMissing, UnicodeError):
-        return False  # whoever reads the rows reports it
+        return False  # the rows are read again: that tells the fault
     longer = all(len(row) == width + 1 for row in some) and any(row[-1].strip() for row in some)
     return len(some) > 1 and longer and len({row[0] for row in some}) == len(some)
 
