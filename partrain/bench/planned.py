@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -16,12 +15,11 @@ from typing import Any
 from partrain.bench import Case, outcomes
 from partrain.bench.compare import facts
 from partrain.bench.peak_memory import PeakMemory, held
-from partrain.config.overrides import as_toml
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
 from partrain.display.text_table import table
 from partrain.errors import BadJob
-from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating, parse
+from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, plan_for
 from partrain.job.workers import has_replicas
 from partrain.number_format import clock, count, counted, plural, size
@@ -199,18 +197,20 @@ def _plan(loaded: LoadedJob) -> tuple[Dataset, Plan]:
 
 
 def _with_one_more(loaded: LoadedJob) -> LoadedJob:
-    tables = tomllib.loads(loaded.text)
-    tables["workers"][-1]["count"] = loaded.job.workers[-1].count + 1
-    return parse(as_toml(tables), loaded.folder, "the job with one more worker", local=True)
+    count = loaded.job.workers[-1].count + 1
+    return loaded.edited("the job with one more worker", lambda tables: tables["workers"][-1].update(count=count))
 
 
 def _measured(loaded: LoadedJob, horizon: int | None, seconds: float) -> LoadedJob:
     """Return the job as it is measured: stopped by time alone, with the rate and judgements of the whole run."""
-    tables = tomllib.loads(loaded.text)
-    tables["stop"] = {"seconds": seconds} | {key: tables["stop"][key] for key in ("judge_every",) if key in tables["stop"]}
-    if loaded.job.optimizer.needs_horizon:
-        tables["optimizer"]["horizon"] = horizon
-    return parse(as_toml(tables), loaded.folder, "the job that is measured", local=True)
+
+    def edit(tables: dict[str, Any]) -> None:
+        kept = {key: value for key, value in tables["stop"].items() if key == "judge_every"}
+        tables["stop"] = {"seconds": seconds} | kept
+        if loaded.job.optimizer.needs_horizon:
+            tables["optimizer"]["horizon"] = horizon
+
+    return loaded.edited("the job that is measured", edit)
 
 
 def _speed(job: Job, plan: Plan, folder: Path) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from partrain import data
-from partrain.config.overrides import SET, Flag, override
+from partrain.config.overrides import SET, Flag, as_toml, override
 from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, WrongValue, by_line
 from partrain.config.toml_source import TomlSource
 from partrain.data import Dataset, DatasetSpec
@@ -39,6 +40,12 @@ class LoadedJob:
     def text(self) -> str:
         """The TOML text, overrides applied."""
         return self.source.text
+
+    def edited(self, name: str, edit: Callable[[dict[str, Any]], object], *, resuming: bool = False) -> LoadedJob:
+        """Return the job whose tables `edit` has changed in place, checked for this machine; `name` it in messages."""
+        tables = tomllib.loads(self.text)
+        edit(tables)
+        return parse(as_toml(tables), self.folder, name, local=True, resuming=resuming)
 
     def located(self, wrong: WrongValue) -> Rejected:
         """Return the error with its place in the job."""

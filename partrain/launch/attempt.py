@@ -15,15 +15,12 @@ from typing import Any
 
 from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
-from partrain.data import DatasetInfo
 from partrain.errors import UserCodeFailed, WorkersLost
-from partrain.job.load import Job
-from partrain.job.plan import Plan
 from partrain.launch import forkserver
 from partrain.launch.context import Start
+from partrain.launch.prepared import PreparedRun
 from partrain.launch.processes import MemoryFile, WorkerProcesses
 from partrain.launch.ready_check import ReadyWorkers
-from partrain.launch.shared_start import SharedStart
 from partrain.launch.worker.entry import dry_run_main, worker_main
 from partrain.launch.worker.messages import Done, Message, Ready
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
@@ -34,32 +31,17 @@ from partrain.system.parent_death import describe_exit
 class Attempt:
     """The workers of this machine: not ready, ready, done or lost."""
 
-    def __init__(
-        self,
-        job: Job,
-        folder: Path,
-        plan: Plan,
-        start: Start,
-        machine: Machine | None,
-        dataset: DatasetInfo,
-        dataset_fd: int,
-        initial: SharedStart | None = None,
-        run_folder: Path | None = None,
-    ) -> None:
-        """Prepare the arena.
-
-        `dataset_fd` is the memory file of the data, `folder` where the job's relative paths start, `initial` the file that the network
-        starts from.
-        """
-        self.job, self.plan, self._folder, self._machine, self._run_folder = job, plan, folder, machine, run_folder
+    def __init__(self, prepared: PreparedRun, start: Start, machine: Machine | None, run_folder: Path | None) -> None:
+        """Make the arena."""
+        self._prepared, self._machine, self._run_folder = prepared, machine, run_folder
+        self.job, self.plan, self._initial = job, plan, initial = prepared.loaded.job, prepared.plan, prepared.initial
         self.start = start
         """The state from which the workers start."""
-        self._dataset, self._dataset_fd, self._initial = dataset, dataset_fd, initial
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
         """The workers of this machine, by rank."""
-        self.arena = Arena.create(len(plan.shares), len(job.metrics(dataset.task)))
+        self.arena = Arena.create(len(plan.shares), len(job.metrics(prepared.dataset.task)))
         self.processes = WorkerProcesses()
         self.ready = ReadyWorkers()
         self.done: dict[int, Done] = {}
@@ -138,15 +120,15 @@ class Attempt:
     def _start_process(self, ranks: tuple[int, ...], main: Callable[[Connection, ProcessSpec], None], name: str) -> None:
         spec = ProcessSpec(
             job=self.job,
-            folder=self._folder,
+            folder=self._prepared.loaded.folder,
             run_folder=self._run_folder,
             plan=self.plan,
             ranks=ranks,
             members=self.members,
             machine=self._machine,
             arena_fd=MemoryFile(self.arena.descriptor),
-            dataset_fd=MemoryFile(self._dataset_fd),
-            dataset=self._dataset,
+            dataset_fd=MemoryFile(self._prepared.dataset_fd),
+            dataset=self._prepared.dataset.info,
             progress=self.start.progress,
             elapsed=self.start.elapsed,
             resuming=self.start.resuming,

@@ -13,25 +13,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from partrain.comm.machine import shutdown_timeout
 from partrain.config.problems import Finding, WrongValue
-from partrain.data import DatasetInfo
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job.code_changes import explain_change, versions_of
-from partrain.job.load import Job
-from partrain.job.plan import Plan
 from partrain.launch import forkserver
 from partrain.launch.attempt import Attempt
 from partrain.launch.checkpoint_writer import CheckpointContext, own_columns, preload
 from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import Ended, RunContext, Start
+from partrain.launch.prepared import PreparedRun
 from partrain.launch.rendezvous import STOPPED, Rendezvous
 from partrain.launch.replay import Loss, Replays, WorkersStalled
 from partrain.launch.round_records import RoundRecords
-from partrain.launch.shared_start import SharedStart
 from partrain.launch.signals import StoppedNow
 from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
@@ -64,30 +60,16 @@ RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 class Coordinator:
     """One run on this machine, from the first process to the last file."""
 
-    def __init__(
-        self,
-        job: Job,
-        folder: Path,
-        plan: Plan,
-        start: Start,
-        context: RunContext,
-        dataset: DatasetInfo,
-        dataset_fd: int,
-        rendezvous: Rendezvous | None = None,
-        initial: SharedStart | None = None,
-    ) -> None:
-        """Prepare a run.
-
-        `folder` is where the job's relative paths start, `dataset_fd` the memory file of the data, `initial` the file that the network
-        starts from.
-        """
+    def __init__(self, prepared: PreparedRun, start: Start, context: RunContext, rendezvous: Rendezvous | None = None) -> None:
+        """Make what a run needs, but no process."""
+        job, plan, task = prepared.loaded.job, prepared.plan, prepared.dataset.task
         self.job, self.plan, self.start, self.context, self._rendezvous = job, plan, start, context, rendezvous
         self._machine = rendezvous.machine if rendezvous else None
-        self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial, context.folder)
+        self.attempt = Attempt(prepared, start, self._machine, context.folder)
         arena = self.attempt.arena
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
         self.round_records = RoundRecords(
-            arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked=hooked, recorded=start.recorded
+            arena, start.progress, start.elapsed, job, plan, task, context, hooked=hooked, recorded=start.recorded
         )
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(
@@ -99,7 +81,7 @@ class Coordinator:
         self.started_at: float | None = None
         """Moment of the first local iteration, by `boot_seconds`."""
         self._stall_timer = StallTimer()
-        self._columns = own_columns(job, dataset.task, len(plan.shares))
+        self._columns = own_columns(job, task, len(plan.shares))
         self._stops = self._commits = 0
         """Requests answered so far."""
         ends = os.environ.get("SLURM_JOB_END_TIME", "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from partrain.comm.machine import Machine
 from partrain.errors import BadJob, Failure
@@ -13,9 +14,10 @@ from partrain.job.load import LoadedJob, parse
 from partrain.job.plan import plan_for
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.initial_weights import load_start
+from partrain.launch.prepared import PreparedRun
 from partrain.launch.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.shared_dataset import load_shared
-from partrain.launch.shared_start import load_start
 from partrain.system.environment import versions
 from partrain.training.stop import Progress
 
@@ -28,22 +30,8 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         show("the first machine has nothing left to train")
         return None
     note_run_folder(machine, Path(proposal["run_folder"]))
-    dataset_fd, initial = -1, None
     try:
-        if own is not None and own.text != proposal["job"]:
-            raise BadJob("its job file is not that of the first machine")
-        if versions() != proposal["versions"]:
-            raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
-        folder = own.folder if own else Path(proposal["folder"])
-        loaded = parse(proposal["job"], folder, "<first machine>", local=True, resuming=proposal["resuming"])
-        dataset, dataset_fd = load_shared(loaded)
-        if dataset.fingerprint != proposal["data"]:
-            raise BadJob("its data set is not that of the first machine")
-        initial = None if proposal["resuming"] else load_start(loaded)
-        if initial and initial.file.sha256 != proposal["from"]:
-            raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
-        pinned = {name: proposal[name] for name in ("horizon", "average_from")}
-        plan = replace(plan_for(loaded, dataset, machine.count), **pinned)
+        prepared = _prepare(machine, own, proposal)
     except Failure as failure:
         rendezvous.answer(failure.message)
         raise
@@ -55,20 +43,31 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         other_workers=proposal["other_workers"],
         caps=proposal["caps"],
     )
-    rendezvous.machine = replace(machine, timeout_s=loaded.job.transport.stall_seconds)
+    rendezvous.machine = replace(machine, timeout_s=prepared.loaded.job.transport.stall_seconds)
     context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine, note=show)
-    try:
-        with context.signals:
-            coordinator = Coordinator(
-                loaded.job, loaded.folder, plan, start, context, dataset.info, dataset_fd, rendezvous, initial
-            )
-            members = coordinator.attempt.members
-            show(
-                f"machine {machine.number} of {machine.count} trains workers {members[0]} to {members[-1]}; "
-                "machine 0 has the run folder"
-            )
-            return coordinator.run({}, "", lambda *_: None).failure
-    finally:
-        os.close(dataset_fd)
-        if initial:
-            os.close(initial.descriptor)
+    with closing(prepared), context.signals:
+        coordinator = Coordinator(prepared, start, context, rendezvous)
+        members = coordinator.attempt.members
+        show(
+            f"machine {machine.number} of {machine.count} trains workers {members[0]} to {members[-1]}; "
+            "machine 0 has the run folder"
+        )
+        return coordinator.run({}, "", lambda *_: None).failure
+
+
+def _prepare(machine: Machine, own: LoadedJob | None, proposal: Mapping[str, Any]) -> PreparedRun:
+    """Read the data and plan the run as the first machine does. Raises BadJob if anything is not as there."""
+    if own is not None and own.text != proposal["job"]:
+        raise BadJob("its job file is not that of the first machine")
+    if versions() != proposal["versions"]:
+        raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
+    folder = own.folder if own else Path(proposal["folder"])
+    loaded = parse(proposal["job"], folder, "<first machine>", local=True, resuming=proposal["resuming"])
+    dataset, dataset_fd = load_shared(loaded)
+    if dataset.fingerprint != proposal["data"]:
+        raise BadJob("its data set is not that of the first machine")
+    initial = None if proposal["resuming"] else load_start(loaded)
+    if initial and initial.file.sha256 != proposal["from"]:
+        raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
+    pinned = {name: proposal[name] for name in ("horizon", "average_from")}
+    return PreparedRun(loaded, replace(plan_for(loaded, dataset, machine.count), **pinned), dataset, dataset_fd, initial)

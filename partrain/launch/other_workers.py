@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from typing import TYPE_CHECKING, Any
 
-from partrain.config.overrides import as_toml
 from partrain.errors import BadCheckpoint, BadJob, Failure, Stalled, WorkersLost
-from partrain.job.load import LoadedJob, parse
+from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import HISTORY
 
 if TYPE_CHECKING:
@@ -80,16 +78,19 @@ def without_lost_worker(failure: Failure | None, loaded: LoadedJob) -> LoadedJob
     job = loaded.job
     if job.faults.on_loss != "drop" or not isinstance(failure, WorkersLost | Stalled) or failure.rank is None:
         return None
-    data = tomllib.loads(loaded.text)
-    groups, first = data["workers"], 0
-    for group, section in zip(groups, job.workers, strict=True):
-        if first <= failure.rank < first + section.count:
-            group["count"] = section.count - 1
-            break
-        first += section.count
-    data["workers"] = [group for group in groups if group.get("count", 1)]
+    rank = failure.rank
+
+    def edit(tables: dict[str, Any]) -> None:
+        first = 0
+        for group, section in zip(tables["workers"], job.workers, strict=True):
+            if first <= rank < first + section.count:
+                group["count"] = section.count - 1
+                break
+            first += section.count
+        tables["workers"] = [group for group in tables["workers"] if group.get("count", 1)]
+
     try:
-        return parse(as_toml(data), loaded.folder, "the job without the lost worker", local=True, resuming=True)
+        return loaded.edited("the job without the lost worker", edit, resuming=True)
     except BadJob:  # it was the last one, or the rule needs more
         return None
 

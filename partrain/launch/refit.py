@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
+from typing import Any
 
 from partrain.checkpoint import Content
-from partrain.config.overrides import as_toml
 from partrain.data.base import HasValidationPath
 from partrain.errors import BadJob
-from partrain.job.load import LoadedJob, parse
+from partrain.job.load import LoadedJob
 from partrain.job.sweep import HELD_OUT
 
 
@@ -30,8 +29,10 @@ def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
         raise BadJob(f"{path}: its held-out items are a file of their own: put them into the file of `path`, and train anew")
     if not loaded.job.dataset.held_out:
         raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
-    tables = tomllib.loads(loaded.text)
-    tables["dataset"] = {key: value for key, value in tables["dataset"].items() if f"dataset.{key}" not in HELD_OUT}
-    tables["stop"] = {"rounds": best.round}
-    tables.get("hooks", {}).pop("after_judgement", None)  # no round is judged
-    return parse(as_toml(tables), loaded.folder, f"{path}:/job", local=True)
+
+    def edit(tables: dict[str, Any]) -> None:
+        tables["dataset"] = {key: value for key, value in tables["dataset"].items() if f"dataset.{key}" not in HELD_OUT}
+        tables["stop"] = {"rounds": best.round}
+        tables.get("hooks", {}).pop("after_judgement", None)  # no round is judged
+
+    return loaded.edited(f"{path}:/job", edit)

@@ -23,13 +23,14 @@ from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.initial_weights import shared_network
 from partrain.launch.manifest import accepting, surroundings
 from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome
+from partrain.launch.prepared import PreparedRun
 from partrain.launch.round_records import compared
-from partrain.launch.run import PreparedRun, prepare, train
+from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
-from partrain.launch.shared_start import shared_network
 from partrain.launch.signals import StoppedNow
 from partrain.launch.start_event import counts_before
 from partrain.launch.worker.spec import user_code_under_test
@@ -229,8 +230,7 @@ def _try_code(loaded: LoadedJob, content: Content, context: RunContext, prepared
     network = shared_network(content)
     try:
         with suppress(StoppedNow), context.signals:
-            arguments = loaded.job, loaded.folder, prepared.plan, start, context, prepared.dataset.info, prepared.dataset_fd
-            Coordinator(*arguments, None, network).try_job(built_in=False)
+            Coordinator(replace(prepared, initial=network), start, context).try_job(built_in=False)
     except BaseException:
         prepared.close()
         raise

@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from partrain import checkpoint
-from partrain.checkpoint.manifest import Manifest, manifest_of
+from partrain.checkpoint.manifest import manifest_of
 from partrain.checkpoint.signature import sign
 from partrain.config.problems import WrongValue
-from partrain.data import Dataset
 from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob, locating
-from partrain.job.plan import Plan, plan_for
+from partrain.job.plan import plan_for
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.initial_weights import load_start
 from partrain.launch.manifest import continued, manifest_for
 from partrain.launch.other_workers import history_of, shared_out, without_lost_worker
 from partrain.launch.outcome import Outcome, close
+from partrain.launch.prepared import RecordedRun
 from partrain.launch.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
-from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
 from partrain.launch.targets import check_targets, remark
 from partrain.launch.worker.messages import Ready
@@ -49,28 +49,9 @@ def run(loaded: LoadedJob, context: RunContext) -> Outcome:
         return train(loaded, context, Start(), lambda: prepare(loaded, context, None))
 
 
-@dataclass(frozen=True)
-class PreparedRun:
-    """Data and plan of a run."""
-
-    dataset: Dataset
-    dataset_fd: int
-    """Memory file of the data."""
-    plan: Plan
-    manifest: Manifest
-    start: SharedStart | None
-    """The file that the network starts from; None on resume, too."""
-
-    def close(self) -> None:
-        """Close the memory files."""
-        os.close(self.dataset_fd)
-        if self.start:
-            os.close(self.start.descriptor)
-
-
 def prepare(
     loaded: LoadedJob, context: RunContext, content: Content | None, *, moved: bool = False, other_workers: bool = False
-) -> PreparedRun:
+) -> RecordedRun:
     """Read the data and plan the run. Nothing in the run folder changes.
 
     `moved`: the user names the job of the checkpoint: its data or code have moved. `other_workers`: the job's workers are not those of the checkpoint.
@@ -79,7 +60,7 @@ def prepare(
         return _prepare(loaded, context, content, moved=moved, other_workers=other_workers)
 
 
-def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *, moved: bool, other_workers: bool) -> PreparedRun:
+def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *, moved: bool, other_workers: bool) -> RecordedRun:
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
     initial = None
@@ -100,10 +81,10 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *,
         if initial:
             os.close(initial.descriptor)
         raise
-    return PreparedRun(dataset, dataset_fd, plan, manifest, initial)
+    return RecordedRun(loaded, plan, dataset, dataset_fd, initial, manifest)
 
 
-def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], PreparedRun]) -> Outcome:
+def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], RecordedRun]) -> Outcome:
     """Train, and write to the run folder how it ended, even if it could not start."""
     assert context.display is not None
     with closing(context.hooks), EventLog(context.run_folder / EVENTS) as context.log, closing(context.display):
@@ -165,7 +146,7 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
         return _perform(loaded, context, start, replace(ready, manifest=manifest_now))
 
 
-def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: PreparedRun) -> Outcome | LostWorker:
+def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: RecordedRun) -> Outcome | LostWorker:
     """Meet the other machines, if there are any, and train."""
     job, plan, dataset, rendezvous = loaded.job, prepared.plan, prepared.dataset, None
     if context.torchrun:
@@ -174,9 +155,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
         rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
         rendezvous.propose(loaded, plan, start, context.run_folder, dataset.fingerprint, prepared.manifest.start_file)
     with context.signals:  # to the last line: a run that is done is done
-        coordinator = Coordinator(
-            job, loaded.folder, plan, start, context, dataset.info, prepared.dataset_fd, rendezvous, prepared.start
-        )
+        coordinator = Coordinator(prepared, start, context, rendezvous)
         skews = label_skews(job, plan, dataset)
 
         def on_start(ready: dict[int, Ready]) -> None:

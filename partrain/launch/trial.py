@@ -30,9 +30,8 @@ def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str]
     with context.signals:
         prepared = prepare(loaded, context, None)
         try:
-            arguments = loaded.job, loaded.folder, prepared.plan, Start(), context, prepared.dataset.info, prepared.dataset_fd
             with locating(loaded):
-                Coordinator(*arguments, None, prepared.start).try_job()
+                Coordinator(prepared, Start(), context).try_job()
         finally:
             prepared.close()
         return context.signals.first

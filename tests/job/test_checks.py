@@ -91,7 +91,7 @@ def said(tmp_path: Path):
     (('"blobs"', '"blobs"\nclasses = 5', "rounds = 3", 'rounds = 3\n[task]\nmetrics = ["f1", "top5_accuracy"]'), ""),
     # A key of several kinds of data names them
     (("validation = 500", 'validation = 500\naugment = ["flip"]'),
-     "7:1 unknown key `augment` in [dataset]; `augment` belongs to [dataset] with name = …"),
+     "7:1 unknown key `augment` in [dataset]; `augment` belongs to [dataset] with kind = …"),
     # Weights of classes that there are
     (("rounds = 3", 'rounds = 3\n[task]\nclass_weights = { "0" = 2.0, "2" = 3, "9" = 1 }'),
      "16:39 the data set has no class `9`; it has 0, 1, 2"),

@@ -79,7 +79,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
     ('kind = "synthetic"\nfunction = "blobs"', 'nam = "mnist"', "8:1-4 unknown key `nam` in [dataset]; did you mean `name`?"),
     ('kind = "synthetic"\nfunction = "blobs"', 'kind = "mnist"', "8:1-5 unknown key `kind` in [dataset]; did you mean `name`?"),
     ('kind = "synthetic"\nfunction = "blobs"', "",
-     '7:1-10 missing key `name` or `kind` in [dataset]; one of name = "mnist", kind = "idx", kind = "synthetic", kind = "csv", kind = "parquet", kind = "table", kind = "npz", kind = "npy", kind = "hdf5", kind = "mapped", kind = "documents", kind = "text", kind = "series", kind = "images", kind = "huggingface", or your own as "package.module:Class" or "file.py:Class"'),
+     '7:1-10 missing key `kind` or `name` in [dataset]; one of kind = "csv", kind = "parquet", kind = "table", kind = "series", kind = "documents", kind = "images", kind = "text", name = "mnist", kind = "idx", kind = "npz", kind = "npy", kind = "hdf5", kind = "mapped", kind = "huggingface", kind = "synthetic", or your own as "package.module:Class" or "file.py:Class"'),
     ("lr = 0.1", "lr = 0.1\nmomentun = 0.9",
      "14:1-9 unknown key `momentun` in [optimizer]; did you mean `momentum`? (default 0.0)"),
     ("lr = 0.1", "lr = 0.1\nl_r = 2", "14:1-4 unknown key `l_r` in [optimizer]; did you mean `lr`? it is there already"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SharedStart:
+class InitialWeights:
     """The arrays of a file, or of a checkpoint, in memory."""
 
     file: StartFile
@@ -30,7 +30,7 @@ class SharedStart:
         os.ftruncate(self.descriptor, 0)
 
 
-def shared_network(content: Content) -> SharedStart:
+def shared_network(content: Content) -> InitialWeights:
     """Copy the network of a checkpoint, and its answers to drawn items, into a memory file, by their paths in the checkpoint."""
     from safetensors.numpy import save
 
@@ -41,17 +41,17 @@ def shared_network(content: Content) -> SharedStart:
     except BaseException:
         os.close(descriptor)
         raise
-    return SharedStart(StartFile("the checkpoint", "safetensors", hashlib.sha256(data).hexdigest(), len(data)), descriptor)
+    return InitialWeights(StartFile("the checkpoint", "safetensors", hashlib.sha256(data).hexdigest(), len(data)), descriptor)
 
 
-def load_start(loaded: LoadedJob) -> SharedStart | None:
+def load_start(loaded: LoadedJob) -> InitialWeights | None:
     """Read the file that the network starts from into a memory file; None if there is none."""
     path = start_file.file_of(loaded.job.model, loaded.folder)
     if path is None:
         return None
     descriptor = memory_file("partrain start")
     try:
-        return SharedStart(start_file.read(path, lambda size: memoryview(mapped(descriptor, max(size, 1)))), descriptor)
+        return InitialWeights(start_file.read(path, lambda size: memoryview(mapped(descriptor, max(size, 1)))), descriptor)
     except BaseException:
         os.close(descriptor)
         raise
