@@ -30,7 +30,7 @@ from typing import Any
 from partrain.errors import Failure, WorkersLost
 from partrain.system.child_process import ChildProcess
 from partrain.system.children import COMMAND_SIGNALS, FIXED_HASHES, SAFE_PATH
-from partrain.system.parent_death import PARENT, die_with_parent, orphans_ended
+from partrain.system.parent_death import PARENT, die_with_parent, memory_hint, orphans_ended
 from partrain.system.startup import STARTUP_LIMIT_S
 from partrain.system.surroundings import raise_open_files, starting_process, surroundings_failure
 
@@ -178,7 +178,7 @@ def start_process(name: str, main: Callable[..., None], *arguments: Any) -> Chil
             raise failure from None
         if isinstance(error, RuntimeError):
             raise
-        why = "the process that starts workers was killed"
+        why = f"the process that starts workers was killed{memory_hint()}"
         if not died(OTHER_EXIT_S):
             why = f"the process that starts workers gave no answer; if it lacks open files, {raise_open_files()}"
         raise WorkersLost(f"{name} could not be started: {why} ({type(error).__name__})") from None

@@ -91,10 +91,15 @@ def descendants(pid: int) -> list[int]:
     return []
 
 
+def memory_hint() -> str:
+    """Return the limit of memory that may have ended a process, in parentheses; "" without one."""
+    limited = memory_limit()
+    return f" (possibly out of memory, by {limited})" if limited else ""
+
+
 def describe_exit(exitcode: int | None) -> str:
     """Describe in words how a process ended."""
-    limited = memory_limit()
-    memory = f" (possibly out of memory, by {limited})" if limited else ""
+    memory = memory_hint()
     if exitcode is None or exitcode >= 0:
         return f"ended with exit status {exitcode} before its work was done{memory}"
     try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from partrain.config.problems import did_you_mean
 from partrain.errors import CannotCreate, Failure, InputMissing
 from partrain.number_format import counted
+from partrain.record.file_names import SUMMARY
 from partrain.runs.tags import read_tags
 from partrain.workflow.actions import CONTINUABLE, Prepared
-from partrain.workflow.record import DONE, FAILED, STOPPED, VERSION, StepRecord, difference
+from partrain.workflow.record import DONE, FAILED, STOPPED, VERSION, StepRecord, difference, free_place
 from partrain.workflow.results import Results
 from partrain.workflow.step import Step, Workflow
 
@@ -76,6 +78,13 @@ class Decision:
     """An interrupted run in the step's folder goes on."""
     remark: str = ""
     """A remark on the results, if the step does not run."""
+    aside: Path | None = None
+    """New place of the finished run in the step's folder, if another one takes this folder."""
+
+    @property
+    def text(self) -> str:
+        """The reason, and the place of the finished run."""
+        return f"{self.reason}; the finished run stays as {self.aside.name}" if self.aside else self.reason
 
 
 def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
@@ -106,9 +115,11 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
             f"{folder} has the tag `{tags[0]}` and stays, though the step would run again: {reason}; give --out another folder, "
             f"or take the tag away: partrain runs tag {folder} {' '.join(tags)} --remove"
         )
+    replaced = reason and not continuing and step.name not in rerun and record is not None and record.status == DONE
+    aside = free_place(folder) if replaced and (folder / SUMMARY).exists() else None
     made_by, version = (record.settings if record else {}).get(VERSION), prepared.settings.get(VERSION)
     remark = f"made by partrain {made_by}" if made_by != version and not reason else ""
-    return Decision(reason, prepared, inputs, continuing, remark)
+    return Decision(reason, prepared, inputs, continuing, remark, aside)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
@@ -138,7 +149,7 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         yield (
             step.name,
             "run" if decision.reason else "skip",
-            decision.reason or ", ".join(filter(None, ("unchanged", decision.remark))),
+            decision.text or ", ".join(filter(None, ("unchanged", decision.remark))),
         )
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,11 @@ def _changed(before: Any, now: Any) -> str:
     start = max(0, same - 10) if max(map(len, texts)) > SHOWN else 0
     parts = [("…" if start else "") + text[start : start + SHOWN] + "…" * (len(text) > start + SHOWN) for text in texts]
     return " → ".join(parts)
+
+
+def free_place(folder: Path) -> Path:
+    """Return the first free name for a finished run beside the folder that another one takes: STEP.1, STEP.2, ..."""
+    return next(place for number in count(1) if not (place := folder.with_name(f"{folder.name}.{number}")).exists())
 
 
 def clear(folder: Path, keep: str = "") -> None:

@@ -176,6 +176,8 @@ class Runner:
                 if not self._assert(step, record, state):
                     self._settle(state, "unchanged", decision.remark)
                 return True
+            if decision.aside:
+                self._results.of_step(step.name).rename(decision.aside)
             if not self._fetched(step, state, decision):
                 self._start(step, state, decision)
         except (Failure, ValueError) as failure:
@@ -229,7 +231,7 @@ class Runner:
         if decision.continuing and before:
             record.seconds = before.seconds
         self._launch(step, record, decision.prepared, continuing=decision.continuing)
-        state.note, state.continuing = "" if decision.reason == NEW else decision.reason, decision.continuing
+        state.note, state.continuing = "" if decision.reason == NEW else decision.text, decision.continuing
         self._changed(self.states)
 
     def _launch(self, step: Step, record: StepRecord, prepared: Prepared, *, continuing: bool) -> None:

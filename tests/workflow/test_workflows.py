@@ -106,10 +106,15 @@ def test_steps_run_once_and_again_only_after_a_change(place: Path) -> None:
     assert plan() == {
         "first": ("skip", "unchanged"),
         "weights": ("skip", "unchanged"),
-        "second": ("run", "`seed` 4 → 5"),
+        "second": ("run", "`seed` 4 → 5; the finished run stays as second.1"),
         "judge": ("maybe", "after second"),
     }
+    former = newest(Path("runs/study/second"))
     assert run(changed) == {"first": "unchanged", "weights": "unchanged", "second": "done", "judge": "done"}
+    assert newest(Path("runs/study/second.1")) == former != newest(Path("runs/study/second"))
+    assert set(run(changed).values()) == {"unchanged"}
+    run(changed, "--rerun", "second")
+    assert not Path("runs/study/second.2").exists(), "the user named the run to replace"
 
 
 def test_a_step_is_the_run_that_its_job_gives(place: Path) -> None:
@@ -174,7 +179,7 @@ def test_an_output_that_is_gone_is_made_again_to_the_same_bits(place: Path) -> N
     run(STUDY)
     before = Path("runs/study/first/checkpoint.h5").read_bytes()
     Path("runs/study/first/checkpoint.h5").unlink()
-    assert plan()["first"] == ("run", "runs/study/first/checkpoint.h5 is missing")
+    assert plan()["first"] == ("run", "runs/study/first/checkpoint.h5 is missing; the finished run stays as first.1")
     assert run(STUDY) == {"first": "done", "weights": "unchanged", "second": "unchanged", "judge": "unchanged"}
     assert Path("runs/study/first/checkpoint.h5").read_bytes() == before
 
@@ -496,7 +501,7 @@ def test_a_workflow_killed_at_twenty_random_moments_ends_in_the_same_bits(place:
     moments, killed = random.Random(0), 0
     for _ in range(20):
         with started(place, KILLED) as command:
-            time.sleep(moments.uniform(0.5, 4))
+            time.sleep(moments.uniform(0.3, 1.5))
             killed += command.process.poll() is None
             command.process.kill()
             command.process.wait()
