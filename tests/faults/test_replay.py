@@ -204,7 +204,7 @@ def test_user_code_that_draws_from_elsewhere(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
     forward = f"{NO_COPIES}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536 * (self.calls > 6)"  # later than the dry run
     job = job_of(
-        tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=14, forward=forward
+        tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=17, forward=forward
     )
     said = partrain("run", job, "--out", tmp_path / "run")
     assert said.code == 0, said
