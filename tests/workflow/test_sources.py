@@ -59,12 +59,12 @@ def test_a_step_runs_again_after_a_change_of_what_its_network_is_made_of(tmp_pat
     for name in FILES:
         before = (folder / name).read_text()
         (folder / name).write_text(f"{before}\n")
-        assert reason(folder, monkeypatch) == f"{name} changed"
+        assert reason(folder, monkeypatch) == f"{name} changed; the finished run stays as train.1"
         (folder / name).write_text(before)
         os.utime(folder / name, (time.time() - 9, time.time() - 9))
         assert reason(folder, monkeypatch) == "unchanged", "the same bytes at another time"
     (folder / "net.json").unlink()
-    assert reason(folder, monkeypatch) == "net.json changed"
+    assert reason(folder, monkeypatch) == "net.json changed; the finished run stays as train.1"
 
 
 def test_a_colleague_with_other_modules_gets_nothing_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
