@@ -1,4 +1,4 @@
-"""Reading of large tables: `init`, loading and `predict`, beside polars and pandas that do the same encoding. CPU seconds of whole processes.
+"""Reading of large tables: `init`, loading and `predict`, beside polars, pandas and DuckDB that do the same encoding. CPU seconds of whole processes.
 
     python benchmarks/read_tables.py                       # 100,000 x 20, 300,000 x 23 and 1,000,000 x 23; recorded
     python benchmarks/read_tables.py 30000                 # another number of rows, printed
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ frame = pandas.read_{form}(sys.argv[1])
 names = [name for name in frame.columns if name != "y"]
 columns = {name: frame[name].astype("category").cat.codes.to_numpy() if frame[name].dtype.kind not in "if" else frame[name].to_numpy() for name in frame.columns}
 """
+DUCKDB = """
+import duckdb
+base = duckdb.connect()
+base.execute("create table items as from read_{form}(?)", [sys.argv[1]])
+types = {name: kind for name, kind, *_ in base.execute("describe items").fetchall()}
+texts = [name for name, kind in types.items() if kind == "VARCHAR"]
+for name in texts:
+    base.execute(f'create type "{name} words" as enum (select distinct "{name}" from items order by 1)')
+codes = ", ".join(f'enum_code("{name}"::"{name} words") as "{name}"' for name in texts)
+columns = base.execute(f"select * replace ({codes}) from items").fetchnumpy()
+frame, names = columns["y"], [name for name in types if name != "y"]
+"""
 
 
 def table(rows: int, numbers: int, folder: Path) -> None:
@@ -102,7 +115,10 @@ def tasks(folder: Path) -> Iterator[tuple[str, str, list[str], bool]]:
         yield form, "init", ["-m", "partrain", "init", str(target), "--from", file, "--target", "y", "--no-schema"], True
         yield form, "load", ["-c", LOAD, file], True
         yield form, "predict", ["-m", "partrain", "predict", "run", "--input", file, "--output", f"answers-{form}.csv", "--force"], True  # fmt: skip
-        for name, read in (("polars", POLARS), ("pandas", PANDAS)):
+        for name, read in (("polars", POLARS), ("pandas", PANDAS), ("duckdb", DUCKDB)):
+            if find_spec(name) is None:
+                print(f"{name} is not installed: it is left out")
+                continue
             yield form, name, ["-c", ENCODED.replace("{read}", read.replace("{form}", form)), file], False
 
 
