@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,16 @@ def table(rows: int, numbers: int, folder: Path) -> None:
     frame.write_parquet(folder / "table.parquet")
 
 
-def cost(words: list[str], folder: Path, checkout: Path) -> float:
-    """Return the CPU seconds of a process and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    child = subprocess.run([sys.executable, *words], cwd=folder, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True)  # fmt: skip
-    if child.returncode:
-        raise SystemExit(f"{' '.join(words)[:200]} failed: {child.stderr[-300:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def cost(words: list[str], folder: Path, checkout: Path) -> tuple[float, int]:
+    """Return the CPU seconds of a process and its children, and the most memory of one of them in MiB."""
+    with (folder / "errors").open("w+") as errors:
+        child = subprocess.Popen([sys.executable, *words], cwd=folder, env=os.environ | {"PYTHONPATH": str(checkout)}, stdout=subprocess.DEVNULL, stderr=errors)  # fmt: skip
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(words)[:200]} failed: {errors.read()[-300:]}")
+    return round(used.ru_utime + used.ru_stime, 2), used.ru_maxrss // 1024
 
 
 def tasks(folder: Path) -> Iterator[tuple[str, str, list[str], bool]]:
@@ -126,7 +128,11 @@ def measure(rows: int, numbers: int, checkouts: dict[str, Path]) -> Iterator[dic
     """Yield a row for each form of file and task: the CPU seconds of each checkout, and the memory of the first one."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        table(rows, numbers, folder)
+        writer = get_context("spawn").Process(
+            target=table, args=(rows, numbers, folder)
+        )  # a child's peak counts its parent's memory
+        writer.start()
+        writer.join()
         small = folder / "small.csv"
         with (folder / "table.csv").open() as file:
             small.write_text("".join(next(file) for _ in range(5_001)))
@@ -134,13 +140,15 @@ def measure(rows: int, numbers: int, checkouts: dict[str, Path]) -> Iterator[dic
         short = ["--set", "stop.rounds=1", "--set", "model={name='mlp', hidden=[32]}", "--set", "dataset.categories=[]", "--set", "dataset.one_hot=['city', 'color']"]  # fmt: skip
         cost(["-m", "partrain", "run", "job.toml", "--out", "run", "-q", *short], folder, HERE)
         for form, task, words, ours in tasks(folder):
-            seconds: dict[str, list[float]] = {}
+            seconds, memory = dict[str, list[float]](), list[int]()
             for _ in range(TURNS):
                 for name, checkout in checkouts.items() if ours else [("here", HERE)]:
                     if task == "init":
                         Path(words[3]).unlink(missing_ok=True)
-                    seconds.setdefault(f"CPU s, {name}", []).append(round(cost(words, folder, checkout), 2))
-            yield {"table": f"{rows:,} x {numbers + 3}", "file": form, "task": task, **seconds}
+                    taken, peak = cost(words, folder, checkout)
+                    seconds.setdefault(f"CPU s, {name}", []).append(taken)
+                    memory += [peak] if name == "here" else []
+            yield {"table": f"{rows:,} x {numbers + 3}", "file": form, "task": task, **seconds, "MiB": max(memory)}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from partrain.data.tables.files import ROWS, SET, TableFile
 from partrain.errors import InputMissing
 from partrain.preprocess.column import RowBlock
 
+PART = ROWS << 4
+"""Rows that are in memory at a time."""
 DIGITS = 38
 """Most digits of a decimal number that polars reads."""
 
@@ -34,7 +37,7 @@ class ParquetFile(TableFile):
         from partrain.data.tables.polars_cells import cells_of_column
 
         first = 1
-        for part in self._frame(names).iter_slices(ROWS << 4):
+        for part in self._parts(names):
             yield RowBlock(
                 self, range(first, first + part.height), {name: cells_of_column(part.get_column(name)) for name in names}
             )
@@ -45,13 +48,21 @@ class ParquetFile(TableFile):
             self._types = self._schema(polars)
         return list(self._types)
 
-    def _frame(self, names: Sequence[str]) -> Any:
+    def _parts(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the columns of all rows as DataFrames of some rows each."""
         for name in names:
             if (digits := getattr(self._types[name], "precision", None) or 0) > DIGITS:
                 what = f"decimal numbers of {digits} digits, where {DIGITS} can be read; save them as float64"
                 raise InputMissing(f"{self.path}: column `{name}`: {what}")
         with self._named() as polars:
-            return self._read(polars, list(names))
+            frame = self._read(polars, list(names))
+        for first in count(0, PART):
+            with self._named():
+                part = frame.slice(first, PART).lazy().collect()
+            if part.height:
+                yield part
+            if part.height < PART:
+                break
 
     def _schema(self, polars: Any) -> Any:
         return polars.read_parquet_schema(self.path)
@@ -61,7 +72,8 @@ class ParquetFile(TableFile):
         return stored
 
     def _read(self, polars: Any, names: list[str]) -> Any:
-        return polars.read_parquet(self.path, columns=names, use_statistics=False)
+        """Return columns of all rows, as a DataFrame or as a query whose rows are read when they are wanted."""
+        return polars.scan_parquet(self.path, use_statistics=False).select(names)
 
     @cached_property
     def index(self) -> list[str]:
