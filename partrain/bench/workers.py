@@ -12,6 +12,7 @@ from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spr
 from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, load, parse
 from partrain.number_format import counted
+from partrain.record.added_speed import SHORT, paid
 from partrain.record.result import RunResult, SharedResult, course_of
 from partrain.record.run_folder import RunFolder
 from partrain.record.waiting import cause
@@ -218,12 +219,15 @@ def _verdict(result: dict[str, Any]) -> list[str]:
                 why = f"{counted(short['workers'], 'worker')} reached the target in {short['reached']} of {short['runs']} runs"
                 lines.append(f"{speed}, but {why}: there are no times to compare.")
                 continue
-            middle, seeds = statistics.median(row["speed_up"]), len(row["speed_up"])
-            sooner = sum(ratio > 1 for ratio in row["speed_up"])
-            some = f" for {sooner} of {seeds} seeds" if sooner < seeds else ""
-            paid = f"they paid{some}" if middle > 1 else "they did not pay"
-            reason = next(filter(None, row["limits"]), "") if middle <= 1 else ""
-            lines.append(f"{speed}, {goal} {_of_pairs(row['speed_up'])} times as soon: {paid}{f'; {reason}' if reason else ''}.")
+            shortest = min(*row["seconds"], *rows[0]["seconds"])
+            answer, sooner = paid(row["speed_up"], shortest), sum(ratio > 1 for ratio in row["speed_up"])
+            pairs = len(row["speed_up"])
+            some = f" ({sooner} of {counted(pairs, 'pair')} sooner)" if 0 < sooner < pairs else ""
+            unclear = "short" if shortest < SHORT else "unlike" if some else "close"
+            order = f"sooner in each of {counted(pairs, 'pair')}" if pairs > 1 else "sooner"
+            answers = {True: order, False: "they did not pay", None: f"too {unclear} to tell whether they pay"}
+            reason = "" if answer else next(filter(None, row["limits"]), "")
+            lines.append(f"{speed}, {goal} {_of_pairs(row['speed_up'])} times as soon: {answers[answer]}{some}{f'; {reason}' if reason else ''}.")  # fmt: skip
     every = [row for rows in result["variants"].values() for row in rows]
     if any(gains and max(gains) > BUSY * min(gains) for gains in (row["throughput_gain"] for row in every)):
         lines.append("The pairs differ by more than two times, so this machine was busy: repeat the bench.")

@@ -1,14 +1,33 @@
-"""The gain in speed by each worker of a run whose workers wait for each other."""
+"""The gain in speed by more workers: by each worker of a run whose workers wait for each other, and between runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 LITTLE, PART = 0.03, 0.5
 """Gain in speed below which a worker is not worth its place, if it is also below this part of what one of as many equal workers adds."""
 TELLING_SECONDS = 1.0
 """Seconds of training below which the workers' times tell too little."""
+
+CLEAR = 1.25
+"""Ratio of the seconds of one pair of runs from which another pair has the same order (benchmarks/verdicts_workers.py)."""
+
+
+SHORT = 0.25
+"""Seconds to a result below which they tell nothing: these are the first judgements."""
+
+
+def paid(speed_ups: Sequence[float], shortest: float) -> bool | None:
+    """Return whether more workers paid, by the speed-ups of some pairs of runs; None if these are too close to 1 to tell, or disagree.
+
+    `shortest`: seconds of the shortest of these runs to the result; None is returned for SHORT ones.
+    """
+    middle = median(speed_ups)
+    clear = CLEAR ** (1 / len(speed_ups) ** 0.5)  # medians of more pairs vary less
+    alike = min(speed_ups) > 1 or max(speed_ups) < 1
+    return middle > 1 if shortest >= SHORT and alike and not 1 / clear < middle < clear else None
 
 
 def added_speed(workers: Sequence[Mapping[str, Any]], seconds: float) -> dict[int, float]:

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partrain.number_format import counted
-from partrain.record.added_speed import TELLING_SECONDS
 from partrain.record.round_record import time_shares
 
 LIMITING = 0.15
 """Share of the workers' time from which the cause of waiting or mixing is named."""
+CROWDED = 0.1
+"""Share of the workers' time without a core from which that is named; a run's own processes cost up to half of it."""
+TELLING_SECONDS = 2.0
+"""Seconds of each worker below which its time without a core tells too little: the run's own start takes cores, too."""
 COSTLY = 0.05
-"""Share from which waiting for cores is named, and from which a slow worker is worth a remedy."""
-EVEN = 0.9
-"""Share of the longest computing from which all workers compute alike."""
+"""Share of waiting from which a slow worker is worth a remedy."""
+LASTING = 0.5
+"""Share of all waiting from which one worker is its cause: that computes longer in total, as the others wait."""
 
 
 def cause(content: Mapping[str, Any], remedy: str = "") -> str:
@@ -27,7 +30,7 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     if not shares:
         return ""
     without_core = core_wait_share(workers) or 0.0
-    if without_core >= COSTLY:
+    if without_core >= CROWDED:
         cost = f"workers waited {without_core:.0%} of their time for a free core"
         threads, cores = content.get("threads", 0), content.get("cores", 0)
         if threads > cores > 0:
@@ -39,12 +42,12 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
         return ""
     if shares["mix"] > shares["wait"]:
         return f"workers mixed {shares['mix']:.0%} of their time: mix less often ([sync] iterations)"
+    longest = max(workers, key=lambda worker: worker["seconds"]["compute"])
+    lasting = sum(longest["seconds"]["compute"] - worker["seconds"]["compute"] for worker in workers)
     waited = f"waited {shares['wait']:.0%} of their time"
-    computing = {worker["rank"]: worker["seconds"]["compute"] for worker in workers}
-    longest = max(computing, key=computing.__getitem__)
-    if min(computing.values()) > EVEN * computing[longest]:
-        return f"workers {waited}: each round waits for its slowest worker, which is not always the same"
-    return f"workers {waited}, most for worker {longest}, which computes longest"
+    if lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
+        return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
+    return f"workers {waited}: each round waits for its slowest worker, which is not always the same; mix less often ([sync] iterations)"
 
 
 def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -60,7 +63,7 @@ def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:
     """
     seconds = sum(sum(worker["seconds"].values()) for worker in workers)
     waited = [worker["core_wait"] for worker in workers if "core_wait" in worker]
-    return sum(waited) / seconds if waited and seconds >= TELLING_SECONDS else None
+    return sum(waited) / seconds if waited and seconds >= TELLING_SECONDS * len(workers) else None
 
 
 def _slow(worker: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], remedy: str) -> str:

@@ -19,7 +19,7 @@ from partrain.report.history import RunHistory
 from partrain.report.sources import Sources
 from partrain.report.theme import RUN_COLORS, Spec
 from partrain.report.timeline import SHOWN_WORKERS, end_of, timeline
-from partrain.report.verdict import baseline, verdict
+from partrain.report.verdict import NOT_PAID, SOONER, baseline, verdict
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -191,10 +191,10 @@ def _subtitle(runs: Sequence[RunHistory]) -> str:
 
 
 def _mood(runs: Sequence[RunHistory], sentence: str) -> str:
-    if sentence.startswith("More workers paid") or (len(runs) == 1 and runs[0].status == "reached"):
+    if sentence.startswith(SOONER) or (len(runs) == 1 and runs[0].status == "reached"):
         return "good"
     bad = {"diverged", "failed", "killed", "not-reached"}
-    return "bad" if sentence.startswith("More workers did not") or (len(runs) == 1 and runs[0].status in bad) else ""
+    return "bad" if sentence.startswith(NOT_PAID) or (len(runs) == 1 and runs[0].status in bad) else ""
 
 
 def _notes(runs: Sequence[RunHistory], sources: Sources, differing: Mapping[str, Any]) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from partrain.job.plan import PAYS
 from partrain.number_format import counted, number
+from partrain.record.added_speed import SHORT, paid
 from partrain.record.result import RunResult, SharedResult
 from partrain.record.waiting import cause
 from partrain.report.history import RunHistory, compared_runs
@@ -19,6 +19,8 @@ MOST_KEYS = 3
 """Most settings that the verdict names."""
 REASON = 160
 """Most characters of a reason in the verdict."""
+SOONER, NOT_PAID = "In these two runs more workers were sooner", "More workers did not pay"
+"""Beginnings of the verdict. One pair of runs tells reliably that more workers do not pay, not that they do (benchmarks/verdicts_workers.py)."""
 ENDS = {
     "reached": "The run reached its target",
     "finished": "The run finished",
@@ -61,10 +63,14 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
     clock = "simulated seconds" if best.run.simulated else "s"
     facts = f"{best.run.size} workers ({best.run.label}) took {best.seconds:.3g} {clock} to {best.goal}, one worker ({alone.label}) {best.alone:.3g} {clock}"  # fmt: skip
     ratio = f"{best.speedup:.2f} times as fast, {best.speedup / best.run.size:.0%} of the ideal"
-    if best.speedup > PAYS:
-        return f"More workers paid: {facts}, which is {ratio}."
+    shortest = SHORT if best.run.simulated else min(best.seconds, best.alone)
+    if (sooner := paid([best.speedup], shortest)) is None:
+        few = f"less than {SHORT:g} s tell nothing: ask for a better result" if shortest < SHORT else "one pair of runs does not show so small a difference: partrain bench"  # fmt: skip
+        return f"It is unknown whether more workers paid: {facts}, which is {ratio}; {few}."
+    if sooner:
+        return f"{SOONER}: {facts}, which is {ratio}; another pair may differ: partrain bench."
     reason = cause(best.run.summary)
-    return f"More workers did not pay: {facts}, which is {ratio}{f'; {reason}' if reason else ''}."
+    return f"{NOT_PAID}: {facts}, which is {ratio}{f'; {reason}' if reason else ''}."
 
 
 def _obstacle(run: RunHistory, alone: RunHistory) -> str:

@@ -163,7 +163,7 @@ def test_without_a_target_the_result_that_all_runs_reached_tells_which_was_faste
     assert both["speed_up"] == [alone["seconds"][0] / both["seconds"][0]]
     text = workers.render(result)
     assert f"seconds to {result['shared']}" in text[1]
-    assert f"{result['shared']} comes {both['speed_up'][0]:.2f} times as soon: they " in " ".join(text)
+    assert f"{result['shared']} comes {both['speed_up'][0]:.2f} times as soon: " in " ".join(text)
     assert text[-1] == f"The job has no target: {result['shared']} is the result that all of these runs reached."
 
 
@@ -176,7 +176,7 @@ def test_the_same_seed_twice_is_one_seed() -> None:
 
 
 def test_the_verdict_has_the_range_of_the_pairs() -> None:
-    def said(*gains: float) -> list[str]:
+    def said(*gains: float, seconds: float = 1.0) -> list[str]:
         rows = [
             {
                 "workers": count,
@@ -184,6 +184,7 @@ def test_the_verdict_has_the_range_of_the_pairs() -> None:
                 "runs": 3,
                 "throughput_gain": list(gains),
                 "speed_up": list(gains),
+                "seconds": [seconds] * len(gains),
                 "loss": [0.2],
                 "limits": [""],
             }
@@ -193,9 +194,15 @@ def test_the_verdict_has_the_range_of_the_pairs() -> None:
 
     assert said(1.5, 1.6, 1.7) == [
         "2 workers at equal learning rate: 1.60 (median of 3 pairs, 1.50 to 1.70) times the items per second, the target "
-        "1.60 (median of 3 pairs, 1.50 to 1.70) times as soon: they paid."
+        "1.60 (median of 3 pairs, 1.50 to 1.70) times as soon: sooner in each of 3 pairs."
     ]
-    assert said(0.9, 1.13)[0].endswith("1.01 (median of 2 pairs, 0.90 to 1.13) times as soon: they paid for 1 of 2 seeds.")
+    assert said(0.9, 1.13)[0].endswith(
+        "1.01 (median of 2 pairs, 0.90 to 1.13) times as soon: too unlike to tell whether they pay (1 of 2 pairs sooner)."
+    )
+    assert said(1.1)[0].endswith("1.10 times as soon: too close to tell whether they pay.")
+    assert said(0.7)[0].endswith("0.70 times as soon: they did not pay.")
+    assert said(2.0, seconds=0.1)[0].endswith("2.00 times as soon: too short to tell whether they pay.")
+    assert said(1.2, 1.2, 1.2, 1.2)[0].endswith("sooner in each of 4 pairs."), "more pairs tell smaller differences"
     assert "so this machine was busy: repeat the bench" in said(0.58, 0.97, 2.07)[-1]
 
 

@@ -54,7 +54,7 @@ def test_a_checkpoint_stands_for_its_run(run: Path, tmp_path: Path) -> None:
 def test_one_worker_against_two(tmp_path: Path) -> None:
     one, two = made_run(tmp_path / "one", 1, pace=3.0), made_run(tmp_path / "two", 2, pace=2.0)
     said = partrain("report", two, one, "-o", tmp_path / "r.html")
-    assert said.out.startswith("More workers paid: 2 workers (two) took 6 s")
+    assert said.out.startswith("In these two runs more workers were sooner: 2 workers (two) took 6 s")
     assert said.out.splitlines()[3].split()[:2] == ["run", "status"], "the table of compare"
 
 

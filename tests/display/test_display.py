@@ -618,7 +618,7 @@ CONTENT = {
 @pytest.mark.parametrize(("waits", "threads", "line"), [
     ([1.0, 0.5], 4, "15% of their time for a free core: they have 4 threads for 2 cores; fewer workers may be as fast"),
     ([1.0, 0.5], 2, "15% of their time for a free core: other programs used the cores"),
-    ([0.2, 0.0], 4, None),
+    ([0.5, 0.4], 4, None),
     ([], 2, None),
 ])  # fmt: skip
 def test_the_last_lines_name_the_time_without_a_core(waits, threads, line):
