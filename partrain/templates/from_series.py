@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, moment_of, newest_first, parse_stamp
+from partrain.data.tables.time_stamps import (
+    TOLERANCE,
+    IrregularTime,
+    TimeStep,
+    check_stamps,
+    moment_of,
+    newest_first,
+    parse_stamp,
+)
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.templates.assemble import Draft, assemble, listed
@@ -33,6 +41,8 @@ MOST_STEPS = 12
 """Most rows of a season that are forecast at once; of steps shorter than an hour half a day."""
 MOST_HOLES = 0.1
 """Moments without a row, as a share of the rows, up to which a table is a series."""
+MOST_EQUAL = 0.5
+"""Share of equal steps from which unequal ones are named: fewer are those of events, not of a series."""
 GAIN = 0.9
 """Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
 
@@ -172,7 +182,8 @@ def _time(file: TableFile, name: str, cells: list[Any]) -> tuple[TimeStep, bool]
     except IrregularTime as irregular:
         moments = list(map(moment_of, stamps))
         wrong = max(sum(later < earlier for earlier, later in pairwise(moments)), len(moments) - len(set(moments)))
-        return refusal(irregular.row, irregular.fault, near=0 < wrong <= max(1, len(cells) // FEW_FALLS))
+        near = 0 < wrong <= max(1, len(cells) // FEW_FALLS) or (not wrong and _equal_steps(moments) > MOST_EQUAL)
+        return refusal(irregular.row, irregular.fault, near=near)
     if step is None:
         return None
     if sum(lacking) > len(cells) * MOST_HOLES:
@@ -180,6 +191,13 @@ def _time(file: TableFile, name: str, cells: list[Any]) -> tuple[TimeStep, bool]
         fault = f"{counted(sum(lacking), 'moment')} without a row, the first before `{cells[row]}` (rows are {step} apart)"
         return refusal(row, fault, near=True)
     return step, any(lacking)
+
+
+def _equal_steps(moments: Sequence[float]) -> float:
+    """Return the share of the steps that are like the middle one."""
+    apart = [later - earlier for earlier, later in pairwise(moments)]
+    usual = statistics.median_low(apart)
+    return sum(abs(distance - usual) <= TOLERANCE * usual for distance in apart) / len(apart)
 
 
 def _lags(values: list[float], season: int | None) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
 import os
@@ -940,6 +941,8 @@ def shuffled(rows: list[str]) -> list[str]:
         (hours()[::-1][:9] + hours()[::-1][8:], "time", "t.csv:10: no series: column `time`: `2024-01-08 23:00:00` stands in two rows"),
         ([hour for at, hour in enumerate(hours()) if at % 4], "time",
          "t.csv:5: no series: column `time`: 49 moments without a row, the first before `2024-01-01 05:00:00` (rows are 1 hour apart)"),
+        ([hour[:-5] + ("25:00" if at > 20 else "00:00") for at, hour in enumerate(hours())], "time",
+         "t.csv:23: no series: column `time`: `2024-01-01 20:00:00` and `2024-01-01 21:25:00` are not whole steps apart (most rows are 1 hour apart)"),
         ([*hours(200, 30)[:54], *hours(200, 30)[52:]], "time", "`2024-01-02 02:00:00` comes after `2024-01-02 02:30:00`"),
     ],
 )  # fmt: skip
@@ -949,6 +952,13 @@ def test_times_that_are_no_series_are_told(stamps: list[str], time: str | None, 
     assert words in notes
     with pytest.raises(InputMissing, match=r"^t\.csv:\d+: no series: column `time`: "):
         drafted("time", stamps, kind="series")
+
+
+def test_times_of_events_are_not_called_unequal_steps() -> None:
+    draw = random.Random(1)
+    seconds = itertools.accumulate(int(draw.expovariate(1 / 600)) + 1 for _ in range(200))
+    _, notes = drafted("time", [str(datetime.datetime(2024, 1, 1) + datetime.timedelta(seconds=second)) for second in seconds])
+    assert "no series" not in notes
 
 
 def test_a_missing_time_stamp_is_told() -> None:
