@@ -35,8 +35,8 @@ class TableSchema:
     missing: Missing
     selected: tuple[Class, ...] | None = None
     """Classes whose rows are used; None: all rows."""
-    time: str | None = None
-    """Column by which the rows are sorted."""
+    time: tuple[str, ...] = ()
+    """Columns by which the rows are sorted, the first one first."""
     indicators: Mapping[str, None] = field(default_factory=dict)
     """Columns that get another number: 1 where a cell has no value."""
 
@@ -79,7 +79,7 @@ class TableSchema:
     @property
     def used(self) -> tuple[str, ...]:
         """All columns that are read."""
-        return tuple(dict.fromkeys((*self.inputs, *self.targets, *([] if self.time is None else [self.time]))))
+        return tuple(dict.fromkeys((*self.inputs, *self.targets, *self.time)))
 
     def filling(self, column: str) -> str | float:
         """Return the treatment of the column's cells without a value."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.system.cores import usable_cores
+
+if TYPE_CHECKING:
+    from partrain.data.tables.files import TableFile
 
 FEW_ITEMS = 400
 """Training items below which one worker learns as fast as several."""
@@ -29,6 +32,11 @@ class Recipe:
     """Judgements, one after each pass, without a better one."""
     iterations: int | None = None
     """Local iterations between two averages; None: a pass."""
+
+
+def names_in(words: str, file: TableFile) -> list[str]:
+    """Return the columns that the value of an option names: one, or several with commas between them."""
+    return [words] if words in file.places else [name.strip() for name in words.split(",")]
 
 
 class Draft(NamedTuple):

@@ -62,7 +62,7 @@ def rows_job(
     `group` is that of units.
     """
     targets = targets_of(file, [columns[name] for name in names])
-    time, timed = (None, []) if group not in (None, NONE) else time_of(file, columns, names, asked)
+    time, timed = (list[str](), list[str]()) if group not in (None, NONE) else time_of(file, columns, names, asked)
     if time and targets.learned:
         targets = replace(targets, late=later_classes(file, names[0], time, targets.learned))
     if targets.kind == "class" and len(targets.learned) < 2:
@@ -72,7 +72,7 @@ def rows_job(
     first = FirstRows(file, columns, names)
     unit, more = (None, []) if time else unit_of(file, columns, first, group)
     lines, notes = [*source, *targets.dataset_lines()], [*targets.notes(), *more]
-    notes += find_codes(columns, first, [unit, time], by_target=unit is None)
+    notes += find_codes(columns, first, [unit, *time], by_target=unit is None)
     shown_columns = {name: facts for name, facts in columns.items() if name != unit}
     inputs, more = _inputs(file, shown_columns, targets, lines, {} if time else count_rows(columns, first))
     notes += more
@@ -85,7 +85,9 @@ def rows_job(
         notes.append(f'{far}: target_transform = "log" often lowers the mean error, and sometimes R2 (`target_transform`)')
     lines += ["test_share = 0.15", f"validation = {max(targets.rows * 15 // 100, 1)}"]
     if time:
-        lines.append(f"time = {toml_value(time)}   # the newest rows are tested on, those before them held out")
+        lines.append(
+            f"time = {toml_value(time if len(time) > 1 else time[0])}   # the newest rows are tested on, those before them held out"
+        )
     notes += timed if not unit else []
     if unit:
         lines.append(

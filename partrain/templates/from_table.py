@@ -19,7 +19,7 @@ from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.number_format import counted
 from partrain.preprocess.cells import is_number
-from partrain.templates.assemble import Asked, Draft, listed
+from partrain.templates.assemble import Asked, Draft, listed, names_in
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_documents import documents_job
 from partrain.templates.from_rows import rows_job
@@ -68,14 +68,14 @@ def _job(
     notes += [f"{file.path}: {file.remark}"] if file.remark else []
     if not asked.targets:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
-    targets = list(dict.fromkeys(name for words in asked.targets for name in _names_in(words, file)))
+    targets = list(dict.fromkeys(name for words in asked.targets for name in names_in(words, file)))
     for name in targets:
         file.require(name, "--target")
     for option, chosen in (("--time", asked.time), ("--group", asked.group)):
-        if chosen not in (None, NONE):
-            file.require(chosen, option)
-            if chosen in targets:
-                raise InputMissing(f"{file.header_location}: {option}: column `{chosen}` is the target")
+        for name in [] if chosen in (None, NONE) else names_in(chosen, file) if option == "--time" else [chosen]:
+            file.require(name, option)
+            if name in targets:
+                raise InputMissing(f"{file.header_location}: {option}: column `{name}` is the target")
     columns = {name: ColumnFacts(name) for name in file.names}
     for block in file.blocks(file.names):
         used = with_targets(file, targets, block)
@@ -113,11 +113,6 @@ def _job(
     source = [f'kind = "{form.kind if form else "parquet"}"', *written]
     draft = rows_job(file, columns, source, targets, asked.time, asked.group)
     return Draft(draft.text, [*notes, *draft.notes])
-
-
-def _names_in(words: str, file: TableFile) -> list[str]:
-    """Return the columns that a value of `--target` names: one, or several with commas between them."""
-    return [words] if words in file.places else [name.strip() for name in words.split(",")]
 
 
 def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping[str, Counter[str]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from partrain.data.tables.time_stamps import moment_of, parse_stamp
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import is_number
 from partrain.preprocess.column import RowBlock
-from partrain.templates.assemble import listed
+from partrain.templates.assemble import listed, names_in
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.units import NONE
 
@@ -26,31 +26,55 @@ PARTS = ("year", "quarter", "month", "week", "day", "hour")
 """Names of columns of parts of dates."""
 MOST_AGES, OLDEST, REPEATED = 60, 1000, 3
 """Whole numbers below `OLDEST`, at most `MOST_AGES` different ones, each in `REPEATED` rows on average, are ages or parts of dates."""
+SPLIT = "the newest 15 % are the test rows, the 15 % before them are held out (`time`; --time none)"
+"""Effect of a column of times."""
 EPOCH = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099."""
 
 
 def time_of(
     file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], asked: str | None
-) -> tuple[str | None, list[str]]:
-    """Return the column that the rows are in the order of, None if they are in none, and notes on it.
+) -> tuple[list[str], list[str]]:
+    """Return the column that the rows are in the order of, none if they are in none, and notes on it; or columns of parts of dates.
 
     The rows of each unit of a panel, as another column names them, may be in order, too. Of several columns, that with the most
     different moments comes first.
     """
     if asked == NONE and NONE not in file.places:
-        return None, []
+        return [], []
+    if asked is not None and len(names := names_in(asked, file)) > 1:
+        if wrong := next((name for name in names if columns[name].missing or not _has_stamps(columns[name], name)), None):
+            raise InputMissing(f"{file.header_location}: --time: column `{wrong}` has cells that are no time stamps")
+        return names, [f"{listed(f'`{name}`' for name in names)} are the time of a row (--time): {SPLIT}"]
     others = {name: facts for name, facts in columns.items() if name not in targets}
     stamped = with_stamps(others, asked)
     parts = [name for name, facts in others.items() if name.strip().lower() in PARTS and facts.numbers and not facts.missing]
     time, notes = _ordered(file, others, targets, stamped, asked)
     if len(parts) > 1 and asked is None and time in (None, *parts):
-        shown = listed(f"`{name}`" for name in parts)
-        notes.append(f"{shown} are parts of dates: no column holds whole ones, such as 2024-01-31 06:00, to split rows by time")
-    elif not notes and (ages := next((facts for facts in others.values() if _is_named(facts) and _are_ages(facts)), None)):
+        parts.sort(key=lambda name: PARTS.index(name.strip().lower()))
+        return _parts_ordered(file, targets, parts)
+    if not notes and (ages := next((facts for facts in others.values() if _is_named(facts) and _are_ages(facts)), None)):
         what = f"{len(ages.different)} numbers that rows repeat, like ages"
         notes.append(f"`{ages.name}`: {what}, so rows are split at random; --time {ages.name} splits by them")
-    return time, notes
+    return [] if time is None else [time], notes
+
+
+def _parts_ordered(file: TableFile, targets: Sequence[str], parts: list[str]) -> tuple[list[str], list[str]]:
+    """Return columns of parts of dates, the longest part first, if the rows are in their order, else none; and a note."""
+    shown = listed(f"`{name}`" for name in parts)
+    if parts[0].strip().lower() != PARTS[0]:
+        return [], [f"{shown} are parts of dates, and no column holds the year: rows are split at random"]
+    moments = moments_in(file, targets, parts)
+    for ordered, order in (moments, ""), (moments[::-1], ", the newest first"):
+        if sum(after < before for before, after in pairwise(ordered)) <= len(moments) // FEW_FALLS:
+            return parts, [f"the rows are in the order of {shown}{order}: {SPLIT}"]
+    return [], [f"rows are split at random, although {shown} hold dates; --time {','.join(parts)} tests on the newest"]
+
+
+def moments_in(file: TableFile, targets: Sequence[str], time: Sequence[str]) -> list[tuple[float | int, ...]]:
+    """Return numbers by which the rows that have all targets can be sorted in time."""
+    cells = cells_of((with_targets(file, targets, block) for block in file.blocks([*targets, *time])), time)
+    return list(zip(*([moment_of(parse_stamp(cell)) for cell in cells[name]] for name in time), strict=True))
 
 
 def _ordered(
@@ -61,7 +85,7 @@ def _ordered(
     names = list(dict.fromkeys([*stamped, *units, *targets]))
     blocks = [with_targets(file, targets, block) for block in file.blocks(names)] if stamped else []
     cells, places = cells_of(blocks, names), [position for block in blocks for position in block.positions]
-    split, unsorted = "the newest 15 % are the test rows, the 15 % before them are held out (`time`; --time none)", list[str]()
+    unsorted = list[str]()
     for name in stamped:
         random, facts = f"rows are split at random, although `{name}` holds times", columns[name]
         if facts.missing:
@@ -72,7 +96,7 @@ def _ordered(
                 unsorted.append(f"{random}: {place} has none; fill it in for a split by time")
             continue
         if name == asked:
-            return name, [f"`{name}` is the time of a row (--time): {split}"]
+            return name, [f"`{name}` is the time of a row (--time): {SPLIT}"]
         stamps = list(map(parse_stamp, cells[name]))
         if len(facts.different) < FEWEST_MOMENTS or len({isinstance(stamp, float) for stamp in stamps}) > 1:
             continue
@@ -80,7 +104,7 @@ def _ordered(
         for ordered, order in (moments, ""), (moments[::-1], ", the newest first"):
             falls = [row for row, (before, after) in enumerate(pairwise(ordered), 1) if after < before]
             if not falls:
-                return name, [f"the rows are in the order of `{name}`{order}: {split}"]
+                return name, [f"the rows are in the order of `{name}`{order}: {SPLIT}"]
             for unit in units:
                 kinds = cells[unit] if not order else cells[unit][::-1]
                 if (
@@ -88,10 +112,10 @@ def _ordered(
                     and len(falls) < len(columns[unit].different)
                     and all(kinds[row] != kinds[row - 1] for row in falls)
                 ):
-                    return name, [f"the rows of each `{unit}` are in the order of `{name}`{order}: {split}"]
+                    return name, [f"the rows of each `{unit}` are in the order of `{name}`{order}: {SPLIT}"]
             place = file.locate(places[falls[0] if not order else -falls[0]])
             if len(falls) <= len(moments) // FEW_FALLS:
-                return name, [f"most rows are in the order of `{name}`{order} ({place} is not): {split}"]
+                return name, [f"most rows are in the order of `{name}`{order} ({place} is not): {SPLIT}"]
             unsorted.append(f"{random}: {place} is out of order; --time {name} tests on the newest")
     if asked is not None:
         raise InputMissing(f"{file.header_location}: --time: column `{asked}` has cells that are no time stamps")
@@ -104,14 +128,10 @@ def with_targets(file: TableFile, targets: Sequence[str], block: RowBlock) -> Ro
     return block.kept(list(map(all, zip(*present, strict=True))))
 
 
-def later_classes(file: TableFile, target: str, time: str, frequent: Collection[str]) -> set[str]:
+def later_classes(file: TableFile, target: str, time: Sequence[str], frequent: Collection[str]) -> set[str]:
     """Return the classes that only newer rows have, of those that are learned: nothing could be learned of them."""
-    cells = cells_of(file.blocks([time, target]), [time, target])
-    pairs = [
-        (moment_of(parse_stamp(stamp)), str(cell).strip())
-        for stamp, cell in zip(cells[time], cells[target], strict=True)
-        if not file.is_missing(cell)
-    ]
+    cells = cells_of((with_targets(file, [target], block) for block in file.blocks([target])), [target])[target]
+    pairs = zip(moments_in(file, [target], time), (str(cell).strip() for cell in cells), strict=True)
     texts = [text for _, text in sorted(pairs, key=lambda pair: pair[0])]
     learned = set(frequent)
     while True:  # fewer rows are left, of which others are the older ones

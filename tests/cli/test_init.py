@@ -1013,6 +1013,22 @@ def test_ages_are_no_dates() -> None:
 def test_the_fullest_time_stamp_decides() -> None:
     rows = [f"{unit},{hour[5:7]},{hour[:10]},{hour}" for unit in "abc" for hour in hours(1200, 11 * 60)]
     assert drafted("unit,month,date,hour", rows)[0]["time"] == "hour"
-    dataset, notes = drafted("year,month,day", [f"{hour[:4]},{int(hour[5:7])},{int(hour[8:10])}" for hour in hours(300, 1440)])
+
+
+def test_parts_of_dates_are_put_together() -> None:
+    rows = [f"{int(hour[8:10])},{int(hour[5:7])},{hour[:4]}" for hour in hours(400, 1440)]
+    for order in rows, rows[::-1]:
+        dataset, notes = drafted("day,month,year", order)
+        assert dataset["time"] == ["year", "month", "day"]
+        assert "the rows are in the order of `year`, `month`, `day`" in notes
+    dataset, notes = drafted("day,month,year", shuffled(rows))
     assert "time" not in dataset
-    assert "`year`, `month`, `day` are parts of dates: no column holds whole ones" in notes
+    assert "although `year`, `month`, `day` hold dates; --time year,month,day tests on the newest" in notes
+    assert drafted("day,month,year", shuffled(rows), time="year,month,day")[0]["time"] == ["year", "month", "day"]
+    with pytest.raises(InputMissing, match="--time: column `load` is the target"):
+        drafted("day,month,year", rows, time="year,load")
+    with pytest.raises(InputMissing, match="--time: column `month` has cells that are no time stamps"):
+        drafted("day,month,year", [row.replace(",3,", ",March,") for row in rows], time="year,month")
+    dataset, notes = drafted("day,month", [row[:-5] for row in rows])
+    assert "time" not in dataset
+    assert "`month`, `day` are parts of dates, and no column holds the year: rows are split at random" in notes

@@ -114,7 +114,10 @@ def groups_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.in
     return result
 
 
-def time_order(blocks: Iterable[RowBlock], time: str) -> NDArray[np.int64]:
-    """Return the indices (n,) of rows from the oldest to the newest; rows of one moment stay in the order of the file."""
-    order: NDArray[np.int64] = np.argsort(np.concatenate([moments_of(block, time) for block in blocks]), kind="stable")
-    return order
+def time_order(blocks: Iterable[RowBlock], time: Sequence[str]) -> NDArray[np.int64]:
+    """Return the indices (n,) of rows from the oldest to the newest; rows of one moment stay in the order of the file.
+
+    `time`: the column of time stamps, or those of the parts of a date, the longest part first.
+    """
+    moments = [[moments_of(block, name) for name in time] for block in blocks]
+    return np.lexsort([np.concatenate(column) for column in zip(*moments, strict=True)][::-1])

@@ -132,7 +132,7 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
     chosen = None if section.classes is None else tuple(section.classes)
     kinds = kinds_of(columns, lambda key: dict.fromkeys(getattr(section, key), ()))
     schema = TableSchema(
-        kinds, tuple(section.target), None, section.missing, chosen, section.time, dict.fromkeys(section.missing_indicator)
+        kinds, tuple(section.target), None, section.missing, chosen, tuple(section.time), dict.fromkeys(section.missing_indicator)
     )
     contents = _contents(table, schema)
     if not contents.rows:
@@ -145,8 +145,9 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
         raise WrongContent(
             *contents.faults.values(), *(fault for fault in wrong.faults if fault not in contents.faults.values())
         ) from None
-    if len(contents.kinds_of_time) > 1:
-        raise WrongContent((["time"], f"{table.path}: column `{section.time}`: some time stamps are numbers, others dates"))
+    for name, stamps in contents.kinds_of_time.items():
+        if len(stamps) > 1:
+            raise WrongContent((["time"], f"{table.path}: column `{name}`: some time stamps are numbers, others dates"))
     if contents.faults:
         raise WrongContent(*(contents.faults[name] for name in schema.used if name in contents.faults))
     if section.sample_weight:
@@ -246,8 +247,8 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     """Return the input columns, and remarks on those left out unasked."""
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
-    named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", *_KEYS)]
-    single = [(key, [name]) for key in ("time", WEIGHTS, "group") if (name := getattr(section, key)) is not None]
+    named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", "time", *_KEYS)]
+    single = [(key, [name]) for key in (WEIGHTS, "group") if (name := getattr(section, key)) is not None]
     for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled), *single):
         for name in names:
             try:
@@ -259,10 +260,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     unused = {*section.target, *section.drop, section.sample_weight, section.group}
     left = [name for name in table.names if name not in unused]
     remarks = [Remark("path", f"{table.path}: {table.remark}", "save another one as a file of its own")] if table.remark else []
-    named_by_key: set[str | None] = {
-        section.time,
-        *(name for key in (*_KEYS, "missing_indicator") for name in getattr(section, key)),
-    }
+    named_by_key = {name for key in (*_KEYS, "missing_indicator", "time") for name in getattr(section, key)}
     for name in table.index if section.inputs is None else ():
         if name in left and name not in named_by_key:
             left.remove(name)
@@ -297,8 +295,8 @@ class _Contents:
     """Distinct cells of targets, of columns whose kind learns from them, and of columns that may number the rows."""
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
-    kinds_of_time: set[bool] = field(default_factory=set)
-    """True among them if some time stamps are dates, False if some are numbers."""
+    kinds_of_time: dict[str, set[bool]] = field(default_factory=dict)
+    """By column of time stamps: True among them if some are dates, False if some are numbers."""
 
     def present(self, name: str) -> list[Any]:
         """Return the distinct cells of a column that have a value."""
@@ -316,9 +314,9 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     contents = _Contents(table, cells={name: Counter() for name in (*collected, *schema.targets)})
     for block in table.used_blocks(schema):
         contents.rows += len(block.positions)
-        if schema.time:
-            moments_of(block, schema.time)
-            contents.kinds_of_time |= set(map(is_date, block.columns[schema.time].counts()))
+        for name in schema.time:
+            moments_of(block, name)
+            contents.kinds_of_time.setdefault(name, set()).update(map(is_date, block.columns[name].counts()))
         for name, cells in contents.cells.items():
             cells.update(block.columns[name].counts())
         for name in schema.inputs:

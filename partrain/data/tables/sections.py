@@ -100,7 +100,7 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
 
     @property
     def in_time(self) -> bool:
-        return super().in_time or self.time is not None
+        return super().in_time or bool(self.time)
 
     path: File
     """The file, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""
@@ -136,8 +136,8 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     """Treatment of cells without a value (see `null_values`). `error`: refuse the file. `drop`: leave the row out.
     `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
     `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` stands for all other columns, a number for itself."""
-    time: str | None = None
-    """Column of time stamps, numbers or dates, in any order. The newest rows are the test items that are split off, and those before them
+    time: Names = []
+    """Column of time stamps, numbers or dates, in any order; or several columns of the parts of a date, the longest part first: `["year", "month", "day"]`. The newest rows are the test items that are split off, and those before them
     are held out: both are later than all that the network learns from."""
     sample_weight: str | None = None
     """Column of weights of the rows, 0 or more, which is no input. A pass over the items has each as often as its weight tells,
@@ -154,7 +154,7 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> Tabular:
-        if self.time is not None and (self.stratify or self.fold or "test_from" in self.model_fields_set):
+        if self.time and (self.stratify or self.fold or "test_from" in self.model_fields_set):
             key = "stratify" if self.stratify else "fold" if self.fold else "test_from"
             raise ValueError(f"`time` holds the newest rows out, and `{key}` others: keep one")
         if self.group is not None and self.in_time:

@@ -82,10 +82,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [f"{'.'.join(reversed(str(date).split('-')))},{day}" for date, day in zip(dates, days, strict=True)]
     (tmp_path / "t.csv").write_text("\n".join(["when,y", *rows, ""]))
     (tmp_path / "job.toml").write_text(JOB)
+    parts = [f"{str(date).replace('-', ',')},{day}" for date, day in zip(dates, days, strict=True)]
+    (tmp_path / "parts.csv").write_text("\n".join(["year,month,day,y", *parts, ""]))
     return tmp_path
 
 
-def test_the_newest_rows_are_tested_on_and_those_before_them_held_out(place: Path) -> None:
+@pytest.mark.parametrize("parts", [False, True])
+def test_the_newest_rows_are_tested_on_and_those_before_them_held_out(place: Path, parts: bool) -> None:
+    if parts:
+        dataset = JOB.replace('dates = ["when"], date_format = "%d.%m.%Y", ', "").replace('"when"', '["year", "month", "day"]')
+        (place / "job.toml").write_text(dataset.replace("t.csv", "parts.csv"))
     said = partrain("run", "job.toml", "--out", "run", "-q")
     assert said.code == 0, said
     scores = json.loads(partrain("evaluate", "run", "--json").out)
