@@ -170,7 +170,7 @@ def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int, share
         "seconds": seconds,
         "items_per_worker": row.items_per_worker,
         "items": row.values("item_iterations"),
-        "loss": row.values("loss"),
+        "loss": [loss for summary in row.summaries if (loss := RunResult.of(summary).loss) is not None],
         "test_accuracy": row.values("test", "accuracy"),
         "items_per_second": row.rates,
         "throughput_gain": gains,

@@ -31,7 +31,7 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
         return ""
     without_core = core_wait_share(workers) or 0.0
     if without_core >= CROWDED:
-        cost = f"workers waited {without_core:.0%} of their time for a free core"
+        cost = f"workers had no free core for {without_core:.0%} of their time"
         threads, cores = content.get("threads", 0), content.get("cores", 0)
         if threads > cores > 0:
             return f"{cost}: they have {counted(threads, 'thread')} for {counted(cores, 'core')}; fewer workers may be as fast"
@@ -41,13 +41,13 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     if max(shares["wait"], shares["mix"]) < LIMITING:
         return ""
     if shares["mix"] > shares["wait"]:
-        return f"workers mixed {shares['mix']:.0%} of their time: mix less often ([sync] iterations)"
+        return f"workers mixed {shares['mix']:.0%} of their time: mix less often ([sync] iterations or passes)"
     longest = max(workers, key=lambda worker: worker["seconds"]["compute"])
     lasting = sum(longest["seconds"]["compute"] - worker["seconds"]["compute"] for worker in workers)
     waited = f"waited {shares['wait']:.0%} of their time"
     if lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
         return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
-    return f"workers {waited}: each round waits for its slowest worker, which is not always the same; mix less often ([sync] iterations)"
+    return f"workers {waited}: each round waits for its slowest worker, which is not always the same; mix less often ([sync] iterations or passes)"
 
 
 def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -41,6 +41,8 @@ MOST_STEPS = 12
 """Most rows of a season that are forecast at once; of steps shorter than an hour half a day."""
 MOST_HOLES = 0.1
 """Moments without a row, as a share of the rows, up to which a table is a series."""
+JUMP = 50
+"""Ratio of the largest step between two rows and the middle one from which a series has outages: they would decide a squared loss."""
 MOST_EQUAL = 0.5
 """Share of equal steps from which unequal ones are named: fewer are those of events, not of a series."""
 GAIN = 0.9
@@ -140,6 +142,10 @@ def series_job(
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
     what = f"Forecast {listed(f'`{name}`' for name in targets)} of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
     task = ['metrics = ["rmse"]            # beside the mean error `mae`, which is judged anyway']
+    if (jump := largest_jump(values)) >= JUMP:
+        what = f"the largest step of `{target}` from row to row is {jump:,.0f} times the middle one, as in outages"
+        task.append('loss = "absolute"             # squared, few large steps would decide')
+        notes.append(f'{what}: loss = "absolute" learns what is usual (`loss`)')
     return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1), task=task), notes)
 
 
@@ -191,6 +197,12 @@ def _time(file: TableFile, name: str, cells: list[Any]) -> tuple[TimeStep, bool]
         fault = f"{counted(sum(lacking), 'moment')} without a row, the first before `{cells[row]}` (rows are {step} apart)"
         return refusal(row, fault, near=True)
     return step, any(lacking)
+
+
+def largest_jump(values: Sequence[float]) -> float:
+    """Return the ratio of the largest step between two rows and the middle one; 0 if most steps are 0."""
+    jumps = sorted(abs(later - earlier) for earlier, later in pairwise(values))
+    return jumps[-1] / usual if (usual := jumps[len(jumps) // 2]) else 0.0
 
 
 def _equal_steps(moments: Sequence[float]) -> float:

@@ -992,6 +992,20 @@ def test_the_season_follows_from_the_step(minutes: int, season: int | None, step
     assert (dataset["kind"], dataset.get("season"), dataset["steps"]) == ("series", season, steps)
 
 
+@pytest.mark.parametrize("outage", [False, True])
+def test_outages_do_not_decide_the_loss(outage: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(1)
+    loads = [102 + math.sin(at * math.tau / 24) + draw.gauss(0, 0.3) for at in range(400)]
+    loads[90:110] = [24.0] * 20 if outage else loads[90:110]
+    Path("t.csv").write_text(
+        "\n".join(["time,load", *(f"{hour},{load:.3f}" for hour, load in zip(hours(400), loads, strict=True)), ""])
+    )
+    text, notes = job_for(Path("t.csv"), Asked(("load",)), Path())
+    assert (tomllib.loads(text)["task"].get("loss") == "absolute") == outage
+    assert any("times the middle one, as in outages" in note for note in notes) == outage
+
+
 def test_the_user_chooses_how_far_to_forecast() -> None:
     assert drafted("time", hours(), horizon=24)[0]["steps"] == 24
     with pytest.raises(InputMissing, match="--horizon: 200 rows are too few to forecast 90 rows ahead"):
