@@ -128,9 +128,8 @@ def measure(rows: int, numbers: int, checkouts: dict[str, Path]) -> Iterator[dic
     """Yield a row for each form of file and task: the CPU seconds of each checkout, and the memory of the first one."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        writer = get_context("spawn").Process(
-            target=table, args=(rows, numbers, folder)
-        )  # a child's peak counts its parent's memory
+        # In a process of its own: the peak of a child counts the memory of its parent.
+        writer = get_context("spawn").Process(target=table, args=(rows, numbers, folder))
         writer.start()
         writer.join()
         small = folder / "small.csv"

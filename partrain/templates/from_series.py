@@ -143,9 +143,9 @@ def series_job(
     what = f"Forecast {listed(f'`{name}`' for name in targets)} of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
     task = ['metrics = ["rmse"]            # beside the mean error `mae`, which is judged anyway']
     if (jump := largest_jump(values)) >= JUMP:
-        what = f"the largest step of `{target}` from row to row is {jump:,.0f} times the middle one, as in outages"
+        outages = f"the largest step of `{target}` from row to row is {jump:,.0f} times the middle one, as in outages"
         task.append('loss = "absolute"             # squared, few large steps would decide')
-        notes.append(f'{what}: loss = "absolute" learns what is usual (`loss`)')
+        notes.append(f'{outages}: loss = "absolute" learns what is usual (`loss`)')
     return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1), task=task), notes)
 
 

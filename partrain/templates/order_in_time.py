@@ -52,7 +52,9 @@ def time_of(
     time, notes = _ordered(file, others, targets, stamped, asked)
     if len(parts) > 1 and asked is None and time in (None, *parts):
         parts.sort(key=lambda name: PARTS.index(name.strip().lower()))
-        return _parts_ordered(file, targets, parts)
+        together, more = _parts_ordered(file, targets, parts)
+        if together or time is None:
+            return together, more
     if not notes and (ages := next((facts for facts in others.values() if _is_named(facts) and _are_ages(facts)), None)):
         what = f"{len(ages.different)} numbers that rows repeat, like ages"
         notes.append(f"`{ages.name}`: {what}, so rows are split at random; --time {ages.name} splits by them")
@@ -66,8 +68,9 @@ def _parts_ordered(file: TableFile, targets: Sequence[str], parts: list[str]) ->
         return [], [f"{shown} are parts of dates, and no column holds the year: rows are split at random"]
     moments = moments_in(file, targets, parts)
     for ordered, order in (moments, ""), (moments[::-1], ", the newest first"):
-        if sum(after < before for before, after in pairwise(ordered)) <= len(moments) // FEW_FALLS:
-            return parts, [f"the rows are in the order of {shown}{order}: {SPLIT}"]
+        falls = sum(after < before for before, after in pairwise(ordered))
+        if falls <= len(moments) // FEW_FALLS:
+            return parts, [f"{'most' if falls else 'the'} rows are in the order of {shown}{order}: {SPLIT}"]
     return [], [f"rows are split at random, although {shown} hold dates; --time {','.join(parts)} tests on the newest"]
 
 

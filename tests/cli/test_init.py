@@ -1004,6 +1004,7 @@ def test_outages_do_not_decide_the_loss(outage: bool, tmp_path: Path, monkeypatc
     text, notes = job_for(Path("t.csv"), Asked(("load",)), Path())
     assert (tomllib.loads(text)["task"].get("loss") == "absolute") == outage
     assert any("times the middle one, as in outages" in note for note in notes) == outage
+    assert "# Forecast `load` of t.csv" in text
 
 
 def test_the_user_chooses_how_far_to_forecast() -> None:
@@ -1043,6 +1044,9 @@ def test_parts_of_dates_are_put_together() -> None:
         drafted("day,month,year", rows, time="year,load")
     with pytest.raises(InputMissing, match="--time: column `month` has cells that are no time stamps"):
         drafted("day,month,year", [row.replace(",3,", ",March,") for row in rows], time="year,month")
+    panel = [f"{unit},{hour[:4]},{int(hour[5:7])}" for unit in "abcdefghijkl" for hour in hours(48, 60 * 24 * 91)]
+    dataset, notes = drafted("unit,year,month", panel)
+    assert (dataset["time"], "each `unit` are in the order of `year`" in notes) == ("year", True), "rows of units stay in order"
     dataset, notes = drafted("day,month", [row[:-5] for row in rows])
     assert "time" not in dataset
     assert "`month`, `day` are parts of dates, and no column holds the year: rows are split at random" in notes
