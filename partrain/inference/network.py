@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import dataset_changed, manifest_of
 from partrain.data.codec import Codec
 from partrain.errors import BadJob, Failure, InputMissing, UserCodeFailed
-from partrain.job.code_changes import changed_files, explain_change
+from partrain.job.code_changes import changed_code_explained, changed_files, explain_change
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import CHANGED, agree, probe
 from partrain.record.events import BesideTrivial
@@ -115,14 +116,16 @@ def build_network(loaded: LoadedJob, content: Content) -> nn.Module:
     interface = interface_of(manifest.network, manifest.codec)
     with blame_user_code(loaded):
         module = build_drawn(loaded.job.model, loaded.folder, interface, loaded.job.seed)
-    load_tensors(module, content)
+    with changed_code_explained(loaded, manifest.versions):
+        load_tensors(module, content)
     if (stored := content.arrays.get(PROBE)) is not None:
         with blame_user_code(loaded):
             answers = probe(module, interface)
         if not agree(answers, torch.from_numpy(stored)):
             what = f"[model] name: `{loaded.job.model.name}`: {CHANGED}"
-            sets = "a script whose network walks sets of texts is started with PYTHONHASHSEED=0"
-            raise UserCodeFailed(f"{explain_change(what, changed_files(loaded, manifest.versions))}; {sets}")
+            sets = "; a script whose network walks sets of texts is started with PYTHONHASHSEED=0"
+            hint = sets if sys.flags.hash_randomization else ""  # commands start with fixed hashes
+            raise UserCodeFailed(explain_change(what, changed_files(loaded, manifest.versions)) + hint)
     return module.eval()
 
 

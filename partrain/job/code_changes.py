@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from partrain.config.usercode import UserCode
+from partrain.errors import BadCheckpoint, UserCodeFailed
 
 if TYPE_CHECKING:
     from partrain.job.load import LoadedJob
@@ -46,6 +50,18 @@ def changed_files(loaded: LoadedJob, versions: Mapping[str, str]) -> list[str]:
     """Name the files of user code that are not those of a checkpoint with these versions."""
     files = {file: digest for name, digest in versions.items() if (file := file_of(name))}
     return [name for name, digest in files.items() if (path := locate(name, loaded.folder)) is None or digest_of(path) != digest]
+
+
+@contextmanager
+def changed_code_explained(loaded: LoadedJob, versions: Mapping[str, str]) -> Iterator[None]:
+    """Raise UserCodeFailed where the network of a checkpoint with these versions does not fit user code any more: BadCheckpoint otherwise."""
+    try:
+        yield
+    except BadCheckpoint as failure:
+        if not isinstance(loaded.job.model, UserCode):
+            raise
+        what = f"[model] name: `{loaded.job.model.name}`: {failure.message}"
+        raise UserCodeFailed(explain_change(what, changed_files(loaded, versions))) from failure
 
 
 def explain_change(what: str, files: Sequence[str]) -> str:

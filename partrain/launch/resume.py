@@ -18,7 +18,7 @@ from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
-from partrain.job.code_changes import changed_files, code_digests
+from partrain.job.code_changes import changed_code_explained, changed_files, code_digests
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
@@ -30,9 +30,9 @@ from partrain.launch.outcome import Outcome
 from partrain.launch.prepared import PreparedRun
 from partrain.launch.round_records import compared
 from partrain.launch.run import prepare, train
-from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
+from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun, set_best_aside
 from partrain.launch.signals import StoppedNow
-from partrain.launch.start_event import counts_before
+from partrain.launch.start_event import counts_before, warn_if_code_changed
 from partrain.launch.worker.spec import user_code_under_test
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
@@ -187,20 +187,33 @@ def resume(
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
         prepared = prepare(loaded, context, content, moved=moved, other_workers=other_workers)
-        start = Start(progress, content.arrays, content=content, accept_changes=accept_changes)
+        changed = changed_files(loaded, manifest.versions)
+        start = Start(progress, content.arrays, content=content, accept_changes=accept_changes, changed_files=changed)
         _try_code(loaded, content, context, prepared, start)
+        warn_if_code_changed(changed, context)
         prepared = replace(prepared, manifest=accepting(prepared.manifest, start.accepted, progress.round, code_digests(loaded)))
         before, now = manifest_of(content).workers, prepared.manifest.workers
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)
         relink(content, folder, progress.best_round or None, source and _best_beside(source, progress))
+        if start.accepted:
+            start.progress = progress.without_best()
+            if former := set_best_aside(folder, progress.round):
+                context.warn(
+                    f"code that has changed judged round {progress.best_round} the best: its checkpoint is now {former.name}, and "
+                    f"best.h5 will be the best from round {progress.round + 1} on"
+                )
         if moved:
-            _move_best(folder, progress.best_round, loaded)
+            _move_best(folder, start.progress.best_round, loaded)
         recorded = recorded_rounds(folder / EVENTS, progress.round) if before == now else []
         earlier = truncate_after(folder / EVENTS, progress.round)
         start.history, start.elapsed = history, earlier.clock.train
         start.caps = [[int(record.cap) for record in rows] for rows in recorded if all(math.isfinite(row.cap) for row in rows)]
-        comparable = loaded.job.user_code and not start.accepted and surroundings().items() <= manifest.versions.items()
+        comparable = (
+            loaded.job.user_code
+            and not (start.accepted or start.changed_files)
+            and surroundings().items() <= manifest.versions.items()
+        )
         if loaded.job.sync.repeatable and comparable:
             start.recorded = [(rows[0].round, compared(rows)) for rows in recorded]
         if before != now:
@@ -226,10 +239,9 @@ def _try_code(loaded: LoadedJob, content: Content, context: RunContext, prepared
     """Have a dry run compare what user code computes with the checkpoint, before anything of the run changes."""
     if not user_code_under_test(loaded.job, judging=True):
         return
-    start.changed_files = changed_files(loaded, manifest_of(content).versions)
     network = shared_network(content)
     try:
-        with suppress(StoppedNow), context.signals:
+        with changed_code_explained(loaded, manifest_of(content).versions), suppress(StoppedNow), context.signals:
             Coordinator(replace(prepared, initial=network), start, context).try_job(built_in=False)
     except BaseException:
         prepared.close()

@@ -13,6 +13,7 @@ from partrain.checkpoint.manifest import manifest_of
 from partrain.checkpoint.signature import sign
 from partrain.config.problems import WrongValue
 from partrain.errors import BadJob, Failure, InputOutputFailed
+from partrain.job.code_changes import changed_files
 from partrain.job.load import LoadedJob, locating
 from partrain.job.plan import plan_for
 from partrain.launch.checkpoint_writer import own_columns
@@ -26,7 +27,7 @@ from partrain.launch.prepared import RecordedRun
 from partrain.launch.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
-from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
+from partrain.launch.start_event import label_skews, start_event, warn_if_code_changed, warn_if_newer, warn_if_skewed
 from partrain.launch.targets import check_targets, remark
 from partrain.launch.worker.messages import Ready
 from partrain.record.event_log import EventLog
@@ -140,7 +141,9 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
         manifest, size = manifest_of(content), sum(group.count for group in loaded.job.workers)
         history = history_of(content, own_columns(loaded.job, manifest.network.task, size))  # type: ignore[arg-type]
         arrays = shared_out(content.arrays, size)
-        start = replace(start, progress=manifest.progress, arrays=arrays, history=history, other_workers=True)
+        warn_if_code_changed(changed_files(loaded, manifest.versions), context)
+        progress = first.progress if content.round == first.progress.round else manifest.progress
+        start = replace(start, progress=progress, arrays=arrays, history=history, other_workers=True)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:
         manifest_now = ready.manifest.model_copy(update={"run": lost.run})
         return _perform(loaded, context, start, replace(ready, manifest=manifest_now))

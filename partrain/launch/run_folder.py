@@ -14,7 +14,7 @@ from partrain.checkpoint import copy_file, link_best, link_latest, read_best, ro
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
 from partrain.record.event_log import FORBIDDEN, unwritable
 from partrain.record.events import COMMIT_MARK
-from partrain.record.file_names import BEST, CHECKPOINTS, EVENTS, FILES, JOB, SIGNATURES, SUMMARY
+from partrain.record.file_names import BEST, CHECKPOINTS, EVENTS, FILES, FORMER_BEST, JOB, SIGNATURES, SUMMARY
 from partrain.record.run_folder import RunFolder
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_regular
@@ -124,6 +124,18 @@ def relink(content: Content, folder: Path, best_round: int | None, best: Path | 
         if isinstance(cause, OSError) and cause.errno in FORBIDDEN:
             raise unwritable(folder, cause) from cause
         raise
+
+
+def set_best_aside(folder: Path, number: int) -> Path | None:
+    """Rename `best.h5` of rounds up to this one, which code that has changed since was judged by; None if there is none."""
+    path = folder / FORMER_BEST.format(f"{number:06d}")
+    try:
+        (folder / BEST).rename(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return path
 
 
 def stage_file(path: Path, text: str) -> None:

@@ -108,14 +108,18 @@ def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
-    """Warn if versions, processor or user files are not those of the checkpoint."""
+    """Warn if versions of packages or the processor are not those of the checkpoint."""
     before, now = manifest_of(content).versions, manifest.versions
-    changed = [name for name in now if before.get(name) != now[name]]
-    files = [file for name in changed if (file := file_of(name))]
-    if versions := [f"{name} {before.get(name)}, now {now[name]}" for name in changed if not file_of(name)]:
+    if versions := [
+        f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name] and not file_of(name)
+    ]:
         context.warn(
             f"the checkpoint was made with {'; '.join(versions)}: the last bits may differ from those of a run of one piece"
         )
+
+
+def warn_if_code_changed(files: list[str], context: RunContext) -> None:
+    """Warn of the files of user code that are not those of the checkpoint, if there are any."""
     if files:
         context.warn(f"{', '.join(files)} changed after the checkpoint was written: the run may go on in another way")
 

@@ -10,6 +10,8 @@ CHECKPOINT = "checkpoint.h5"
 """The newest checkpoint: a second name of its file in `CHECKPOINTS`."""
 BEST = "best.h5"
 """The best checkpoint by the judged metric: a second name, too."""
+FORMER_BEST = "best-until-round-{}.h5"
+"""The best checkpoint of the rounds before the user agreed to changed code, which trained on after that round."""
 CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints, one file per round."""
 FILES = (JOB, EVENTS, SUMMARY, CHECKPOINT, BEST)

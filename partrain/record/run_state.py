@@ -249,6 +249,8 @@ class RunState:
         self.start = event
         self.round = event.resumed_from or 0
         self.status = self.reason = self._pace = self.end = None
+        if event.accepted:  # as `Progress.without_best`
+            self.best, self.misses = None, 0
         for described in event.workers:
             self._worker(described["rank"]).begin(
                 described["device"], self.round, described.get("before"), described.get("unevenness")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from partrain.errors import CannotCreate, InputMissing
 from partrain.launch.run_folder import locked
-from partrain.record.file_names import EVENTS, FILES, SIGNATURES, STEP
+from partrain.record.file_names import EVENTS, FILES, FORMER_BEST, SIGNATURES, STEP
 from partrain.record.run_folder import TRAINING, RunFolder
 from partrain.runs import tags
 from partrain.runs.listing import ListedRun, size_of
@@ -58,7 +58,10 @@ def remove(folder: Path) -> tuple[int, list[str]]:
                 checkpoints.unlink()
             elif checkpoints.exists():
                 shutil.rmtree(checkpoints)
-            for name in sorted({*FILES, SIGNATURES, tags.FILE}, key=lambda name: name == EVENTS):  # last: until then it is a run
+            former = {path.name for path in folder.glob(FORMER_BEST.format("*"))}
+            for name in sorted(
+                {*FILES, *former, SIGNATURES, tags.FILE}, key=lambda name: name == EVENTS
+            ):  # last: until then it is a run
                 for file in (folder / f"{name}.part", folder / name):
                     file.unlink(missing_ok=True)
         except OSError as error:

@@ -161,9 +161,16 @@ def load_network(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def check_tensors(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise BadCheckpoint unless a snapshot's mixed network has the names and shapes of a module's state dict."""
-    wanted = {f"model/{name}": tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    if wanted != {path: array.shape for path, array in arrays.items() if path.startswith("model/")}:
-        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
+    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    stored = {path.removeprefix("model/"): array.shape for path, array in arrays.items() if path.startswith("model/")}
+    if unlike := [name for name in {**wanted, **stored} if stored.get(name) != wanted.get(name)]:
+        before, now = (_shape(shapes.get(unlike[0])) for shapes in (stored, wanted))
+        more = f"; {len(unlike) - 1:,} more differ" if len(unlike) > 1 else ""
+        raise BadCheckpoint(f"tensor `{unlike[0]}`: {before} in the checkpoint, {now} in the job's model{more}")
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else f"shape {shape}"
 
 
 def _shared(center: CenterClient | None) -> dict[str, Tensor]:

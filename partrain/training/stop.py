@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -111,6 +111,10 @@ class Progress:
             for name, value in asdict(self).items()
             if name not in ("metrics", "caps", "best_loss") or value not in ({}, [], None)
         }
+
+    def without_best(self) -> Progress:
+        """Return the same progress for changed code: numbers that the former code was judged by are no measure of the new one."""
+        return replace(self, best=None, best_loss=None, best_round=0, lead=None, misses=0)
 
     def judge(
         self,

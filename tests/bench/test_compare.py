@@ -38,7 +38,9 @@ def test_a_run_folder_gives_its_figures(tmp_path: Path) -> None:
     assert row["bytes_per_round"] == [sum(event["bytes"] for event in rounds) / len(rounds)]
     assert row["staleness"] == []
     busy = sum(event[key] for event in rounds for key in ("compute", "wait", "mix"))
-    rounded = 4e-6 / busy  # the summary's seconds are whole microseconds: two in the part, six in the whole, each wrong by half of one
+    rounded = (
+        4e-6 / busy
+    )  # the summary's seconds are whole microseconds: two in the part, six in the whole, each wrong by half of one
     assert row["waiting"] == [pytest.approx(sum(event["wait"] for event in rounds) / busy, abs=rounded)]
 
 

@@ -163,3 +163,64 @@ def test_a_requeued_job_and_python_are_told_too(tmp_path: Path) -> None:
         partrain_api.load(run, trust_code=True)
     assert caught.value.code == 71
     assert newest(run) == round_file(run, 2).read_bytes()
+
+
+PACKAGE = """
+import torch
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Linear(2, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 3))
+"""
+
+
+def write_package(folder: Path) -> Path:
+    (folder / "changing").mkdir(parents=True)
+    (folder / "changing/__init__.py").write_text("")
+    (folder / "changing/model.py").write_text(PACKAGE)
+    return folder / "changing/model.py"
+
+
+def test_a_package_that_trains_otherwise_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers stay the same, so the run goes on; its repeated rounds give other numbers, and only the change is named as the cause."""
+    file = write_package(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    run = train(tmp_path, 'model={name="changing.model:Net"}', SIMULATED)
+    change(file, "Dropout(0.1)", "Dropout(0.5)")
+    said = resume(round_file(run, 2))
+    warning = "changing/model.py changed after the checkpoint was written: the run may go on in another way"
+    assert [line for line in said.err.splitlines() if "warning" in line] == [f"partrain: warning: {warning}"]
+
+
+def test_tensors_of_another_shape_are_a_change_of_code(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    run = train(tmp_path, 'model={name="net.py:Net"}', SIMULATED)
+    before = contents(run)
+    change(tmp_path / "net.py", "torch.nn.Linear(8, 3)", "torch.nn.Linear(8, 5)")
+    what = "[model] name: `net.py:Net`: tensor `2.weight`: shape (3, 8) in the checkpoint, shape (5, 8) in the job's model; 1 more differ"
+    for words in (("resume", run, "--until", "rounds=6", "--accept-changes", "--quiet"), ("evaluate", run)):
+        said = partrain(*words)
+        assert (said.code, said.errors) == (71, ["user-code"]), said
+        assert said.err == f"partrain: error[user-code]: {what}: changed since: net.py: restore the code as it was in training\n"
+    assert contents(run) == before
+
+
+def test_the_best_is_chosen_anew_once_changed_code_is_accepted(tmp_path: Path) -> None:
+    """The former best, by far the better one here, stays in a file of its own; commands take the best of the code as it is."""
+    write_code(tmp_path)
+    run = train(tmp_path, 'model={name="net.py:Net"}', SIMULATED)
+    former, number = (run / "best.h5").read_bytes(), checkpoint.read(run / "best.h5").round
+    change(tmp_path / "net.py", *CAUSES["net.py"])
+    said = resume(run, "--until", "rounds=6", "--accept-changes")
+    assert f"judged round {number} the best: its checkpoint is now best-until-round-000004.h5" in said.err
+    assert (run / "best-until-round-000004.h5").read_bytes() == former
+    best = checkpoint.read(run / "best.h5")
+    assert best.round in (5, 6)
+    assert summary(run)["best"]["round"] == best.round
+    assert partrain("evaluate", run, "--json", "--trust-code").code == 0
+    first = next(event for event in events(run, "judgement") if event["round"] > 4)
+    assert first["best"]
+    assert partrain("runs", "remove", run, "--yes").code == 0
+    assert not run.exists()
