@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,14 +17,17 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
 from partrain.record.events import StartEvent
+from partrain.record.file_names import RANKING
 from partrain.record.result import Course, RunResult, course_of
-from partrain.record.run_folder import RunFolder
+from partrain.record.round_record import number_of
+from partrain.record.run_folder import RunFolder, run_folders
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary
 from partrain.record.waiting import cause, shares_of
 from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
+from partrain.runs.ranking import Combination, Ranking
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
 
 METRIC = "metrics."
@@ -36,15 +39,47 @@ Facts = dict[str, float | str | None]
 """The results of a run; None if unknown."""
 
 
+@dataclass(frozen=True)
+class LineSource:
+    """A line of the table, before anything is read: a job, a run, or the runs of one combination of a sweep."""
+
+    path: Path
+    """The path that its label is the end of: of a job, or of a run folder."""
+    ranking: Ranking | None = None
+    """The sweep that ranks it."""
+    combination: Combination | None = None
+
+    @property
+    def runs(self) -> list[Path]:
+        """The run folders; none of a job."""
+        if self.ranking and self.combination:
+            return [self.ranking.folder / name for name in self.combination.runs]
+        return [self.path] if self.path.is_dir() else []
+
+
+def entries_below(folder: Path) -> Iterator[LineSource]:
+    """Iterate over the runs below a folder. Those of a sweep are grouped as its ranking does; those that it does not rank are left out."""
+    rankings: dict[Path, Ranking] = {}
+    for run in run_folders(folder):
+        place = run.parent
+        if not (place / RANKING).exists():
+            yield LineSource(run)
+        elif place not in rankings:
+            ranking = rankings[place] = Ranking.read(place)
+            yield from (LineSource(place / row.label.replace("/", "-"), ranking, row) for row in ranking.rows)
+
+
 @dataclass
 class ComparedJob:
-    """One line of the table: a job to run with several seeds, or one existing run."""
+    """One line of the table: a job to run with several seeds, an existing run, or those of one combination of a sweep."""
 
     label: str
     settings: dict[str, Any]
     """The parsed job, without the seed if each run gets its own."""
     loaded: LoadedJob | None = None
     """The job to run."""
+    source: LineSource | None = None
+    """The source of the line."""
     runs: list[Facts] = field(default_factory=list)
     numbers: list[dict[str, Any]] = field(default_factory=list)
     """All that each run recorded, by the names of summary.json and of the results."""
@@ -80,28 +115,31 @@ class NoResult(InputMissing):
     """A run that has no result: it ended before training started, or has not ended."""
 
 
-def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
+def enter(entries: Sequence[LineSource], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
     """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs.
 
     A run without a result is left out with a note, unless all are such runs.
     """
     refuse_seed(overrides)
-    if overrides and all(path.is_dir() for path in paths):
+    if overrides and all(entry.runs for entry in entries):
         raise BadJob(f"--set {overrides[0]}: overrides apply to jobs, but all of these are existing runs; leave it out")
     jobs = []
-    for label, path in zip(labels(paths), paths, strict=True):
-        if path.is_dir():
-            try:
-                job = ComparedJob(label, _kept_job(path))
-                job.add(path)
-                jobs.append(job)
-            except NoResult as empty:
-                if len(paths) == 1:
-                    raise
-                note(f"left out: {empty}")
+    for label, entry in zip(labels([entry.path for entry in entries]), entries, strict=True):
+        if runs := entry.runs:
+            settings = _kept_job(runs[0])
+            job = ComparedJob(label, {key: v for key, v in settings.items() if key != "seed" or len(runs) == 1}, source=entry)
+            for run in runs:
+                try:
+                    job.add(run)
+                except NoResult as empty:
+                    if len(runs) == len(entries) == 1:
+                        raise
+                    note(f"left out: {empty}")
+            jobs += [job] if job.runs else []
         else:
-            loaded = load(path, overrides)
-            jobs.append(ComparedJob(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
+            loaded = load(entry.path, overrides)
+            settings = {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}
+            jobs.append(ComparedJob(label, settings, loaded, entry))
     if not jobs:
         raise InputMissing("none of these runs has a result: nothing to compare")
     return jobs
@@ -121,7 +159,8 @@ def compare(
         seeds: Repeats of each job.
         note: Called with a sentence about each run.
         conditions: Assertions: the code is 1 if one does not hold.
-        sort: Name of a number to sort by, `-` before it for the largest first. Default: the best first, as `ComparedRuns.ranked`.
+        sort: Name of a number to sort by, `-` before it for the largest first. Default: the best first, as the sweep ranks them that all
+            are of, else as `ComparedRuns.ranked`.
 
     Raises:
         BadSelection: No run recorded a number that a condition or `sort` names. This is checked before the training as far as possible.
@@ -137,8 +176,12 @@ def compare(
                 by_label[case.label].add(outcome.folder)
     except Interrupted as interrupted:
         code = interrupted.code
-    ranked = ComparedRuns([contender.row for contender in contenders if contender.runs]).ranked
-    present = [by_label[row.label] for row in ranked.rows]
+    complete = [contender for contender in contenders if contender.runs]
+    order = "" if sort else _common_order(complete)
+    if order:
+        present = sorted(complete, key=_place)
+    else:
+        present = [by_label[row.label] for row in ComparedRuns([job.row for job in complete]).ranked.rows]
     verdicts = [verdict(job.label, condition, job.numbers) for job in present for condition in conditions]
     if code == OK and not all(answer["holds"] for answer in verdicts):
         code = NOT_REACHED
@@ -149,7 +192,11 @@ def compare(
         present = ordered(present, sort, lambda job: middle[job.label]) if sort else present
     except BadSelection as error:  # hours of training are not thrown away for a wrong word
         unknown, code = str(error), USAGE if code in (OK, NOT_REACHED) else code
-    comparison = ComparedRuns([job.row for job in present])
+    if sort and not unknown:
+        order = sort.removeprefix("-")
+    swept = {key for job in present if order and job.source and job.source.combination for key in job.source.combination.settings}
+    differ = differences({job.label: job.settings for job in present})
+    comparison = ComparedRuns([job.row for job in present], order, [_numbers(job, order) for job in present] if order else ())
     head, cells = comparison.cells()
     return {
         "code": code,
@@ -159,10 +206,33 @@ def compare(
         "table": {"head": head, "rows": cells, "note": comparison.note},
         "limits": {job.label: limits[0] for job in present if (limits := [*filter(None, map(cause, job.row.summaries))])},
         "without": [contender.label for contender in contenders if not contender.runs],
-        "differ": differences({job.label: job.settings for job in present}),
+        "differ": {key: values for key, values in differ.items() if key not in swept},  # the labels of a sweep show its settings
         **({"asserts": verdicts} if conditions else {}),
         **({"unknown": unknown} if unknown else {}),
     }
+
+
+def _common_order(contenders: Sequence[ComparedJob]) -> str:
+    """Return the number by which the sweeps of all contenders rank; "" if there is none."""
+    orders = {
+        (ranking.by, ranking.largest) if (ranking := job.source and job.source.ranking) else ("", False) for job in contenders
+    }
+    return orders.pop()[0] if len(orders) == 1 else ""
+
+
+def _place(job: ComparedJob) -> float:
+    """Return the number by which a combination of a sweep is sorted."""
+    assert job.source
+    assert job.source.ranking
+    assert job.source.combination
+    return job.source.combination.place(largest=job.source.ranking.largest)
+
+
+def _numbers(job: ComparedJob, name: str) -> list[float | None]:
+    """Return a number of each run of a contender, as its sweep ranks it, else as it was recorded."""
+    if job.source and job.source.ranking and job.source.combination and job.source.ranking.by == name:
+        return job.source.combination.values
+    return [number_of(numbers.get(name)) for numbers in job.numbers]
 
 
 def _check(contenders: Sequence[ComparedJob], names: Sequence[str]) -> None:

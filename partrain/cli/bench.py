@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,7 +15,11 @@ from partrain.cli.options import Csv, Debug, Force, Json, Markdown, OnlyChanged,
 from partrain.cli.shared import check_one_format, examples, print_note, print_warnings
 from partrain.display.text_table import terminal_width
 from partrain.errors import InputMissing
-from partrain.record.run_folder import RunFolder, run_folders
+from partrain.record.file_names import STUDY_FILES
+from partrain.record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from partrain.bench.compare import LineSource
 
 app = typer.Typer()
 
@@ -152,9 +156,9 @@ def compare(
     raise typer.Exit(result["code"])
 
 
-def _entries(paths: Sequence[Path]) -> list[Path]:
+def _entries(paths: Sequence[Path]) -> list[LineSource]:
     """Return jobs and run folders. Paths that are neither are left out with a note, unless nothing is left."""
-    entries: list[Path] = []
+    entries: list[LineSource] = []
     refused = []
     for path in paths:
         try:
@@ -162,31 +166,33 @@ def _entries(paths: Sequence[Path]) -> list[Path]:
         except InputMissing as neither:
             if not path.exists():
                 raise
-            refused.append(neither)
+            refused.append((path, neither))
     if not entries:
-        raise refused[0]
-    for nothing in refused:
-        print_note(f"left out: {nothing}")
+        raise refused[0][1]
+    for path, nothing in refused:
+        if path.name not in STUDY_FILES:  # `compare runs/sweep/*` names them, too
+            print_note(f"left out: {nothing}")
     return entries
 
 
-def _entries_at(path: Path) -> list[Path]:
+def _entries_at(path: Path) -> list[LineSource]:
     """Return a job, a run folder, the run folder of a checkpoint, which records time and bytes, or all those below a folder."""
+    from partrain.bench.compare import LineSource, entries_below
     from partrain.workflow.kinds import is_workflow
 
     files = RunFolder(path)
     if path.is_dir():
         whole = files.summary_file.exists() or files.events_file.exists()
-        return [path] if whole else list(run_folders(path)) or [run_of(path, print_note)]
+        return [LineSource(path)] if whole else list(entries_below(path)) or [LineSource(run_of(path, print_note))]
     if path.suffix != ".h5":
         if path.is_file() and (path.suffix != ".toml" or is_workflow(path)):
             raise InputMissing(f"{path} is neither a job nor a run")
-        return [path]
+        return [LineSource(path)]
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if (folder := run_folder_of(path)) is None:
         raise InputMissing(f"{path} is not in a run folder, which records time and bytes; give a run folder or a job")
-    return [folder]
+    return [LineSource(folder)]
 
 
 def _counts(text: str, option: str) -> list[int]:

@@ -67,8 +67,11 @@ def report(
         )
     else:
         print_wrapped(sentence, f"{output}: {len(data):,} bytes; open it in a browser")
-        if len(histories) > 1:
-            print("\n".join(["", *compared_runs(histories).lines(terminal_width())]))
+        width, own = terminal_width(), [run for run in histories if not sources.ranked(run.folder)]
+        for sweep in sources.sweeps:
+            print("\n".join(["", *sweep.lines(width)]))
+        if len(own) > 1:
+            print("\n".join(["", *compared_runs(own).lines(width)]))
 
 
 @app.command(

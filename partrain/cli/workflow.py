@@ -283,22 +283,16 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
 
 def _show_sweeps(runner: Runner, folder: Path) -> None:
     """Print the rankings of finished sweeps."""
-    from partrain.display.text_table import table, terminal_width
-    from partrain.workflow.sweep import SweepAction, difference
+    from partrain.display.text_table import terminal_width
+    from partrain.workflow.sweep import SweepAction
 
     for step in runner.workflow.steps.values():
         if isinstance(step.action, SweepAction) and runner.states[step.name].status == "done":
-            rows = step.action.ranked(folder / step.name)
-            best = step.action.best(folder / step.name, rows)
-            head, lines = step.action.cells(folder / step.name, rows)
-            print(f"\n{step.name}: {counted(len(rows), 'combination')}, {counted(len(step.action.trials), 'run')}")
-            print(
-                "\n".join(table(head, lines[:20], terminal_width()))
-                + (f"\n... and {len(lines) - 20} more" if len(lines) > 20 else "")
-            )
-            print(f"best: {best}")
-            if sentence := difference(rows, step.action.sweep.by):
-                print(sentence)
+            ranking = step.action.ranked(folder / step.name)
+            print(f"\n{step.name}: {counted(len(ranking.rows), 'combination')}, {counted(len(step.action.trials), 'run')}")
+            print("\n".join(ranking.lines(terminal_width())))
+            if ranking.best:
+                print(f"best: {ranking.best}")
 
 
 def _show_runs(runner: Runner, folder: Path) -> None:

@@ -28,3 +28,5 @@ RUNNER = "runner.json"
 """The newest runner of a workflow, in its folder, with the files and overrides that it was given."""
 PRUNED = "pruned.json"
 """A trial that a sweep ended early, in its run folder: the round, and the number judged then."""
+STUDY_FILES = (STEP, RANKING, WORKFLOW, RUNNER)
+"""Files beside the runs of a workflow or sweep."""

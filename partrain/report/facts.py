@@ -10,14 +10,13 @@ from partrain.number_format import count, counted, number, size
 from partrain.record.round_record import ACTIVITIES, time_shares
 from partrain.record.run_folder import RunFolder
 from partrain.report.history import RunHistory, compared_runs
-from partrain.report.sources import Sources, SweepResult
-from partrain.report.sweep import settings_text
+from partrain.report.sources import Sources
 from partrain.report.verdict import baseline, compare
 from partrain.runs.comparing import lower_is_better
+from partrain.runs.ranking import Ranking
 
 SHOWN_COMMITS = 10
 SHOWN_FAULTS = 40
-SHOWN_COMBINATIONS = 30
 SHOWN_WORKERS = 64
 LARGEST_CHECKPOINT = 256_000_000
 """Bytes of a checkpoint that is still read for its versions: all of it is verified, which takes time."""
@@ -230,16 +229,11 @@ def _versions(run: RunHistory) -> tuple[dict[str, str], str]:
         return {}, f"Versions of {run.label} are unknown: {failure.message}."
 
 
-def combinations(sweep: SweepResult) -> tuple[Table, str]:
-    """Return the ranking of a sweep, and a sentence on what is not shown."""
-    rows = []
-    for rank, row in enumerate(sweep.rows[:SHOWN_COMBINATIONS], 1):
-        values = [value for value in row["values"] if isinstance(value, int | float)]
-        median = number(row["median"]) if isinstance(row["median"], int | float) else "-"
-        spread = f"{number(min(values))} to {number(max(values))}" if len(values) > 1 else ""
-        rows.append([f"{rank}", settings_text(row["settings"]), median, spread, f"{len(values)}/{len(row['values'])}"])
-    note = f"The best {len(rows)} of {len(sweep.rows):,} combinations are shown." if len(sweep.rows) > len(rows) else ""
-    return Table(["rank", "settings", sweep.by, "from, to", "runs"], rows, frozenset({0, 2, 3, 4})), note
+def combinations(sweep: Ranking) -> tuple[Table, str]:
+    """Return the ranking of a sweep, and sentences on it."""
+    head, rows = sweep.cells
+    notes = [f"{note[0].upper()}{note[1:].removesuffix('.')}." for note in sweep.notes]
+    return Table(head, rows, frozenset(range(len(head)))), " ".join(notes)
 
 
 def steps(sources: Sources) -> Table | None:

@@ -20,6 +20,7 @@ from partrain.report.sources import Sources
 from partrain.report.theme import RUN_COLORS, Spec
 from partrain.report.timeline import SHOWN_WORKERS, end_of, timeline
 from partrain.report.verdict import NOT_PAID, SOONER, baseline, verdict
+from partrain.runs.ranking import Ranking
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -49,12 +50,15 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
     from markupsafe import Markup
 
     drawn = _drawn(runs)
-    sweeps = [_sweep(index, result, drawn) for index, result in enumerate(sources.sweeps)]
+    sweeps = [
+        _sweep(index, result, result.folder.name if sources.steps else "", drawn) for index, result in enumerate(sources.sweeps)
+    ]
     items = [_items(index, judged, drawn) for index, judged in enumerate(answers)]
     timelines = _timelines(runs, drawn)
     sentence = verdict(runs, sources.sweeps)
     differing = _differences(runs)
-    comparison, comparison_note = facts.comparison(runs) if len(runs) > 1 else (None, "")
+    own = [run for run in runs if not sources.ranked(run.folder)]
+    comparison, comparison_note = facts.comparison(own) if len(own) > 1 else (None, "")
     vega, script = gzip.decompress(_resource("vega.js.gz")).decode(), _resource("page.js").decode()
     commits, commits_note = facts.checkpoints(runs)
     environment, environment_note = facts.environment(runs)
@@ -133,17 +137,16 @@ def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[
     return charts
 
 
-def _sweep(index: int, result: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
-    names = {}
+def _sweep(index: int, result: Ranking, name: str, drawn: dict[str, Spec]) -> dict[str, Any]:
+    names: dict[str, str] = {}
     for kind, spec in (("parallel", sweep.parallel(result)), ("importance", sweep.importance(result))):
         names[kind] = f"{kind}-{index}"
         if spec:
             drawn[names[kind]] = theme.themed(spec, theme.VARIABLES, "container")
     table, note = facts.combinations(result)
     return {
-        "name": result.name if result.name != "sweep" else "",
+        "name": name,
         "by": result.by,
-        "difference": result.difference,
         "table": table,
         "note": note,
         **names,

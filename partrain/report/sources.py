@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from partrain.checkpoint.runs import run_of, silent
 from partrain.errors import InputMissing
 from partrain.record.file_names import EVENTS, RANKING, STEP
-from partrain.system.regular_file import read_json
+from partrain.runs.ranking import Ranking
 from partrain.workflow.record import StepRecord
 
 BEST_RUNS = 8
 """Most runs of a sweep whose curves are drawn: those of the best combinations."""
-
-
-@dataclass
-class SweepResult:
-    """The ranking of a sweep."""
-
-    name: str
-    by: str
-    largest: bool
-    difference: str
-    rows: list[dict[str, Any]]
-    """Settings, median, values and runs of each combination, the best first."""
 
 
 @dataclass
@@ -35,11 +22,15 @@ class Sources:
 
     runs: list[Path] = field(default_factory=list)
     """Run folders."""
-    sweeps: list[SweepResult] = field(default_factory=list)
+    sweeps: list[Ranking] = field(default_factory=list)
     steps: dict[str, StepRecord] = field(default_factory=dict)
     """Records of a workflow's steps by name."""
     notes: list[str] = field(default_factory=list)
     """Sentences for the reader: what was left out."""
+
+    def ranked(self, run: Path) -> bool:
+        """Return whether the ranking of a sweep shows this run and a comparison with other runs does not. It shows the best run of a sweep."""
+        return any(run.parent == sweep.folder and run != sweep.best for sweep in self.sweeps)
 
 
 def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources:
@@ -54,7 +45,7 @@ def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources
         if (path / EVENTS).exists():
             sources.runs.append(path)
         elif (path / RANKING).exists():
-            _sweep(path, "", sources)
+            _sweep(path, sources)
         elif steps := _steps(path):
             _workflow(path, steps, sources)
         else:
@@ -77,27 +68,15 @@ def _workflow(folder: Path, steps: dict[str, StepRecord], sources: Sources) -> N
     sources.steps.update(steps)
     for name in steps:
         if (folder / name / RANKING).exists():
-            _sweep(folder / name, name, sources)
+            _sweep(folder / name, sources)
         elif (folder / name / EVENTS).exists():
             sources.runs.append(folder / name)
 
 
-def _sweep(folder: Path, name: str, sources: Sources) -> None:
-    try:
-        content = read_json(folder / RANKING)
-        rows = [row for row in content["rows"] if isinstance(row["settings"], dict) and row["runs"]]
-        result = SweepResult(name, str(content["by"]), bool(content["largest"]), str(content.get("difference", "")), rows)
-        best = [folder / _best_run(row, largest=result.largest) for row in rows[:BEST_RUNS]]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputMissing(f"{folder / RANKING}: not the ranking of a sweep: {error}") from None
-    sources.sweeps.append(result)
+def _sweep(folder: Path, sources: Sources) -> None:
+    ranking = Ranking.read(folder)
+    sources.sweeps.append(ranking)
+    best = [ranking.best_run(row) for row in ranking.rows[:BEST_RUNS]]
     sources.runs += [run for run in best if (run / EVENTS).exists()]
-    if len(rows) > BEST_RUNS:
-        sources.notes.append(f"Curves are of the {BEST_RUNS} best of {len(rows):,} combinations, the best run of each.")
-
-
-def _best_run(row: dict[str, Any], *, largest: bool) -> str:
-    pairs = [(value, run) for value, run in zip(row["values"], row["runs"], strict=True) if value is not None]
-    if not pairs:
-        return Path(str(row["runs"][0])).name
-    return Path(str((max if largest else min)(pairs)[1])).name  # a name only: the file may be hostile
+    if len(ranking.rows) > BEST_RUNS:
+        sources.notes.append(f"Curves are of the {BEST_RUNS} best of {len(ranking.rows):,} combinations, the best run of each.")

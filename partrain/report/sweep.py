@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,8 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from partrain.record.round_record import number_of
-from partrain.report.sources import SweepResult
 from partrain.report.theme import Rows, Spec
+from partrain.runs.ranking import Ranking, shown
 
 MOST_LINES = 200
 """Most combinations in the figure."""
@@ -21,10 +20,6 @@ LOG_FROM = 9.0
 """Ratio of a setting's largest to its smallest number from which its axis is logarithmic."""
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-
-
 def _places(values: Sequence[Any]) -> dict[str, float]:
     """Map the shown form of each value to its place on an axis from 0 to 1: numbers by size, others side by side in their order."""
     if None in map(number_of, values):
@@ -32,13 +27,13 @@ def _places(values: Sequence[Any]) -> dict[str, float]:
             ordered = sorted(values)
         except TypeError:
             ordered = list(values)
-        shown = list(dict.fromkeys(_shown(value) for value in ordered))
-        return {text: index / max(1, len(shown) - 1) for index, text in enumerate(shown)}
+        texts = list(dict.fromkeys(shown(value) for value in ordered))
+        return {text: index / max(1, len(texts) - 1) for index, text in enumerate(texts)}
     low, high = min(values), max(values)
     log = low > 0 and high / low >= LOG_FROM
     scale = math.log if log else float
     span = scale(high) - scale(low)
-    return {_shown(value): (scale(value) - scale(low)) / span if span else 0.5 for value in values}
+    return {shown(value): (scale(value) - scale(low)) / span if span else 0.5 for value in values}
 
 
 def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -51,30 +46,26 @@ def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
     return ticks
 
 
-def varied(sweep: SweepResult) -> list[str]:
+def varied(sweep: Ranking) -> list[str]:
     """Return the settings that take several values."""
-    keys = dict.fromkeys(key for row in sweep.rows for key in row["settings"])
-    return [key for key in keys if len({_shown(row["settings"].get(key)) for row in sweep.rows}) > 1]
+    keys = dict.fromkeys(key for row in sweep.rows for key in row.settings)
+    return [key for key in keys if len({shown(row.settings.get(key)) for row in sweep.rows}) > 1]
 
 
-def _ranked(sweep: SweepResult) -> list[dict[str, Any]]:
-    return [row for row in sweep.rows if number_of(row.get("median")) is not None]
-
-
-def parallel(sweep: SweepResult) -> Spec | None:
+def parallel(sweep: Ranking) -> Spec | None:
     """Describe parallel coordinates: an axis per setting and one of the ranked number, a line per combination."""
-    ranked, keys = _ranked(sweep)[:MOST_LINES], varied(sweep)
+    ranked, keys = sweep.measured[:MOST_LINES], varied(sweep)
     if len(ranked) < 2 or not keys:
         return None
-    axes = [(key, [row["settings"].get(key) for row in ranked]) for key in keys]
-    axes.append((sweep.by, [float(row["median"]) for row in ranked]))
+    axes = [(key, [row.settings.get(key) for row in ranked]) for key in keys]
+    axes.append((sweep.by, [row.median for row in ranked]))
     lines: Rows = []
     ticks: Rows = []
     for position, (key, values) in enumerate(axes):
         places = _places(values)
         lines += [
-            {"c": number, "p": position, "y": round(places[_shown(value)], 4), "m": ranked[number]["median"], "best": number == 0,
-             "key": key, "value": _shown(value)}
+            {"c": number, "p": position, "y": round(places[shown(value)], 4), "m": ranked[number].median, "best": number == 0,
+             "key": key, "value": shown(value)}
             for number, value in enumerate(values)
         ]  # fmt: skip
         ticks += [{"p": position, "y": round(y, 4), "text": text[:14]} for text, y in _ticks(places)]
@@ -129,20 +120,20 @@ def parallel(sweep: SweepResult) -> Spec | None:
     }  # fmt: skip
 
 
-def shares(sweep: SweepResult) -> dict[str, float]:
+def shares(sweep: Ranking) -> dict[str, float]:
     """Return the share of the variance of the ranked number that each setting explains alone, the largest first.
 
     That is the variance of the means by value over the whole variance. Numbers with more than four values count by quarters of
     their order.
     """
-    ranked = _ranked(sweep)
-    numbers = [float(row["median"]) for row in ranked]
+    ranked = sweep.measured
+    numbers = [row.median for row in ranked]
     if len(varied(sweep)) < 2 or len(numbers) < 3 or not (whole := statistics.pvariance(numbers)):
         return {}  # one setting explains all
     mean, by_key = statistics.fmean(numbers), {}
     for key in varied(sweep):
         groups: dict[Any, list[float]] = {}
-        for group, number in zip(_groups([row["settings"].get(key) for row in ranked]), numbers, strict=True):
+        for group, number in zip(_groups([row.settings.get(key) for row in ranked]), numbers, strict=True):
             groups.setdefault(group, []).append(number)
         between = sum(len(group) * (statistics.fmean(group) - mean) ** 2 for group in groups.values()) / len(numbers)
         by_key[key] = between / whole
@@ -150,14 +141,14 @@ def shares(sweep: SweepResult) -> dict[str, float]:
 
 
 def _groups(values: Sequence[Any]) -> list[Any]:
-    distinct = {_shown(value) for value in values}
+    distinct = {shown(value) for value in values}
     if len(distinct) <= 4 or None in map(number_of, values):
-        return [_shown(value) for value in values]
+        return [shown(value) for value in values]
     ordered = [value for value, _ in groupby(sorted(values))]
     return [4 * ordered.index(value) // len(ordered) for value in values]
 
 
-def importance(sweep: SweepResult) -> Spec | None:
+def importance(sweep: Ranking) -> Spec | None:
     """Describe bars of the shares."""
     by_key = shares(sweep)
     if not by_key:
@@ -176,8 +167,3 @@ def importance(sweep: SweepResult) -> Spec | None:
         ],
         "height": 40 + 30 * len(rows),
     }  # fmt: skip
-
-
-def settings_text(settings: Mapping[str, Any]) -> str:
-    """Return settings as one text."""
-    return ", ".join(f"{key} = {_shown(value)}" for key, value in settings.items())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from partrain.number_format import counted, number
+from partrain.number_format import counted, number, plural
 from partrain.record.added_speed import SHORT, paid
 from partrain.record.result import RunResult, SharedResult
 from partrain.record.waiting import cause
 from partrain.report.history import RunHistory, compared_runs
-from partrain.report.sources import SweepResult
-from partrain.report.sweep import settings_text, shares
+from partrain.report.sweep import shares
+from partrain.runs.ranking import Ranking
 
 FOLLOWS = ("workers", "stop.judge_every", "sync.lr_scale")
 """Settings that may differ where only the number of workers does: `judge_every` counts rounds, and one worker has no rate to scale."""
@@ -47,7 +47,7 @@ class Comparison(NamedTuple):
         return self.alone / self.seconds
 
 
-def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> str:
+def verdict(runs: Sequence[RunHistory], sweeps: Sequence[Ranking] = ()) -> str:
     """Return the verdict on these runs, or on the one sweep that they are from, in one sentence."""
     if len(sweeps) == 1:
         return _best_combination(sweeps[0])
@@ -137,13 +137,18 @@ def limits(run: RunHistory) -> str:
     return f"{start}; {spent}: {cause(run.summary) or 'computing was the limit'}."
 
 
-def _best_combination(sweep: SweepResult) -> str:
+def _best_combination(sweep: Ranking) -> str:
     """Name the best combination of a sweep, and the setting that mattered most."""
-    ranked = [row for row in sweep.rows if isinstance(row.get("median"), int | float)]
-    if not ranked:
-        return f"None of the {len(sweep.rows):,} combinations recorded {sweep.by}."
-    best, by_key = ranked[0], shares(sweep)
-    runs = f", the median of {len(best['runs'])} runs" if len(best["runs"]) > 1 else ""
+    count = f"{len(sweep.rows):,} combinations"
+    if not sweep.measured:
+        return f"None of the {count} recorded {sweep.by}."
+    best, by_key = sweep.measured[0], shares(sweep)
+    runs = f", the median of {len(best.runs)} runs" if len(best.runs) > 1 else ""
+    runs += (
+        f", as {sweep.level - 1:,} {plural('other', sweep.level - 1)} {'has' if sweep.level == 2 else 'have'}"
+        if sweep.level > 1
+        else ""
+    )
     most = next(iter(by_key), None)
     mattered = f"; {most} mattered most ({by_key[most]:.0%} of the variance)" if most else ""
-    return f"Best of {len(sweep.rows):,} combinations: {settings_text(best['settings'])}, with {sweep.by} {number(best['median'])}{runs}{mattered}."
+    return f"Best of {count}: {best.label}, with {sweep.by} {number(best.median)}{runs}{mattered}."

@@ -105,6 +105,10 @@ class ComparedRuns:
     """Runs side by side."""
 
     rows: Sequence[ComparedRow]
+    order: str = ""
+    """Name of the number by which the rows are sorted, if not as `ranked`."""
+    numbers: Sequence[Sequence[float | None]] = ()
+    """That number of each run, by row."""
 
     @property
     def target(self) -> dict[str, float]:
@@ -144,6 +148,7 @@ class ComparedRuns:
         goal = ", ".join(f"{name} {value:g}" for name, value in self.target.items())
         order = [f"seconds to the target ({goal})"] * bool(goal) + [f"judged {self.by}"] * bool(self.by)
         ranked = f"best first by {', then by '.join(order)}" if order else "not ranked: different numbers chose the networks"
+        ranked = f"sorted by {self.order}" if self.order else ranked
         later = ", ".join(row.label for row in self.rows if row.continues)
         since = f"; seconds of {later} do not count those in another folder, from which it continues" if later else ""
         return f"{runs}; {ranked}; {MARK} is the best of its column{since}"
@@ -190,6 +195,9 @@ class ComparedRuns:
         if not self.by:
             texts.append(("chosen by", [row.results[0].by if row.rank < math.inf else "-" for row in self.rows]))
         texts += [(column.head, column.cells) for column in self._columns()]
+        names = [head for head, _ in texts]
+        if self.numbers and not {self.order.replace(".", " "), f"judged {self.order.removeprefix('metrics.')}"} & {*names}:
+            texts.insert(1, (self.order, _Column(self.order, [list(values) for values in self.numbers]).cells))
         kept = [(head, cells) for head, cells in texts if any(cell.strip(" -") for cell in cells)]
         return [head for head, _ in kept], [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
 
@@ -200,7 +208,11 @@ class ComparedRuns:
         for kind, tables in (("judged", judged), ("test", tests)):
             names = dict.fromkeys(name for table in tables for numbers in table for name in numbers)
             for name in sorted(names, key=lambda name: (name != self.by, name != "loss")):
-                lower = lower_is_better(name, rows[0].job) if name != self.by else rows[0].results[0].lower
+                lower = (
+                    lower_is_better(name, rows[0].job)
+                    if name != self.by
+                    else next(row.results[0].lower for row in rows if row.results)
+                )
                 yield _Column(f"{kind} {name}", [[numbers.get(name) for numbers in table] for table in tables], number, lower=lower, among=everywhere)  # fmt: skip
         reached = [row for row in everywhere if rows[row].reached]
         whole = bool(self.target) and len(reached) == len(rows)

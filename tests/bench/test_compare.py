@@ -126,15 +126,15 @@ def test_a_folder_stands_for_all_its_runs_and_what_is_no_run_is_left_out(tmp_pat
     runs = tmp_path / "runs"
     for name in ("a", "b"):
         train(tmp_path / name, SIMULATED).rename(runs.mkdir(exist_ok=True) or runs / name)
-    (runs / "runner.json").write_text("{}")
+    (runs / "runner.json").write_text("{}")  # of a workflow, as is the next one: no remark
+    (runs / "notes.txt").write_text("")
     (runs / "empty").mkdir()
     (runs / "workflow.toml").write_text('name = "x"\n[[steps]]\nname = "a"\njob = "a.toml"\n')
     said = partrain("compare", *sorted(runs.iterdir()), "--json")
     assert [row["label"] for row in json.loads(said.out)["rows"]] == ["a", "b"]
     assert said.err.splitlines() == [
         f"partrain: left out: {runs}/empty has no checkpoint.h5, and no run below it has",
-        f"partrain: left out: {runs}/runner.json is neither a job nor a run",
-        f"partrain: left out: {runs}/workflow.toml is neither a job nor a run",
+        f"partrain: left out: {runs}/notes.txt is neither a job nor a run",
     ]
     assert compared(runs)["rows"] == json.loads(said.out)["rows"]
     assert "runner.json is neither a job nor a run" in refused(runs / "runner.json").err

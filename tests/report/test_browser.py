@@ -11,7 +11,8 @@ from support.histories import made_run
 
 from partrain.report.history import read_history
 from partrain.report.page import page
-from partrain.report.sources import Sources, SweepResult
+from partrain.report.sources import Sources
+from partrain.runs.ranking import Combination, Ranking
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 PROBE = """
@@ -40,10 +41,8 @@ def browsed(file: Path, folder: Path, width: int, *more: str) -> str:
 @pytest.mark.parametrize("width", [500, 820, 1280])  # headless Chromium makes no narrower window
 def test_every_figure_is_drawn(tmp_path: Path, width: int) -> None:
     runs = [read_history(made_run(tmp_path / name, workers, rounds=8), name) for name, workers in (("one", 1), ("two", 2))]
-    rows = [
-        {"settings": {"lr": lr, "act": act}, "median": lr, "values": [lr], "runs": ["1"]} for lr in (0.1, 0.2) for act in "ab"
-    ]
-    text = page(runs, Sources(sweeps=[SweepResult("", "loss", False, "", rows)]))
+    rows = [Combination({"lr": lr, "act": act}, [lr], ["1"]) for lr in (0.1, 0.2) for act in "ab"]
+    text = page(runs, Sources(sweeps=[Ranking(tmp_path / "sweep", "loss", largest=False, rows=rows)]))
     policy = text.partition('Content-Security-Policy" content="')[2].partition('"')[0]
     assert policy
     text = text.replace(policy, policy.replace("script-src", "script-src 'nonce-probe'")).replace(

@@ -19,7 +19,8 @@ from partrain.report.facts import Table
 from partrain.report.figures import figure
 from partrain.report.history import RunHistory, read_history
 from partrain.report.items import JudgedAnswers
-from partrain.report.sources import Sources, SweepResult
+from partrain.report.sources import Sources
+from partrain.runs.ranking import Combination, Ranking
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&\u2028'\""
 
@@ -49,7 +50,7 @@ class Reader(HTMLParser):
         return dict(json.loads(self.scripts[0]))
 
 
-def written(*runs: RunHistory, sweeps: list[SweepResult] | None = None) -> str:
+def written(*runs: RunHistory, sweeps: list[Ranking] | None = None) -> str:
     return pages.page(runs, Sources(sweeps=sweeps or []))
 
 
@@ -114,8 +115,8 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
         ),
         HOSTILE,
     )  # fmt: skip
-    rows = [{"settings": {HOSTILE: value}, "median": value, "values": [value], "runs": ["1"]} for value in (1.0, 2.0, 3.0)]
-    sweep = SweepResult(HOSTILE, HOSTILE, True, HOSTILE, rows)
+    rows = [Combination({HOSTILE: value, "b": HOSTILE}, [value], ["1"]) for value in (1.0, 2.0, 3.0)]
+    sweep = Ranking(tmp_path / HOSTILE[:20].replace("/", ""), HOSTILE, largest=True, rows=rows)
     for found in (read(run), read(run, run, sweeps=[sweep])):
         assert sum(tag == "script" for tag, _ in found.tags) == 3
         assert not [tag for tag, attrs in found.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
@@ -126,8 +127,9 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 def test_expressions_hold_no_text_of_the_user(tmp_path: Path) -> None:
     """A label in an expression of Vega would be code; the title of a tooltip becomes a part of one."""
     run = read_history(made_run(tmp_path / "run"), name := "x'] + alert(1) + ['")
-    rows = [{"settings": {name: value}, "median": value, "values": [value], "runs": ["1"]} for value in (1.0, 2.0, 3.0)]
-    sweep = SweepResult(name, name, True, name, rows)
+    sweep = Ranking(
+        tmp_path / name, name, largest=True, rows=[Combination({name: value}, [value], ["1"]) for value in (1.0, 2.0, 3.0)]
+    )
     for found in (read(run, sweeps=[sweep]).figures, figure("timeline", [run, run])):
         assert _expressions(found)
         assert "alert" not in json.dumps(_expressions(found))

@@ -9,15 +9,14 @@ import pytest
 from support.histories import made_run
 
 from partrain.errors import InputMissing
-from partrain.report.sources import SweepResult, find
+from partrain.report.sources import find
 from partrain.report.sweep import importance, parallel, shares
+from partrain.runs.ranking import Combination, Ranking
 
 
-def sweep_of(*rows: tuple[dict[str, object], float | None]) -> SweepResult:
-    return SweepResult(
-        "s", "loss", False, "", [{"settings": settings, "median": value, "values": [value], "runs": [f"{number}"]}
-                                 for number, (settings, value) in enumerate(rows)],
-    )  # fmt: skip
+def sweep_of(*rows: tuple[dict[str, object], float | None]) -> Ranking:
+    combinations = [Combination(settings, [value], [f"{number}"]) for number, (settings, value) in enumerate(rows)]
+    return Ranking(Path("s"), "loss", largest=False, rows=combinations)
 
 
 def test_a_setting_that_decides_alone_has_the_whole_share() -> None:

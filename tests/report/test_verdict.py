@@ -8,8 +8,8 @@ import pytest
 from support.histories import judgement, made_run, round_of, start, write_events
 
 from partrain.report.history import RunHistory, compared_runs, read_history
-from partrain.report.sources import SweepResult
 from partrain.report.verdict import compare, verdict
+from partrain.runs.ranking import Combination, Ranking
 
 
 def history(folder: Path, workers: int, pace: float, rounds: int = 4) -> RunHistory:
@@ -125,12 +125,11 @@ def test_the_verdict_tells_the_seconds_of_the_table(tmp_path: Path) -> None:
 
 
 def test_a_sweep_names_its_best_combination() -> None:
-    rows = [{"settings": {"optimizer.lr": lr}, "median": lr, "values": [lr, lr], "runs": ["1", "2"]} for lr in (0.3, 0.2, 0.1)]
-    said = verdict([], [SweepResult("", "metrics.accuracy", True, "", rows)])
+    rows = [Combination({"optimizer.lr": lr}, [lr, lr], ["1", "2"]) for lr in (0.3, 0.2, 0.1)]
+    sweep = Ranking(Path("sweep"), "metrics.accuracy", largest=True, rows=rows)
+    said = verdict([], [sweep])
     assert said.startswith("Best of 3 combinations: optimizer.lr = 0.3, with metrics.accuracy 0.3000, the median of 2 runs")
     assert "mattered" not in said, "one setting explains all"
     for row, seconds in zip(rows, (1, 1, 2), strict=True):
-        row["settings"]["stop.seconds"] = seconds
-    assert "optimizer.lr mattered most (100% of the variance)" in verdict(
-        [], [SweepResult("", "metrics.accuracy", True, "", rows)]
-    )
+        row.settings["stop.seconds"] = seconds
+    assert "optimizer.lr mattered most (100% of the variance)" in verdict([], [sweep])

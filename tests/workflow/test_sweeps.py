@@ -14,8 +14,9 @@ from support.watched import summary_of
 from partrain import train as partrain_train
 from partrain.errors import BadJob
 from partrain.job.sweep import SweepSection, Trial
+from partrain.runs.ranking import Combination, Ranking
 from partrain.workflow.actions import Action
-from partrain.workflow.sweep import Combination, SweepAction, difference
+from partrain.workflow.sweep import SweepAction
 
 STUDY = """
 name = "study"
@@ -169,25 +170,29 @@ def test_ranking(tmp_path: Path) -> None:
         (tmp_path / name / "job.toml").write_text("")
     trials = {name: Trial({"lr": index // 2, "rule": "average"}, index % 2, index // 2) for index, name in enumerate(values)}
     action = SweepAction(sweep(a=[1], by="test.accuracy"), trials, cast(Action, None))
-    rows = action.ranked(tmp_path)
-    assert [row.settings["lr"] for row in rows] == [1, 0, 2], "medians 0.855, 0.8, none"
-    head, lines = action.cells(tmp_path, rows)
+    ranking = action.ranked(tmp_path)
+    assert [row.settings["lr"] for row in ranking.rows] == [1, 0, 2], "medians 0.855, 0.8, none"
+    head, lines = ranking.cells
     kept = [head.index(name) for name in ("rank", "lr", "rule", "test accuracy")]
     assert [[line[place].strip() for place in kept] for line in lines] == [
         ["1", "1", "average", "0.8550 (0.8500-0.8600)*"], ["2", "0", "average", "0.8000 (0.7000-0.9000)"], ["3", "2", "average", "-"],
     ]  # fmt: skip
     other = SweepAction(sweep(a=[1], by="rounds"), trials, cast(Action, None))
-    head, lines = other.cells(tmp_path, other.ranked(tmp_path))
+    head, lines = other.ranked(tmp_path).cells
     assert head[:4] == ["rank", "lr", "rule", "rounds"]
-    assert difference(rows, "accuracy") == "The 2 best of 2 (accuracy 0.855 to 0.8) differ in lr (1, 0)."
+    assert ranking.difference == "The 2 best of 2 (test.accuracy 0.855 to 0.8) differ in lr (1, 0)."
+    assert ranking.notes[0] == "medians of 2 runs each (least-most); sorted by test.accuracy; * is the best of its column"
 
 
 def test_what_the_best_share() -> None:
+    def ranking(rows: list[Combination]) -> Ranking:
+        return Ranking(Path("sweep"), "loss", largest=False, rows=rows)
+
     rows = [Combination({"lr": lr, "rule": rule}, [loss], ["1"]) for loss, lr, rule in [
         (0.1, 1, "a"), (0.2, 2, "a"), (0.3, 1, "b"), (0.4, 2, "b"), (0.5, 3, "a"), (0.6, 3, "b"),
     ]]  # fmt: skip
-    assert difference(rows, "loss") == "The 2 best of 6 (loss 0.1 to 0.2) share rule = a and differ in lr (1, 2)."
-    assert difference([Combination({"lr": lr}, [lr / 10], ["1"]) for lr in (1, 2, 3)], "loss") == ""
+    assert ranking(rows).difference == "The 2 best of 6 (loss 0.1 to 0.2) share rule = a and differ in lr (1, 2)."
+    assert ranking([Combination({"lr": lr}, [lr / 10], ["1"]) for lr in (1, 2, 3)]).difference == ""
 
 
 @pytest.fixture

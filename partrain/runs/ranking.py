@@ -1,0 +1,187 @@
+"""The ranking of a sweep, as `sweep.json` in its folder holds it: the end of a workflow, a report and `compare` show the same one."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from partrain.display.text_table import table, wrapped
+from partrain.errors import InputMissing
+from partrain.record.file_names import RANKING
+from partrain.record.round_record import number_of
+from partrain.record.run_folder import RunFolder
+from partrain.runs.comparing import ComparedRow, ComparedRuns
+from partrain.system.regular_file import read_json
+
+SHOWN_COMBINATIONS = 20
+"""Combinations in a table, at most."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The runs of one combination of settings."""
+
+    settings: dict[str, Any]
+    values: list[float | None]
+    """The ranked number of each run; None if it was not recorded, or is not finite."""
+    runs: list[str]
+    """Names of the runs, without the step's."""
+    pruned: list[int] = field(default_factory=list)
+    """Round at which a run was pruned, if one was."""
+
+    @property
+    def median(self) -> float:
+        """The median of the recorded values; NaN if there is none."""
+        values = [value for value in self.values if value is not None]
+        return statistics.median(values) if values else math.nan
+
+    def place(self, *, largest: bool) -> float:
+        """Return a number to sort by: the best combination first, those without a value last."""
+        return math.inf if math.isnan(self.median) else -self.median if largest else self.median
+
+    @property
+    def label(self) -> str:
+        """The settings as one text."""
+        return ", ".join(f"{key} = {shown(value)}" for key, value in self.settings.items())
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The combinations of a sweep, the best first; those without a value last."""
+
+    folder: Path
+    """The folder of the runs."""
+    by: str
+    """Name of the ranked number."""
+    largest: bool
+    """The largest number is the best."""
+    rows: Sequence[Combination]
+
+    @classmethod
+    def of(cls, folder: Path, by: str, rows: Sequence[Combination], *, largest: bool) -> Ranking:
+        """Rank the combinations."""
+        return cls(folder, by, largest, sorted(rows, key=lambda row: row.place(largest=largest)))
+
+    @classmethod
+    def read(cls, folder: Path) -> Ranking:
+        """Read the ranking in a folder. Raises `InputMissing`."""
+        try:
+            content = read_json(folder / RANKING)
+            rows = [
+                Combination(
+                    dict(row["settings"]),
+                    [number_of(value) for _, value in zip(row["runs"], row["values"], strict=True)],
+                    [Path(str(run)).name for run in row["runs"]],  # a name only: the file may be hostile
+                    [int(round_number) for round_number in row.get("pruned", ())],
+                )
+                for row in content["rows"]
+                if row["runs"]
+            ]
+            return cls(folder, str(content["by"]), bool(content["largest"]), rows)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputMissing(f"{folder / RANKING}: not the ranking of a sweep: {error}") from None
+
+    @property
+    def measured(self) -> list[Combination]:
+        """The combinations that have a value."""
+        return [row for row in self.rows if not math.isnan(row.median)]
+
+    @property
+    def level(self) -> int:
+        """Number of combinations with the best value."""
+        return sum(row.median == self.measured[0].median for row in self.measured)
+
+    def best_run(self, row: Combination) -> Path:
+        """Return the folder of the best run of a combination."""
+        sign = -1 if self.largest else 1
+        values = [math.inf if value is None else sign * value for value in row.values]
+        return self.folder / row.runs[values.index(min(values))]
+
+    @property
+    def best(self) -> Path | None:
+        """The folder of the best run of the best combination; None if no run has the number."""
+        return self.best_run(self.measured[0]) if self.measured else None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The content of `sweep.json`."""
+        return {
+            "by": self.by,
+            "largest": self.largest,
+            "best": self.best and self.best.name,
+            "difference": self.difference,
+            "rows": [
+                {
+                    "settings": row.settings,
+                    "median": None if math.isnan(row.median) else row.median,
+                    "values": row.values,
+                    "runs": row.runs,
+                    **({"pruned": row.pruned} if row.pruned else {}),
+                }
+                for row in self.rows
+            ],
+        }
+
+    @property
+    def difference(self) -> str:
+        """A sentence: what the best combinations share, and in what they differ; "" where the ranking of one setting tells all."""
+        measured = self.measured
+        keys = list(dict.fromkeys(key for row in measured for key in row.settings))
+        if len(measured) < 2 or len(keys) < 2:
+            return ""
+        top = measured[: max(2, min(5, len(measured) // 3))]
+        shared, varied = [], []
+        for key in keys:
+            values = list(dict.fromkeys(shown(row.settings.get(key)) for row in top))
+            everywhere = {shown(row.settings.get(key)) for row in measured}
+            if len(values) == 1 and len(everywhere) > 1:
+                shared.append(f"{key} = {values[0]}")
+            elif len(values) > 1:
+                varied.append(f"{key} ({', '.join(values)})")
+        facts = [f"share {' and '.join(shared)}"] if shared else []
+        facts += [f"differ in {' and '.join(varied)}"] if varied else []
+        span = f"{self.by} {top[0].median:.4g} to {top[-1].median:.4g}"
+        return f"The {len(top)} best of {len(measured)} ({span}) {' and '.join(facts)}." if facts else ""
+
+    @cached_property
+    def compared(self) -> ComparedRuns:
+        """The best combinations side by side: a row of all runs of each, its rank as label."""
+        rows = self.rows[:SHOWN_COMBINATIONS]
+        runs = [[RunFolder(self.folder / name) for name in row.runs] for row in rows]
+        compared = [
+            ComparedRow(f"{rank}", some[0].job, [*filter(None, (run.summary for run in some))])
+            for rank, some in enumerate(runs, 1)
+        ]
+        return ComparedRuns(compared, self.by, [row.values for row in rows])
+
+    @property
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Heading and rows of the best combinations: rank, settings, and the columns of all comparisons."""
+        (_, *head), lines = self.compared.cells()
+        keys = list(dict.fromkeys(key for row in self.rows for key in row.settings))
+        settings = [[shown(row.settings.get(key)) for key in keys] for row in self.rows]
+        return ["rank", *keys, *head], [[rank, *own, *cells] for (rank, *cells), own in zip(lines, settings, strict=False)]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences below the table: the order, combinations that are level or not shown, what the best ones share."""
+        more = len(self.rows) - SHOWN_COMBINATIONS
+        level = f"the first {self.level:,} are level, in the order of the sweep" * (self.level > 1)
+        return [*filter(None, [self.compared.note, level, f"{more:,} more are not shown" * (more > 0), self.difference])]
+
+    def lines(self, width: int | None) -> list[str]:
+        """Return the table and the sentences as lines for a terminal of this width; None: any width."""
+        return [*table(*self.cells, width), *wrapped(self.notes, width)]
+
+
+def shown(value: Any) -> str:
+    """Return a setting as a text."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
