@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from partrain.errors import InputMissing
-from partrain.number_format import counted
 from partrain.record.file_names import BEST, CHECKPOINT, CHECKPOINTS, EVENTS
-from partrain.record.run_folder import RunFolder, best_trial, run_folders
+from partrain.record.run_folder import RunFolder, chosen_run, run_folders
 
 
 def silent(text: str) -> None:
@@ -37,17 +36,16 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         return folder.parent
     runs = run_folders(folder, files=(CHECKPOINT, CHECKPOINTS))  # copied runs may lack their events
     newest_of = {run: path for run in runs if (path := RunFolder(run).newest_checkpoint)}
-    if best := best_trial(folder, list(newest_of)):
-        note(f"{folder} is a sweep; this is its best run: {best}")
-        return best
-    newest = max(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, default=None)
-    if newest is None:
+    newest_first = sorted(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, reverse=True)
+    if not newest_first:
         began = (folder / EVENTS).exists()
         raise InputMissing(
             f"{folder} has no {CHECKPOINT}" + (": nothing was committed there" if began else ", and no run below it has")
         )
-    note(f"{folder} holds {counted(len(newest_of), 'run')}; this is the newest: {newest}")
-    return newest
+    chosen = chosen_run(folder, newest_first)
+    if chosen.reason:
+        note(chosen.reason)
+    return chosen.path
 
 
 def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, newest: bool = False) -> Path:

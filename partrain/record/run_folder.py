@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from itertools import islice
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
+from partrain.number_format import counted
 from partrain.record.event_log import read_events
 from partrain.record.events import Event, StartEvent, is_sound
-from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, RANKING, SUMMARY
+from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, RANKING, STEP, SUMMARY
 from partrain.system.regular_file import open_regular, parse_json, read_object
 
 TRAINING, KILLED = "training", "killed"
 """Statuses of runs without a summary."""
 STATUSES = (TRAINING, KILLED, "reached", "finished", "not-reached", "stopped", "diverged", "failed", "pruned")
+MOST_NAMED = 5
+"""Most runs that a message names."""
 _FIRST_LINES = 8
 """Lines among which a run that has begun to train says so."""
 _TAIL_BYTES = 1 << 16
@@ -161,14 +164,39 @@ def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)
         yield from run_folders(folder / name, depth - 1, files)
 
 
-def best_trial(folder: Path, runs: Sequence[Path]) -> Path | None:
-    """Return the best run of the sweep that all `runs` below a folder are of, as its ranking names it; None if there is no such sweep."""
-    places = {place for run in runs for place in run.parents if place.is_relative_to(folder) and (place / RANKING).exists()}
-    if len(places) != 1 or not all(run.is_relative_to(*places) for run in runs):
-        return None
-    (place,) = places
-    best = place / Path(str(read_object(place / RANKING).get("best"))).name  # a name only: the file may be hostile
-    return best if best in runs else None
+class ChosenRun(NamedTuple):
+    """The run that a folder of runs stands for."""
+
+    path: Path
+    reason: str
+    """A sentence about it; empty if there is only one run."""
+
+
+def chosen_run(folder: Path, runs: Sequence[Path]) -> ChosenRun:
+    """Choose among the `runs` below a folder, the newest first: the best of the sweep that all are of, else the newest run of their one job.
+
+    Raises `InputMissing` if they are of several jobs or steps of a workflow.
+    """
+    places = {_job_of(run) for run in runs}
+    if len(places) == 1 and isinstance(place := places.pop(), Path):
+        best = place / Path(str(read_object(place / RANKING).get("best"))).name  # a name only: the file may be hostile
+        if best in runs:
+            return ChosenRun(best, f"{folder} is a sweep; this is its best run: {best}")
+    elif places:
+        first = {_job_of(run): run for run in reversed(runs)}.values()
+        some = ", ".join(str(run) for run in sorted(first)[:MOST_NAMED])
+        more = f" and {len(first) - MOST_NAMED:,} more" if len(first) > MOST_NAMED else ""
+        raise InputMissing(f"{folder} holds runs of {len(first):,} jobs, so name one of them: {some}{more}")
+    return ChosenRun(
+        runs[0], f"{folder} holds {counted(len(runs), 'run')}; this is the newest: {runs[0]}" if len(runs) > 1 else ""
+    )
+
+
+def _job_of(run: Path) -> Path | str:
+    """Return what tells a run's job from others: the folder of its sweep, its own as a step of a workflow, or the name of the job."""
+    if (run.parent / RANKING).exists():
+        return run.parent
+    return run if (run / STEP).exists() else str(RunFolder(run).job.get("name", ""))
 
 
 def is_locked(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from partrain.config.overrides import flatten
 from partrain.errors import InputMissing
 from partrain.record.file_names import CHECKPOINTS
 from partrain.record.result import RunResult, best_judgement
-from partrain.record.run_folder import RunFolder, best_trial, run_folders, status_of
+from partrain.record.run_folder import RunFolder, chosen_run, run_folders, status_of
 from partrain.runs.tags import read_tags
 
 COLUMNS = ("name", "when", "rule", "workers", "status", "rounds", "loss", "accuracy", "seconds", "size", "tags")
@@ -68,8 +68,8 @@ def run_at(path: Path) -> ListedRun:
         raise InputMissing(f"no such run: {path}; partrain runs lists them")
     if not (rows := runs_below(path)):
         raise InputMissing(f"{path} holds no run")
-    best = best_trial(path, [row.folder for row in rows])
-    return next((row for row in rows if row.folder == best), rows[0])
+    chosen = chosen_run(path, [row.folder for row in rows]).path
+    return next(row for row in rows if row.folder == chosen)
 
 
 def read_run(folder: Path) -> ListedRun:

@@ -35,6 +35,15 @@ def test_a_folder_of_runs_stands_for_the_newest(tmp_path: Path) -> None:
     assert notes == []
 
 
+def test_a_folder_of_several_jobs_or_steps_stands_for_none_of_them(tmp_path: Path) -> None:
+    for name in "ab":
+        (make_run(tmp_path / "jobs" / name / "1", 10) / "job.toml").write_text(f'name = "{name}"')
+        (make_run(tmp_path / "study" / name, 10) / "step.json").write_text("{}")
+    for folder in tmp_path / "jobs", tmp_path / "study":
+        with pytest.raises(InputMissing, match=f"{folder.name} holds runs of 2 jobs, so name one of them: .*/a.*, .*/b"):
+            run_of(folder)
+
+
 def test_a_run_that_ended_before_it_named_its_first_file(tmp_path: Path) -> None:
     """Its newest round stands for it, and a sentence says so."""
     make_run(tmp_path / "runs/a/1", 20)

@@ -164,9 +164,11 @@ def test_show_has_all_facts(place: Path) -> None:
     assert facts["checkpoints"].endswith("round-000004.h5")
     told = json.loads(partrain("runs", "show", "runs/a", "--json").out)
     assert told["summary"] == json.loads((place / "a" / "summary.json").read_text())
-    newest = partrain("runs", "show", "runs")
-    assert newest.out.startswith("runs/c\n")
-    assert "runs stands for runs/c" in newest.err
+    several = partrain("runs", "show", "runs")
+    assert (several.code, "runs holds runs of 2 jobs, so name one of them: runs/a, runs/c" in several.err) == (66, True)
+    (place / "again").mkdir()
+    (place / "c").rename(place / "again/c")
+    assert "runs/again stands for runs/again/c" in partrain("runs", "show", "runs/again").err
     assert partrain("runs", "show", "runs/a/checkpoint.h5").out == said.out
     assert partrain("runs", "show", "runs/none").code == 66
 
