@@ -34,18 +34,22 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         return folder
     if folder.name == CHECKPOINTS and RunFolder(folder.parent).newest_checkpoint:
         return folder.parent
+    chosen = chosen_run(folder, runs_in(folder))
+    if chosen.reason:
+        note(chosen.reason)
+    return chosen.path
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the run folders with a checkpoint at and below a folder, that of the newest first. Raises `InputMissing` if there are none."""
     runs = run_folders(folder, files=(CHECKPOINT, CHECKPOINTS))  # copied runs may lack their events
     newest_of = {run: path for run in runs if (path := RunFolder(run).newest_checkpoint)}
-    newest_first = sorted(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, reverse=True)
-    if not newest_first:
+    if not newest_of:
         began = (folder / EVENTS).exists()
         raise InputMissing(
             f"{folder} has no {CHECKPOINT}" + (": nothing was committed there" if began else ", and no run below it has")
         )
-    chosen = chosen_run(folder, newest_first)
-    if chosen.reason:
-        note(chosen.reason)
-    return chosen.path
+    return sorted(newest_of, key=lambda run: newest_of[run].stat().st_mtime_ns, reverse=True)
 
 
 def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, newest: bool = False) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from partrain.checkpoint.runs import run_folder_of
+from partrain.checkpoint.runs import run_folder_of, runs_in
 from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import AcceptChanges, Debug, Json, Out, Overrides, Params, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
@@ -257,9 +257,13 @@ def resume(
             _follow(machine, None)
         if (checkpoint is None) != latest:
             raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
-        path = checkpoint or Path("runs")
         if (former := _former_run(machine)) and RunFolder(former).newest_checkpoint:
             path, out = former, None
+        elif checkpoint:
+            path = checkpoint
+        else:
+            path = runs_in(Path("runs"))[0]
+            print_note(f"the newest run: {path}")
         _resume_with(
             machine,
             path,

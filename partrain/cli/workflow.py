@@ -116,8 +116,6 @@ def run_workflow(
         )
     if params and not single:
         raise typer.BadParameter("only a workflow file has [params]", param_hint="--param")
-    if removed := [override for override in overrides if override.startswith("~")]:
-        raise typer.BadParameter(f"{removed[0]} removes a key of a single job without [sweep]", param_hint="--set")
     workflow = (
         load(paths[0], commands(line.commands()), params) if single else of_jobs(paths, overrides, commands(line.commands()))
     )
@@ -265,7 +263,7 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
         f"{sum(state.status == status for state in states)} {status}"
         for status in dict.fromkeys(state.status for state in states)
     ]
-    print(f"{folder}: {', '.join(counts)} in {seconds_text(seconds)}")
+    print(f"{folder}: {counted(len(states), 'step')} in {seconds_text(seconds)}: {', '.join(counts)}")
     if not ran and all(state.status == "unchanged" for state in states):
         print("nothing to do: no step and nothing that a step depends on has changed")
     for step in states:

@@ -42,8 +42,10 @@ def flatten(table: Any, nested: Callable[[Any], bool] = is_table, prefix: str = 
 
 
 SET = Flag("--set")
+REMOVAL = "~"
+"""Before a key that is removed: `--set ~KEY`."""
 REMOVED = object()
-"""Value of a key that an override removes: `--set ~KEY`."""
+"""Value of a key that an override removes."""
 
 
 UNTIL = Flag("--until", ("stop",))
@@ -60,7 +62,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         words = f"{flag.name} {argument}"
         text = SourceText(words, words, command_line=True)
         try:
-            path, value, places = (_parse_removal if argument.startswith("~") else _parse_change)(text, data, flag)
+            path, value, places = (_parse_removal if argument.startswith(REMOVAL) else _parse_change)(text, data, flag)
         except TomlRefused as limit:
             problems.append(text.problem(limit.span, limit.message))
             continue
@@ -129,12 +131,17 @@ def _parse_removal(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[
     if scanner.position < end:
         raise TomlRefused("`~key` removes a key and takes no value", (start, end))
     path = _resolve(data, [*((part, (start, end)) for part in flag.table), *keys])
-    container: Any = data
+    _check_there(data, path, (start, end))
+    return path, REMOVED, {}
+
+
+def _check_there(data: Any, path: KeyPath, span: Span) -> None:
+    """Raise `TomlRefused` unless the data have the key at a path."""
+    container = data
     for part in path[:-1]:
         container = container.get(part, {}) if isinstance(container, dict) else container[part]
     if isinstance(container, dict) and path[-1] not in container:
-        raise TomlRefused(f"no key `{'.'.join(map(str, path))}` to remove", (start, end))
-    return path, REMOVED, {}
+        raise TomlRefused(f"no key `{'.'.join(map(str, path))}` to remove", span)
 
 
 def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
@@ -205,6 +212,33 @@ def assigned(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def _assign_key(data: dict[str, Any], key: str, value: Any) -> KeyPath:
-    path = _resolve(data, Scanner(SourceText(key, key)).keys())
-    _assign(data, path, value)
+    """Change a key, or remove it: `"~key" = true`."""
+    name = key.removeprefix(REMOVAL)
+    path = _resolve(data, Scanner(SourceText(name, name)).keys())
+    if name == key:
+        _assign(data, path, value)
+        return path
+    if value is not True:
+        raise TomlRefused("a key behind `~` is removed: its value is true", (0, len(name)))
+    _check_there(data, path, (0, len(name)))
+    _assign(data, path, REMOVED)
     return path
+
+
+def as_argument(key: str, value: Any) -> str:
+    """Return the argument of `--set` for a change: `key=value`, or `~key`."""
+    return key if key.startswith(REMOVAL) else f"{key}={toml_value(value)}"
+
+
+def as_change(argument: str) -> tuple[str, Any]:
+    """Return key and value of an argument of `--set`."""
+    key, _, text = argument.partition("=")
+    return key, True if key.startswith(REMOVAL) else value_of(text)
+
+
+def value_of(text: str) -> Any:
+    """Return the value of a TOML text; a text that is no TOML is itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text

@@ -16,6 +16,10 @@ TELLING_SECONDS = 2.0
 """Seconds of each worker below which its time without a core tells too little: the run's own start takes cores, too."""
 COSTLY = 0.05
 """Share of waiting from which a slow worker is worth a remedy."""
+LESS_OFTEN = "mix less often ([sync] iterations or passes)"
+"""Advice where workers mixed or waited much."""
+ONE_EACH = 'each round is one iteration: a rule with [sync] iterations or passes, as rule = "average", mixes less often'
+"""That advice where rounds are of one iteration, as those of some rules always are."""
 LASTING = 0.5
 """Share of all waiting from which one worker is its cause: that computes longer in total, as the others wait."""
 
@@ -41,13 +45,18 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     if max(shares["wait"], shares["mix"]) < LIMITING:
         return ""
     if shares["mix"] > shares["wait"]:
-        return f"workers mixed {shares['mix']:.0%} of their time: mix less often ([sync] iterations or passes)"
+        return f"workers mixed {shares['mix']:.0%} of their time: {_less_often(content)}"
     longest = max(workers, key=lambda worker: worker["seconds"]["compute"])
     lasting = sum(longest["seconds"]["compute"] - worker["seconds"]["compute"] for worker in workers)
     waited = f"waited {shares['wait']:.0%} of their time"
     if lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
         return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
-    return f"workers {waited}: each round waits for its slowest worker, which is not always the same; mix less often ([sync] iterations or passes)"
+    return f"workers {waited}: each round waits for its slowest worker, which is not always the same; {_less_often(content)}"
+
+
+def _less_often(content: Mapping[str, Any]) -> str:
+    """Return how to mix less often, by the number of iterations in a round."""
+    return ONE_EACH if max(worker["iterations"] for worker in content["workers"]) <= content["rounds"] else LESS_OFTEN
 
 
 def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from partrain.record.result import Course, RunResult, SharedResult
 from partrain.record.round_record import finite
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import conditions_of
-from partrain.record.waiting import core_wait_share, shares_of
+from partrain.record.waiting import TELLING_SECONDS, core_wait_share, shares_of
 from partrain.tasks.metric_names import LOWER
 
 MARK = "*"
@@ -151,7 +151,9 @@ class ComparedRuns:
         ranked = f"sorted by {self.order}" if self.order else ranked
         later = ", ".join(row.label for row in self.rows if row.continues)
         since = f"; seconds of {later} do not count those in another folder, from which it continues" if later else ""
-        return f"{runs}; {ranked}; {MARK} is the best of its column{since}"
+        shares = [core_wait_share(summary["workers"]) is not None for row in self.rows for summary in row.summaries]
+        short = f"; - is unknown, as the core wait of runs below {TELLING_SECONDS:g} s" if any(shares) and not all(shares) else ""
+        return f"{runs}; {ranked}; {MARK} is the best of its column{since}{short}"
 
     def best(self) -> str:
         """Return a sentence that names the best run."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from partrain.checkpoint.runs import checkpoint_of
-from partrain.config.overrides import assigned, flatten, toml_value
+from partrain.config.overrides import as_argument, assigned, flatten
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
 from partrain.errors import InputMissing
@@ -203,7 +203,7 @@ class JobAction(Action):
         code = [beside / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
         source = data.get("model", {}).get("from")
         start = [checkpoint_of(beside / source)] if isinstance(source, str) else []
-        sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(drawn.overrides), results.resolve).items()]
+        sets = [f"--set={as_argument(key, value)}" for key, value in substitute(dict(drawn.overrides), results.resolve).items()]
         words = ["run", str(self.path), "--text", str(folder / PLANNED), "--out", str(folder), *sets, "--quiet"]
         return Prepared(
             settings={

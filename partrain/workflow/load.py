@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from partrain.config.overrides import as_toml
+from partrain.config.overrides import as_change, as_toml, value_of
 from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean, shown
 from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
@@ -62,7 +61,7 @@ def _with_params(source: TomlSource, arguments: Sequence[str]) -> TomlSource:
                 f"--param {argument}: " + ("expected NAME=VALUE" if not equals else f"the workflow has no parameter `{name}`")
                 + (f'; did you mean "{near}"?' if near else f"; [params] has {', '.join(params)}" if params else "; it has no [params]")
             )  # fmt: skip
-        params[name] = _parsed(text)
+        params[name] = value_of(text)
     if not params:
         return source
 
@@ -97,21 +96,13 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands)
             problems += rejected.problems
     if any(problem.severity == "error" for problem in problems):
         raise Rejected(problems)
-    values = {key: _parsed(text) for key, _, text in (override.partition("=") for override in overrides)}
+    values = dict(map(as_change, overrides))
     steps = [{"name": name, "job": str(file.absolute()), "set": values} for name, file in named.items()]
     text = as_toml(
         {"name": next(iter(named)) if len(paths) == 1 and not paths[0].is_dir() else "batch", "steps": steps}
     )  # no error can remain that its lines would have to show
     workflow = _Loader(TomlSource.parse(text, "the command line"), Path.cwd(), commands).workflow()
     return replace(workflow, warnings=problems)
-
-
-def _parsed(text: str) -> Any:
-    """Parse the value of an override: TOML, else a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        return text
 
 
 class _Loader:

@@ -31,7 +31,7 @@ class StepSection(Section):
     outputs: list[str] = Field(default_factory=list)
     """With `command`: files and folders that the program writes."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """With `job`: other values of keys of the job, as with `--set`."""
+    """With `job`: other values of keys of the job, as with `--set`. `"~key" = true` removes a key."""
     sweep: SweepSection | None = None
     """With `job`: trains the job with many settings, as the table `[sweep]` of a job does."""
     job: str | None = None

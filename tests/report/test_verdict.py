@@ -92,6 +92,15 @@ def test_a_single_run_says_what_limited_it(tmp_path: Path, seconds: dict[str, fl
     assert limit in verdict([run])
 
 
+def test_rounds_of_one_iteration_have_an_advice_that_can_be_followed(tmp_path: Path) -> None:
+    rounds = [round_of(rank, 1, iterations=1, compute=0.5, wait=0.1, mix=0.4) for rank in range(2)]
+    run = read_history(write_events(tmp_path / "run", start(rule="bsp"), *rounds), "run")
+    assert (
+        'mixed 40% of their time: each round is one iteration: a rule with [sync] iterations or passes, as rule = "average"'
+        in verdict([run])
+    )
+
+
 def test_the_worker_that_others_wait_for_is_named(tmp_path: Path) -> None:
     slow = {"compute": 0.95, "wait": 0.0, "mix": 0.05}
     run = read_history(write_events(tmp_path / "run", start(), round_of(0, 1), round_of(1, 1, **slow)), "run")

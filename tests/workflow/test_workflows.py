@@ -135,8 +135,10 @@ def test_dotted_keys_change_one_key_with_quotes_or_without(place: Path) -> None:
     steps = '[[steps]]\nname = "a"\njob = "job.toml"\nset = {stop.rounds = 2, optimizer.lr = 0.1}\n'
     steps += '[[steps]]\nname = "b"\njob = "job.toml"\nset = {"stop.rounds" = 2, "optimizer.lr" = 0.1}\n'
     steps += '[[steps]]\nname = "c"\njob = "job.toml"\nset = {stop = {rounds = 2}}\n'
+    steps += '[[steps]]\nname = "d"\njob = "job.toml"\nset = {stop.rounds = 2, "~stop.judge_every" = true}\n'
     run('name = "study"\n' + steps)
     assert record("a")["settings"] == record("b")["settings"]
+    assert record("c")["settings"] == record("d")["settings"]
     assert (record("a")["settings"]["stop.judge_every"], "stop.judge_every" in record("c")["settings"]) == (1, False)
 
 
@@ -461,7 +463,7 @@ def test_lines_without_a_terminal(place: Path) -> None:
     assert said.code == 0, said
     lines = [line.split(" in ")[0] for line in said.out.splitlines()]
     assert [line[8:] for line in lines[:2]] == ["  first: running", "  first: done"], "behind the time of day"
-    assert lines[-1] == "runs/study: 4 done"
+    assert lines[-1] == "runs/study: 4 steps"
 
 
 KILLED = """
