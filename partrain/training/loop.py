@@ -7,7 +7,7 @@ limits and snapshot requests, every worker of a request to stop. At the end of e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import IntFlag
@@ -121,173 +121,219 @@ class Ending:
         return self.reason == "target"
 
 
-def run(
-    worker: LocalWorker,
-    group: ArenaGroup,
-    rule: Rule,
-    state: Any,
-    config: LoopConfig,
-    progress: Progress,
-    held_out: Samples | None,
-    test: Samples | None,
-    hooks: RunHooks,
-) -> Ending:
-    """Train until a stop condition holds.
+@dataclass
+class WorkerRun:
+    """A run as one worker sees it."""
 
-    One pass of the loop is one round: train and mix, exchange signals, judge, record, snapshot (the coordinator has it written as a
-    checkpoint). The last round is offered as a snapshot. It is evaluated first if a limit ended the run.
-    """
-    group.barrier()
-    began = worker.clock()
-    hooks.training_started()
-    if config.ended:
-        return _test(worker, group, rule, state, config, progress, held_out, test, hooks, Ending(config.ended, 0.0))
-    while True:
-        progress.round += 1
-        evaluation_due = held_out is not None and progress.round % config.judge_every == 0
-        numbers = partial(_numbers, worker, group, hooks, began)
-        record = _train_and_mix(worker, group, rule, state, progress, numbers, measure=evaluation_due)
-        waited = group.waited
-        items, signal, record.distance = _exchange(worker, group, numbers)
-        if worker.round_caps:
-            measured = group.scores(worker.done, worker.seconds)
-            progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
-        record.wait += group.waited - waited  # the first meeting, if the rule has had none
-        progress.item_iterations += items
-        if worker.average:
-            _update_average(worker, group, rule, state, progress.item_iterations)
-        limit = config.stop.limit(progress, out_of_time=Signal.OUT_OF_TIME in signal)
-        best = reached = stopped_by_hook = False
-        if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
-            loss, accuracy, metrics = evaluate(worker, group, config, held_out, shown(worker, group, rule, state))
-            best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
-            limit = limit or config.stop.limit(progress, out_of_time=False)
-            if not math.isfinite(loss):
-                raise Diverged(f"round {progress.round}: the judged loss is {loss}, though all parameters are finite numbers")
-            record.judged_loss, record.accuracy = loss, NAN if accuracy is None else accuracy
-            if config.after_judgement:
-                with group.transport.free(), mixed(worker, group, rule, state):
-                    stopped_by_hook = hooks.after_judgement(progress, best=best, worker=worker)
-            reached = config.stop.reached(progress)
-        record.seconds = seconds = worker.clock() - began
-        hooks.record(progress, record)
-        reason = "target" if reached else limit or ("asked" if Signal.STOP in signal else None)
-        reason = reason or ("after_judgement" if stopped_by_hook else None)
-        regular = progress.round % config.snapshot_every == 0
-        regular = regular and (config.wait_for_files or Signal.SNAPSHOT_WANTED in signal)
-        durable = bool(reason or best or regular or Signal.CHECKPOINT_ASKED in signal)
-        if durable or Signal.COPY_WANTED in signal:
-            with group.transport.free(), mixed(worker, group, rule, state):
-                hooks.snapshot(progress, worker, state, seconds, durable=durable, reason=reason)
-        if reason:
-            return _test(worker, group, rule, state, config, progress, held_out, test, hooks, Ending(reason, seconds))
+    worker: LocalWorker
+    group: ArenaGroup
+    rule: Rule
+    state: Any
+    """The rule's state."""
+    config: LoopConfig
+    progress: Progress
+    held_out: Samples | None
+    test: Samples | None
+    hooks: RunHooks
+    began: float = 0.0
+    """Moment of the first local iteration, by the worker's clock."""
 
+    def train(self) -> Ending:
+        """Train until a stop condition holds.
 
-def _test(
-    worker: LocalWorker,
-    group: ArenaGroup,
-    rule: Rule,
-    state: Any,
-    config: LoopConfig,
-    progress: Progress,
-    held_out: Samples | None,
-    test: Samples | None,
-    hooks: RunHooks,
-    ending: Ending,
-) -> Ending:
-    """Evaluate the run's network on the test set, if there is one: that of the best judged round, or the newest without judgements.
+        One pass of the loop is one round: train and mix, exchange signals, judge, record, snapshot (the coordinator has it written as a
+        checkpoint). The last round is offered as a snapshot. It is evaluated first if a limit ended the run.
+        """
+        worker, group, config, progress, held_out, hooks = (
+            self.worker, self.group, self.config, self.progress, self.held_out, self.hooks,
+        )  # fmt: skip
+        group.barrier()
+        self.began = worker.clock()
+        hooks.training_started()
+        if config.ended:
+            return self._tested(Ending(config.ended, 0.0))
+        while True:
+            progress.round += 1
+            evaluation_due = held_out is not None and progress.round % config.judge_every == 0
+            record = self._train_and_mix(measure=evaluation_due)
+            waited = group.waited
+            items, signal, record.distance = self._exchange()
+            if worker.round_caps:
+                measured = group.scores(worker.done, worker.seconds)
+                progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
+            record.wait += group.waited - waited  # the first meeting, if the rule has had none
+            progress.item_iterations += items
+            self._update_average()
+            limit = config.stop.limit(progress, out_of_time=Signal.OUT_OF_TIME in signal)
+            best = reached = stopped_by_hook = False
+            if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
+                loss, accuracy, metrics = self.evaluate(held_out, self.shown())
+                best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
+                limit = limit or config.stop.limit(progress, out_of_time=False)
+                if not math.isfinite(loss):
+                    raise Diverged(f"round {progress.round}: the judged loss is {loss}, though all parameters are finite numbers")
+                record.judged_loss, record.accuracy = loss, NAN if accuracy is None else accuracy
+                if config.after_judgement:
+                    with group.transport.free(), self.mixed():
+                        stopped_by_hook = hooks.after_judgement(progress, best=best, worker=worker)
+                reached = config.stop.reached(progress)
+            record.seconds = seconds = worker.clock() - self.began
+            hooks.record(progress, record)
+            reason = "target" if reached else limit or ("asked" if Signal.STOP in signal else None)
+            reason = reason or ("after_judgement" if stopped_by_hook else None)
+            regular = progress.round % config.snapshot_every == 0
+            regular = regular and (config.wait_for_files or Signal.SNAPSHOT_WANTED in signal)
+            durable = bool(reason or best or regular or Signal.CHECKPOINT_ASKED in signal)
+            if durable or Signal.COPY_WANTED in signal:
+                with group.transport.free(), self.mixed():
+                    hooks.snapshot(progress, worker, self.state, seconds, durable=durable, reason=reason)
+            if reason:
+                return self._tested(Ending(reason, seconds))
 
-    Without a test set it answers the held-out items once more, if its answers are compared with others.
-    """
-    hooks.training_finished()
-    items = test or (held_out if config.compares else None)
-    if items is None:
-        return ending
-    best = progress.best_round or progress.round
-    shows_best = best != progress.round and hooks.show_round(best, worker)
-    network = nullcontext() if shows_best else shown(worker, group, rule, state)
-    scores = FinalScores(best if shows_best else progress.round, *evaluate(worker, group, config, items, network))
-    return replace(ending, test=scores) if test else ending
+    def _tested(self, ending: Ending) -> Ending:
+        """Evaluate the run's network on the test set, if there is one: that of the best judged round, or the newest without judgements.
 
+        Without a test set it answers the held-out items once more, if its answers are compared with others.
+        """
+        self.hooks.training_finished()
+        items = self.test or (self.held_out if self.config.compares else None)
+        if items is None:
+            return ending
+        newest = self.progress.round
+        best = self.progress.best_round or newest
+        shows_best = best != newest and self.hooks.show_round(best, self.worker)
+        network = nullcontext() if shows_best else self.shown()
+        scores = FinalScores(best if shows_best else newest, *self.evaluate(items, network))
+        return replace(ending, test=scores) if self.test else ending
 
-def _train_and_mix(
-    worker: LocalWorker,
-    group: ArenaGroup,
-    rule: Rule,
-    state: Any,
-    progress: Progress,
-    numbers: Callable[[], tuple[float, ...]],
-    *,
-    measure: bool,
-) -> RoundRecord:
-    """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement.
-
-    `numbers`: what workers exchange at the end of a round, as soon as that is known.
-    """
-    began, waited = worker.clock(), group.waited
-    closes = rule.keeps_replicas_equal and (rule.mixes_once or (worker.iterations == 1 and _steps_alike(group, rule)))
-    group.begin(partial(_closing, worker, rule, numbers) if closes else None, measure=measure)
-    worker.begin(progress.round, progress.item_iterations, progress.caps)
-    try:
-        rule.round(worker, group, state)
-    except NothingToMix:
-        raise worker.guard.none_left(worker.rank, worker.round) from None
-    if worker.items and not math.isfinite(worker.loss()):  # averages check what they mix; other messages would hide it
-        raise Diverged(
-            f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate"
+    def _train_and_mix(self, *, measure: bool) -> RoundRecord:
+        """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement."""
+        worker, group, rule, progress = self.worker, self.group, self.rule, self.progress
+        began, waited = worker.clock(), group.waited
+        closes = rule.keeps_replicas_equal and (rule.mixes_once or (worker.iterations == 1 and self._steps_alike))
+        group.begin(self._closing if closes else None, measure=measure)
+        worker.begin(progress.round, progress.item_iterations, progress.caps)
+        try:
+            rule.round(worker, group, self.state)
+        except NothingToMix:
+            raise worker.guard.none_left(worker.rank, worker.round) from None
+        if worker.items and not math.isfinite(worker.loss()):  # averages check what they mix; other messages would hide it
+            raise Diverged(
+                f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate"
+            )
+        worker.guard.check_mixed(rule, progress.round)
+        self._sync_optimizer_state_and_buffers()
+        if measure and not rule.keeps_replicas_equal:
+            group.compare(worker.params)
+        worker.close_round()
+        waited = group.waited - waited
+        return RoundRecord(
+            round=progress.round,
+            iterations=worker.done,
+            items=worker.items,
+            loss=worker.loss(),
+            lr=worker.lr,
+            compute=worker.seconds,
+            wait=waited,
+            mix=max(0.0, worker.clock() - began - worker.seconds - waited),
+            distance=NAN,
+            bytes=group.bytes,
+            staleness=group.staleness,
+            seconds=NAN,
+            clipped_norm=worker.guard.clipped_norm,
+            excluded=worker.guard.excluded,
+            discarded=worker.discarded,
+            cap=worker.iterations if worker.round_caps else NAN,
         )
-    worker.guard.check_mixed(rule, progress.round)
-    sync_optimizer_state_and_buffers(worker, group, rule)
-    if measure and not rule.keeps_replicas_equal:
-        group.compare(worker.params)
-    worker.close_round()
-    waited = group.waited - waited
-    return RoundRecord(
-        round=progress.round,
-        iterations=worker.done,
-        items=worker.items,
-        loss=worker.loss(),
-        lr=worker.lr,
-        compute=worker.seconds,
-        wait=waited,
-        mix=max(0.0, worker.clock() - began - worker.seconds - waited),
-        distance=NAN,
-        bytes=group.bytes,
-        staleness=group.staleness,
-        seconds=NAN,
-        clipped_norm=worker.guard.clipped_norm,
-        excluded=worker.guard.excluded,
-        discarded=worker.discarded,
-        cap=worker.iterations if worker.round_caps else NAN,
-    )
 
+    def _sync_optimizer_state_and_buffers(self) -> None:
+        """Apply `optimizer_state` and `buffers` of `[sync]` after a round; first undo differences in the rounding of equal steps."""
+        worker, group, rule = self.worker, self.group, self.rule
+        weight, optimizer = rule.weight(worker.items), worker.optimizer
+        if rule.averages_gradients and not group.uniform:
+            group.broadcast(worker.params)
+        if rule.optimizer_state == "reset":
+            optimizer.reset()
+        elif rule.optimizer_state == "average" and optimizer.moments.numel() and not self._steps_alike:
+            if group.closed is None:
+                group.all_reduce_mean(optimizer.moments.view(-1), weight)
+            if optimizer.counts_steps:
+                _count_steps_alike(optimizer.counts, group)
+        if worker.replica.has_buffers and rule.buffers != "local":
+            pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
 
-def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
-    """Apply `optimizer_state` and `buffers` of `[sync]` after a round; first undo differences in the rounding of equal steps."""
-    weight, optimizer = rule.weight(worker.items), worker.optimizer
-    if rule.averages_gradients and not group.uniform:
-        group.broadcast(worker.params)
-    if rule.optimizer_state == "reset":
-        optimizer.reset()
-    elif rule.optimizer_state == "average" and optimizer.moments.numel() and not _steps_alike(group, rule):
-        if group.closed is None:
-            group.all_reduce_mean(optimizer.moments.view(-1), weight)
-        if optimizer.counts_steps:
-            _count_steps_alike(optimizer.counts, group)
-    if worker.replica.has_buffers and rule.buffers != "local":
-        pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
+    @property
+    def _steps_alike(self) -> bool:
+        """True if the steps of all workers are equal to the bit."""
+        return self.rule.averages_gradients and self.group.uniform
 
+    def _closing(self) -> Closing:
+        """Return all that the round's mean takes along: the numbers of the round's end, and the optimizer's state."""
+        moments, rule = self.worker.optimizer.moments.view(-1), self.rule
+        state = moments if rule.optimizer_state == "average" and rule.mixes_once and moments.numel() else None
+        return Closing(self._numbers(), state, rule.weight(self.worker.items))
 
-def _steps_alike(group: ArenaGroup, rule: Rule) -> bool:
-    """Return whether the steps of all workers are equal to the bit."""
-    return rule.averages_gradients and group.uniform
+    def _numbers(self) -> tuple[float, ...]:
+        """Return the worker's numbers at the end of a round: item-iterations, signals, exclusion, squared distance, its optimizer's fewest and most steps."""
+        worker = self.worker
+        signal, optimizer = self.hooks.poll(worker.clock() - self.began), worker.optimizer
+        steps = map(float, optimizer.counts.aminmax()) if optimizer.counts_steps else (0.0, 0.0)
+        return worker.items, signal, worker.guard.excluded, self.group.distance**2, *steps
 
+    def _exchange(self) -> tuple[int, Signal, float]:
+        """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
+        worker, group = self.worker, self.group
+        board = group.board(*self._numbers()) if group.closed is None else group.closed
+        items, signals, excluded, squares, *_ = board.sum(0).tolist()  # one call: most rounds need no more of the columns
+        if excluded and board[worker.rank, EXCLUDED] and not board[board[:, EXCLUDED] == 0, ITEMS].any():
+            raise worker.guard.none_left(worker.rank, worker.round)
+        distance = NAN if math.isnan(squares) else math.sqrt(fmean(board[:, SQUARE].tolist()))
+        signal = Signal(int(np.bitwise_or.reduce(board[:, SIGNAL].astype(int))) if signals else 0)
+        return int(items), signal, distance
 
-def _closing(worker: LocalWorker, rule: Rule, numbers: Callable[[], tuple[float, ...]]) -> Closing:
-    """Return all that the round's mean takes along: the numbers of the round's end, and the optimizer's state."""
-    moments = worker.optimizer.moments.view(-1)
-    state = moments if rule.optimizer_state == "average" and rule.mixes_once and moments.numel() else None
-    return Closing(numbers(), state, rule.weight(worker.items))
+    def _update_average(self) -> None:
+        """Take the mixed network of the round into the average over rounds, if there is one."""
+        worker, group, rule = self.worker, self.group, self.rule
+        if not worker.average:
+            return
+        iterations = max(int(done) for (done,) in group.scores(worker.done))
+        worker.average.update(rule.result(worker, group, self.state), iterations, self.progress.item_iterations)
+        if not rule.synchronous:
+            group.barrier()  # no worker changes the center while another reads it
+
+    @contextmanager
+    def mixed(self) -> Iterator[None]:
+        """Let the worker's module show the run's network for a while: the mixed one, or its average over rounds."""
+        worker, group = self.worker, self.group
+        if worker.average and worker.average.count:
+            with worker.average.shown():
+                if worker.average.recalibrates:
+                    recalibrate(worker, group)
+                yield
+            return
+        with worker.replica.swapped_params(self.rule.result(worker, group, self.state)):
+            if self.rule.buffers == "recalibrate":
+                recalibrate(worker, group)
+            yield
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Let the modules of all workers show the run's network, with the same buffers."""
+        with self.mixed(), shared_buffers(self.worker, self.group, self.rule):
+            yield
+
+    def evaluate(self, samples: Samples, network: AbstractContextManager[None]) -> tuple[float, float | None, dict[str, float]]:
+        """Evaluate the network that modules show within `network` on some items, each worker its part. Returns mean loss, accuracy, metrics."""
+        worker, group = self.worker, self.group
+        count, planned = len(samples.targets), self.config.planned_items
+        if worker.round_caps and worker.caps:
+            planned = worker.round_caps.items(planned, worker.caps)
+        with network:
+            loss, correct = worker.evaluate(samples, own_part(planned, count, worker.rank))
+        losses, correct_answers = (column.tolist() for column in group.board(loss, correct).T)
+        accuracy = sum(correct_answers) / count if worker.task.accuracy else None
+        metrics = worker.metrics.compute(partial(gather, group)) if worker.metrics else {}
+        return sum(losses) / count, accuracy, metrics
 
 
 def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
@@ -297,70 +343,6 @@ def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
         counts.fill_(float(ranges.max()))
     else:
         counts.copy_(torch.stack(group.all_gather(counts.cpu())).amax(0))
-
-
-def _numbers(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: float) -> tuple[float, ...]:
-    """Return the numbers of a worker at the end of a round: item-iterations, signals, exclusion, squared distance, its optimizer's fewest and most steps."""
-    signal, counts = hooks.poll(worker.clock() - began), worker.optimizer.counts
-    steps = map(float, counts.aminmax()) if worker.optimizer.counts_steps else (0.0, 0.0)
-    return worker.items, signal, worker.guard.excluded, group.distance**2, *steps
-
-
-def _exchange(worker: LocalWorker, group: ArenaGroup, numbers: Callable[[], tuple[float, ...]]) -> tuple[int, Signal, float]:
-    """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
-    board = group.board(*numbers()) if group.closed is None else group.closed
-    items, signals, excluded, squares, *_ = board.sum(0).tolist()  # one call: most rounds need no more of the columns
-    if excluded and board[worker.rank, EXCLUDED] and not board[board[:, EXCLUDED] == 0, ITEMS].any():
-        raise worker.guard.none_left(worker.rank, worker.round)
-    distance = NAN if math.isnan(squares) else math.sqrt(fmean(board[:, SQUARE].tolist()))
-    signal = Signal(int(np.bitwise_or.reduce(board[:, SIGNAL].astype(int))) if signals else 0)
-    return int(items), signal, distance
-
-
-def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:
-    """Take the mixed network of the round into the average over rounds. `items`: item-iterations of all workers so far."""
-    assert worker.average
-    iterations = max(int(done) for (done,) in group.scores(worker.done))
-    worker.average.update(rule.result(worker, group, state), iterations, items)
-    if not rule.synchronous:
-        group.barrier()  # no worker changes the center while another reads it
-
-
-@contextmanager
-def mixed(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Iterator[None]:
-    """Let the worker's module show the run's network for a while: the mixed one, or its average over rounds."""
-    if worker.average and worker.average.count:
-        with worker.average.shown():
-            if worker.average.recalibrates:
-                recalibrate(worker, group)
-            yield
-        return
-    with worker.replica.swapped_params(rule.result(worker, group, state)):
-        if rule.buffers == "recalibrate":
-            recalibrate(worker, group)
-        yield
-
-
-@contextmanager
-def shown(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Iterator[None]:
-    """Let the modules of all workers show the run's network, with the same buffers."""
-    with mixed(worker, group, rule, state), shared_buffers(worker, group, rule):
-        yield
-
-
-def evaluate(
-    worker: LocalWorker, group: ArenaGroup, config: LoopConfig, samples: Samples, network: AbstractContextManager[None]
-) -> tuple[float, float | None, dict[str, float]]:
-    """Evaluate the network that modules show within `network` on some items, each worker its part. Returns mean loss, accuracy, metrics."""
-    count, planned = len(samples.targets), config.planned_items
-    if worker.round_caps and worker.caps:
-        planned = worker.round_caps.items(planned, worker.caps)
-    with network:
-        loss, correct = worker.evaluate(samples, own_part(planned, count, worker.rank))
-    losses, correct_answers = (column.tolist() for column in group.board(loss, correct).T)
-    accuracy = sum(correct_answers) / count if worker.task.accuracy else None
-    metrics = worker.metrics.compute(partial(gather, group)) if worker.metrics else {}
-    return sum(losses) / count, accuracy, metrics
 
 
 def own_part(counts: Sequence[int], total: int, rank: int) -> range:

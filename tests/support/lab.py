@@ -30,7 +30,7 @@ from partrain.seeds import derive, generator
 from partrain.tasks.task import Classification, Regression, Task
 from partrain.training.batches import Batches, Samples
 from partrain.training.faults import Faults
-from partrain.training.loop import Ending, LoopConfig, Signal, run
+from partrain.training.loop import Ending, LoopConfig, Signal, WorkerRun
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.section import Engine
 from partrain.training.snapshot import restore, save, slot_map
@@ -318,7 +318,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Trial:
-    """A training in one process, without a coordinator: `loop.run` over `LocalWorker`s."""
+    """A training in one process, without a coordinator: `WorkerRun` over `LocalWorker`s."""
 
     rule: Rule = AVERAGE
     optimizer: AnyOptimizer = PLAIN
@@ -385,7 +385,7 @@ class Trial:
             progress = replace(since.progress)
         stop = self.stop.model_copy(update={"rounds": rounds})
         config = LoopConfig(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
-        ending = run(worker, group, self.rule, state, config, progress, self.held_out, None, hooks)
+        ending = WorkerRun(worker, group, self.rule, state, config, progress, self.held_out, None, hooks).train()
         return Trained(worker, ending, progress, hooks.courses, hooks.records)
 
     @property

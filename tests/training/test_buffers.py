@@ -15,8 +15,9 @@ from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.training.buffers import pool, recalibrate, shared_buffers
-from partrain.training.loop import Signal, mixed
+from partrain.training.loop import Signal, WorkerRun
 from partrain.training.replica import row_layout
+from partrain.training.stop import Progress
 from partrain.training.worker import LocalWorker
 
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
@@ -392,7 +393,8 @@ def test_what_is_shown_is_the_rules_result() -> None:
 
     def program(worker: LocalWorker, group: ArenaGroup) -> bool:
         own = worker.params.clone()
-        with mixed(worker, group, rule, None):
+        unused: Any = None
+        with WorkerRun(worker, group, rule, None, unused, Progress(), None, None, unused).mixed():
             shown = torch.equal(worker.params, 2 * own)
         return shown and torch.equal(worker.params, own)
 

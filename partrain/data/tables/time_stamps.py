@@ -147,7 +147,8 @@ def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeSte
         if isinstance(earlier, float) != isinstance(later, float) or _aware(earlier) != _aware(later):
             raise IrregularTime(row, f"`{cells[row]}` is another kind of time stamp than `{cells[row - 1]}`")
         if earlier == later:
-            raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment")
+            several = "if the file is of several stations or persons, keep the rows of one"
+            raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment; {several}")
         if earlier > later:  # type: ignore[operator]
             raise IrregularTime(row, f"`{cells[row]}` comes after `{cells[row - 1]}`: sort the rows by time")
     unit, places = _coordinates(stamps)

@@ -51,7 +51,7 @@ from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.buffers import take_first
 from partrain.training.gathering import gather
-from partrain.training.loop import Ending, LoopConfig, Signal, run
+from partrain.training.loop import Ending, LoopConfig, Signal, WorkerRun
 from partrain.training.replica import RowLayout
 from partrain.training.round_caps import Balance, TimeLimit
 from partrain.training.snapshot import load_network, restore, save, slot_map
@@ -287,7 +287,8 @@ class WorkerProcess:
             compares=self._compared is not None,
             best_by=job.best_by(self.spec.dataset.task),
         )
-        ending = run(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
+        own_run = WorkerRun(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
+        ending = own_run.train()
         if self._compared:
             self._compared.gather(partial(gather, self.group))
         self.group.center_client.leave()
