@@ -27,7 +27,7 @@ from partrain.record.waiting import cause, shares_of
 from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
-from partrain.runs.ranking import Combination, Ranking
+from partrain.runs.ranking import Combination, Ranking, place
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
 
 METRIC = "metrics."
@@ -44,29 +44,59 @@ class LineSource:
     """A line of the table, before anything is read: a job, a run, or the runs of one combination of a sweep."""
 
     path: Path
-    """The path that its label is the end of: of a job, or of a run folder."""
+    """The job, the run folder, or the folder of the sweep."""
     ranking: Ranking | None = None
     """The sweep that ranks it."""
     combination: Combination | None = None
 
     @property
     def runs(self) -> list[Path]:
-        """The run folders; none of a job."""
+        """The run folders that are there; none of a job."""
         if self.ranking and self.combination:
-            return [self.ranking.folder / name for name in self.combination.runs]
+            return [run for name in self.combination.runs if RunFolder(run := self.path / name).exists]
         return [self.path] if self.path.is_dir() else []
 
+    @classmethod
+    def labelled(cls, sources: Sequence[LineSource]) -> Iterator[tuple[str, LineSource]]:
+        """Give each line a label: the settings of a combination, the end of another path that tells it from the others."""
+        sweeps = list(dict.fromkeys(source.path for source in sources if source.combination))
+        plain = [source.path for source in sources if not source.combination]
+        names = iter(labels([*sweeps, *plain]))
+        of_sweep = {path: next(names) for path in sweeps}
+        for source in sources:
+            if source.combination:
+                settings = source.combination.label
+                parts = [of_sweep[source.path]] if not settings or len(of_sweep) + len(plain) > 1 else []
+                yield ": ".join([*parts, settings] if settings else parts), source
+            else:
+                yield next(names), source
 
-def entries_below(folder: Path) -> Iterator[LineSource]:
-    """Iterate over the runs below a folder. Those of a sweep are grouped as its ranking does; those that it does not rank are left out."""
-    rankings: dict[Path, Ranking] = {}
+
+def sources_below(folder: Path, note: Callable[[str], None]) -> Iterator[LineSource]:
+    """Iterate over the runs below a folder. Those of a sweep are grouped as its ranking does.
+
+    Runs that a ranking does not hold are lines of their own, after a note.
+    """
+    rankings: dict[Path, Ranking | None] = {}
     for run in run_folders(folder):
         place = run.parent
-        if not (place / RANKING).exists():
+        if place not in rankings:
+            rankings[place] = ranking = _ranking_in(place, note)
+            yield from (LineSource(place, ranking, row) for row in (ranking.rows if ranking else ()))
+        if not (ranking := rankings[place]):
             yield LineSource(run)
-        elif place not in rankings:
-            ranking = rankings[place] = Ranking.read(place)
-            yield from (LineSource(place / row.label.replace("/", "-"), ranking, row) for row in ranking.rows)
+        elif not any(run.name in row.runs for row in ranking.rows):
+            note(f"{run} is not in the ranking of its sweep: it is of another sweep, or of one that has not ended")
+            yield LineSource(run)
+
+
+def _ranking_in(place: Path, note: Callable[[str], None]) -> Ranking | None:
+    """Read the ranking in a folder; None if there is none, or if it is damaged, which a note tells."""
+    try:
+        return Ranking.read(place) if (place / RANKING).exists() else None
+    except InputMissing as damaged:
+        note(damaged.message)
+        return None
 
 
 @dataclass
@@ -124,7 +154,7 @@ def enter(entries: Sequence[LineSource], overrides: Sequence[str], note: Callabl
     if overrides and all(entry.runs for entry in entries):
         raise BadJob(f"--set {overrides[0]}: overrides apply to jobs, but all of these are existing runs; leave it out")
     jobs = []
-    for label, entry in zip(labels([entry.path for entry in entries]), entries, strict=True):
+    for label, entry in LineSource.labelled(entries):
         if runs := entry.runs:
             settings = _kept_job(runs[0])
             job = ComparedJob(label, {key: v for key, v in settings.items() if key != "seed" or len(runs) == 1}, source=entry)
@@ -136,7 +166,7 @@ def enter(entries: Sequence[LineSource], overrides: Sequence[str], note: Callabl
                         raise
                     note(f"left out: {empty}")
             jobs += [job] if job.runs else []
-        else:
+        elif entry.combination is None:
             loaded = load(entry.path, overrides)
             settings = {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}
             jobs.append(ComparedJob(label, settings, loaded, entry))
@@ -225,7 +255,7 @@ def _place(job: ComparedJob) -> float:
     assert job.source
     assert job.source.ranking
     assert job.source.combination
-    return job.source.combination.place(largest=job.source.ranking.largest)
+    return place(job.source.combination.median, largest=job.source.ranking.largest)
 
 
 def _numbers(job: ComparedJob, name: str) -> list[float | None]:
@@ -262,6 +292,9 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any], Course]:
     starts = [event for event in all_events if isinstance(event, StartEvent)]
     if not starts:
         raise NoResult(f"{folder}: the run ended before training started: nothing to compare")
+    summary |= {
+        key: files.summary[key] for key in ("status", "reason")
+    }  # that of a trial which its sweep pruned is in another file
     state, result, reached = RunState(), RunResult.of(summary), summary["status"] == "reached"
     for event in all_events:
         state.apply(event)

@@ -177,13 +177,13 @@ def _entries(paths: Sequence[Path]) -> list[LineSource]:
 
 def _entries_at(path: Path) -> list[LineSource]:
     """Return a job, a run folder, the run folder of a checkpoint, which records time and bytes, or all those below a folder."""
-    from partrain.bench.compare import LineSource, entries_below
+    from partrain.bench.compare import LineSource, sources_below
     from partrain.workflow.kinds import is_workflow
 
     files = RunFolder(path)
     if path.is_dir():
         whole = files.summary_file.exists() or files.events_file.exists()
-        return [LineSource(path)] if whole else list(entries_below(path)) or [LineSource(run_of(path, print_note))]
+        return [LineSource(path)] if whole else list(sources_below(path, print_note)) or [LineSource(run_of(path, print_note))]
     if path.suffix != ".h5":
         if path.is_file() and (path.suffix != ".toml" or is_workflow(path)):
             raise InputMissing(f"{path} is neither a job nor a run")

@@ -214,12 +214,15 @@ def assigned(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 def _assign_key(data: dict[str, Any], key: str, value: Any) -> KeyPath:
     """Change a key, or remove it: `"~key" = true`."""
     name = key.removeprefix(REMOVAL)
-    path = _resolve(data, Scanner(SourceText(name, name)).keys())
+    scanner = Scanner(SourceText(name, name))
+    path = _resolve(data, scanner.keys())
+    if scanner.position < len(name):
+        raise TomlRefused("expected a key", (scanner.position, len(name)))
     if name == key:
         _assign(data, path, value)
         return path
     if value is not True:
-        raise TomlRefused("a key behind `~` is removed: its value is true", (0, len(name)))
+        raise TomlRefused('to remove a key, write `"~key" = true`', (0, len(name)))
     _check_there(data, path, (0, len(name)))
     _assign(data, path, REMOVED)
     return path

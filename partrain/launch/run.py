@@ -142,7 +142,8 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
         history = history_of(content, own_columns(loaded.job, manifest.network.task, size))  # type: ignore[arg-type]
         arrays = shared_out(content.arrays, size)
         warn_if_code_changed(changed_files(loaded, manifest.versions), context)
-        progress = first.progress if content.round == first.progress.round else manifest.progress
+        accepted = first.accepted and first.content and content.round == first.content.round
+        progress = manifest.progress.without_best() if accepted else manifest.progress
         start = replace(start, progress=progress, arrays=arrays, history=history, other_workers=True)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:
         manifest_now = ready.manifest.model_copy(update={"run": lost.run})

@@ -16,7 +16,7 @@ from partrain.errors import Failure, InputMissing
 from partrain.number_format import counted
 from partrain.record.event_log import read_events
 from partrain.record.events import Event, StartEvent, is_sound
-from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, RANKING, STEP, SUMMARY
+from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, RANKING, STEP, SUMMARY, WORKFLOW
 from partrain.system.regular_file import open_regular, parse_json, read_object
 
 TRAINING, KILLED = "training", "killed"
@@ -194,9 +194,10 @@ def chosen_run(folder: Path, runs: Sequence[Path]) -> ChosenRun:
 
 def _job_of(run: Path) -> Path | str:
     """Return what tells a run's job from others: the folder of its sweep, its own as a step of a workflow, or the name of the job."""
-    if (run.parent / RANKING).exists():
+    is_step = (run / STEP).exists()
+    if (run.parent / RANKING).exists() or (is_step and not (run.parent / WORKFLOW).exists()):
         return run.parent
-    return run if (run / STEP).exists() else str(RunFolder(run).job.get("name", ""))
+    return run if is_step else RunFolder(run).job.get("name") or run
 
 
 def is_locked(folder: Path) -> bool:

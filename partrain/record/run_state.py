@@ -113,6 +113,8 @@ class RunState:
         """The newest round that every worker has finished."""
         self.item_iterations = 0
         self.judged: JudgementEvent | None = None
+        self._set_aside: tuple[int | None, JudgementEvent | None, int] | None = None
+        """Round, best and misses when the user accepted changed code in the newest session."""
         self.best: JudgementEvent | None = None
         self.judged_losses = Curve(CURVE_CELLS)
         self.misses = 0
@@ -249,6 +251,9 @@ class RunState:
         self.start = event
         self.round = event.resumed_from or 0
         self.status = self.reason = self._pace = self.end = None
+        if self._set_aside and event.resumed_from == self._set_aside[0]:  # the session that accepted changes trained no round
+            _, self.best, self.misses = self._set_aside
+        self._set_aside = (event.resumed_from, self.best, self.misses) if event.accepted else None
         if event.accepted:  # as `Progress.without_best`
             self.best, self.misses = None, 0
         for described in event.workers:

@@ -139,7 +139,7 @@ def limits(run: RunHistory) -> str:
 
 def _best_combination(sweep: Ranking) -> str:
     """Name the best combination of a sweep, and the setting that mattered most."""
-    count = f"{len(sweep.rows):,} combinations"
+    count = counted(len(sweep.rows), "combination")
     if not sweep.measured:
         return f"None of the {count} recorded {sweep.by}."
     best, by_key = sweep.measured[0], shares(sweep)
@@ -151,4 +151,4 @@ def _best_combination(sweep: Ranking) -> str:
     )
     most = next(iter(by_key), None)
     mattered = f"; {most} mattered most ({by_key[most]:.0%} of the variance)" if most else ""
-    return f"Best of {count}: {best.label}, with {sweep.by} {number(best.median)}{runs}{mattered}."
+    return f"Best of {count}: {best.label or 'the job as it is'}, with {sweep.by} {number(best.median)}{runs}{mattered}."

@@ -143,12 +143,13 @@ class ComparedRuns:
     @property
     def note(self) -> str:
         """A line below the table: the runs of a row, and the order and the mark."""
-        counts = {len(row.summaries) for row in self.rows}
+        counts = {len(row.summaries) for row in self.rows if row.summaries} or {1}
+        pruned = "; pruned runs are last" * any("pruned" in row.statuses for row in self.rows)
         runs = "one run each" if counts == {1} else f"medians of {min(counts)}{f' to {max(counts)}' * (len(counts) > 1)} {plural('run', max(counts))} each (least-most)"  # fmt: skip
         goal = ", ".join(f"{name} {value:g}" for name, value in self.target.items())
         order = [f"seconds to the target ({goal})"] * bool(goal) + [f"judged {self.by}"] * bool(self.by)
         ranked = f"best first by {', then by '.join(order)}" if order else "not ranked: different numbers chose the networks"
-        ranked = f"sorted by {self.order}" if self.order else ranked
+        ranked = f"sorted by {self.order}{pruned}" if self.order else ranked
         later = ", ".join(row.label for row in self.rows if row.continues)
         since = f"; seconds of {later} do not count those in another folder, from which it continues" if later else ""
         shares = [core_wait_share(summary["workers"]) is not None for row in self.rows for summary in row.summaries]

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,6 @@ class Combination:
         values = [value for value in self.values if value is not None]
         return statistics.median(values) if values else math.nan
 
-    def place(self, *, largest: bool) -> float:
-        """Return a number to sort by: the best combination first, those without a value last."""
-        return math.inf if math.isnan(self.median) else -self.median if largest else self.median
-
     @property
     def label(self) -> str:
         """The settings as one text."""
@@ -66,28 +63,31 @@ class Ranking:
     @classmethod
     def of(cls, folder: Path, by: str, rows: Sequence[Combination], *, largest: bool) -> Ranking:
         """Rank the combinations."""
-        return cls(folder, by, largest, sorted(rows, key=lambda row: row.place(largest=largest)))
+        return cls(folder, by, largest, sorted(rows, key=lambda row: place(row.median, largest=largest)))
 
     @classmethod
     def read(cls, folder: Path) -> Ranking:
         """Read the ranking in a folder. Raises `InputMissing`."""
         try:
             content = read_json(folder / RANKING)
+            json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate could not be printed
             rows = [
                 Combination(
                     dict(row["settings"]),
                     [number_of(value) for _, value in zip(row["runs"], row["values"], strict=True)],
-                    [Path(str(run)).name for run in row["runs"]],  # a name only: the file may be hostile
+                    [_name(run) for run in row["runs"]],
                     [int(round_number) for round_number in row.get("pruned", ())],
                 )
                 for row in content["rows"]
                 if row["runs"]
             ]
+            if not rows:
+                raise ValueError("it has no runs")
             return cls(folder, str(content["by"]), bool(content["largest"]), rows)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise InputMissing(f"{folder / RANKING}: not the ranking of a sweep: {error}") from None
 
-    @property
+    @cached_property
     def measured(self) -> list[Combination]:
         """The combinations that have a value."""
         return [row for row in self.rows if not math.isnan(row.median)]
@@ -95,13 +95,12 @@ class Ranking:
     @property
     def level(self) -> int:
         """Number of combinations with the best value."""
-        return sum(row.median == self.measured[0].median for row in self.measured)
+        return len(list(takewhile(lambda row: row.median == self.measured[0].median, self.measured)))
 
     def best_run(self, row: Combination) -> Path:
         """Return the folder of the best run of a combination."""
-        sign = -1 if self.largest else 1
-        values = [math.inf if value is None else sign * value for value in row.values]
-        return self.folder / row.runs[values.index(min(values))]
+        places = [place(math.nan if value is None else value, largest=self.largest) for value in row.values]
+        return self.folder / row.runs[places.index(min(places))]
 
     @property
     def best(self) -> Path | None:
@@ -178,6 +177,19 @@ class Ranking:
     def lines(self, width: int | None) -> list[str]:
         """Return the table and the sentences as lines for a terminal of this width; None: any width."""
         return [*table(*self.cells, width), *wrapped(self.notes, width)]
+
+
+def place(value: float, *, largest: bool) -> float:
+    """Return a number to sort by: the best value first, NaN last."""
+    return math.inf if math.isnan(value) else -value if largest else value
+
+
+def _name(run: Any) -> str:
+    """Return the name of a run of a file that may be hostile. Raises ValueError unless it is one."""
+    name = str(run)
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise ValueError(f"{name!r} is no name of a run")
+    return name
 
 
 def shown(value: Any) -> str:

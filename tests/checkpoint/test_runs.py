@@ -17,6 +17,7 @@ from partrain.record.run_folder import RunFolder
 def make_run(folder: Path, age: int) -> Path:
     folder.mkdir(parents=True)
     (folder / "checkpoint.h5").touch()
+    (folder / "job.toml").write_text('name = "a"')
     os.utime(folder / "checkpoint.h5", (1_700_000_000 - age, 1_700_000_000 - age))
     return folder
 
@@ -39,6 +40,7 @@ def test_a_folder_of_several_jobs_or_steps_stands_for_none_of_them(tmp_path: Pat
     for name in "ab":
         (make_run(tmp_path / "jobs" / name / "1", 10) / "job.toml").write_text(f'name = "{name}"')
         (make_run(tmp_path / "study" / name, 10) / "step.json").write_text("{}")
+    (tmp_path / "study/workflow.toml").touch()
     for folder in tmp_path / "jobs", tmp_path / "study":
         with pytest.raises(InputMissing, match=f"{folder.name} holds runs of 2 jobs, so name one of them: .*/a.*, .*/b"):
             run_of(folder)
@@ -51,6 +53,7 @@ def test_a_run_that_ended_before_it_named_its_first_file(tmp_path: Path) -> None
     rounds.mkdir(parents=True)
     for number in 40, 999_999, 1_000_000:
         (rounds / f"round-{number:06d}.h5").touch()
+    (rounds.parent / "job.toml").write_text('name = "a"')
     newest = rounds / "round-1000000.h5"
     for path in rounds.parent, rounds, tmp_path / "runs/b", tmp_path / "runs":
         notes: list[str] = []

@@ -87,7 +87,8 @@ def test_a_damaged_ranking_is_one_clear_line(tmp_path: Path, changed: dict[str, 
 def test_runs_outside_the_folder_are_not_followed(tmp_path: Path) -> None:
     made_run(tmp_path / "other")
     rows = [{"settings": {"lr": 1}, "median": 1, "values": [1], "runs": ["../other"]}]
-    assert find([sweep_folder(tmp_path / "s", rows=rows)]).runs == []
+    with pytest.raises(InputMissing, match="no name of a run"):
+        find([sweep_folder(tmp_path / "s", rows=rows)])
 
 
 def test_folders_without_runs(tmp_path: Path) -> None:
