@@ -20,7 +20,7 @@ from partrain.record.events import StartEvent
 from partrain.record.file_names import RANKING
 from partrain.record.result import Course, RunResult, course_of
 from partrain.record.round_record import number_of
-from partrain.record.run_folder import RunFolder, run_folders
+from partrain.record.run_folder import RunFolder, is_superseded, run_folders
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary
 from partrain.record.waiting import cause, shares_of
@@ -79,6 +79,9 @@ def sources_below(folder: Path, note: Callable[[str], None]) -> Iterator[LineSou
     """
     rankings: dict[Path, Ranking | None] = {}
     for run in run_folders(folder):
+        if is_superseded(run):
+            note(f"left out: {run} is a run of former settings")
+            continue
         place = run.parent
         if place not in rankings:
             rankings[place] = ranking = _ranking_in(place, note)

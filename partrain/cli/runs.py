@@ -133,10 +133,12 @@ def tag(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Tag a run. `gc` never removes a run with a tag."""
+    """Tag a run. `remove`, `gc` and workflows never remove or replace a run with a tag."""
     from partrain.runs.tags import change_tags
 
     row = _run_at(run)
+    if absent := [word for word in words if remove and word not in row.columns["tags"]]:
+        print_note(f"{row.name} has no tag {', '.join(absent)}")
     try:
         tags = change_tags(row.folder, words, remove=remove)
     except ValueError as error:
@@ -155,7 +157,7 @@ def remove(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove runs: their checkpoints and records. Other files in their folders stay."""
+    """Remove runs: their checkpoints and records. Other files in their folders stay, and so do runs with a tag."""
     from partrain.runs import removal
     from partrain.runs.listing import size_of
 

@@ -16,7 +16,7 @@ import typer
 
 from partrain.cli.options import Debug, Json, Params
 from partrain.cli.shared import CommandLine, examples, print_wrapped
-from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, InputMissing
 from partrain.number_format import counted, plural
 from partrain.record.file_names import RUNNER, WORKFLOW
 from partrain.system.environment import boot_seconds
@@ -370,9 +370,14 @@ def check(
 def _study(context: typer.Context, file: Path, out: Path | None, params: Sequence[str] | None) -> tuple[Workflow, Results]:
     """Load a workflow, and the results in its folder."""
     from partrain.workflow.digests import Digests
+    from partrain.workflow.kinds import is_job
     from partrain.workflow.load import load
     from partrain.workflow.results import Results
 
+    if file.is_dir():
+        raise InputMissing(f"{file} is a folder; give the file of the workflow, and --out for its folder")
+    if is_job(file):
+        raise InputMissing(f"{file} is a job, not a workflow")
     workflow = load(file, commands(context.obj.commands()), params or ())
     folder = out or Path("runs") / workflow.name
     return workflow, Results(workflow, folder, Digests(folder / "digests.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
@@ -79,6 +80,12 @@ class RunResult:
         """A number by which results of one kind are sorted, the best first; None without the number that chose it."""
         value = self.numbers.get(self.by)
         return None if value is None else value if self.lower else -value
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Two numbers by which results of one kind are sorted, the best first: the rank, then the loss, as `Progress.judge` decides."""
+        rank, loss = self.rank, number_of(self.loss)
+        return math.inf if rank is None else rank, math.inf if loss is None else loss
 
 
 class SharedResult(NamedTuple):

@@ -164,6 +164,12 @@ def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)
         yield from run_folders(folder / name, depth - 1, files)
 
 
+def is_superseded(run: Path) -> bool:
+    """Return whether a run is one of former settings, which a step of a workflow left beside the newer one: STEP.1, STEP.2, ..."""
+    step, dot, number = run.name.rpartition(".")
+    return bool(dot) and number.isdigit() and (run.with_name(step) / STEP).exists()
+
+
 class ChosenRun(NamedTuple):
     """The run that a folder of runs stands for."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from partrain.checkpoint.runs import run_of, silent
 from partrain.errors import InputMissing
 from partrain.record.file_names import EVENTS, RANKING, STEP
+from partrain.record.run_folder import is_superseded
 from partrain.runs.ranking import Ranking
 from partrain.workflow.record import StepRecord
 
@@ -57,7 +58,11 @@ def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources
 def _steps(folder: Path) -> dict[str, StepRecord]:
     """Return the records of a workflow's steps, in the order in which they started."""
     try:
-        records = {path.parent.name: StepRecord.read(path.parent) for path in sorted(folder.glob(f"*/{STEP}"))}
+        records = {
+            path.parent.name: StepRecord.read(path.parent)
+            for path in sorted(folder.glob(f"*/{STEP}"))
+            if not is_superseded(path.parent)
+        }
     except OSError as error:
         raise InputMissing(f"{folder}: cannot be read: {error.strerror}") from None
     started = {name: record for name, record in records.items() if record}

@@ -77,6 +77,12 @@ class ComparedRow:
         ranks = [result.rank for result in self.results if result.rank is not None]
         return statistics.median(ranks) if ranks and "diverged" not in self.statuses else math.inf
 
+    @property
+    def loss(self) -> float:
+        """The median of the losses of its results, which decides between equal ranks; infinity without one."""
+        losses = [result.place[1] for result in self.results]
+        return statistics.median(losses) if losses else math.inf
+
 
 @dataclass(frozen=True)
 class _Column:
@@ -134,9 +140,10 @@ class ComparedRuns:
     def ranked(self) -> ComparedRuns:
         """The same, the best row first: those that reached the common target by their seconds to it, the others by their result."""
 
-        def place(row: ComparedRow) -> tuple[bool, float]:
-            first = bool(self.target) and row.reached
-            return not first, statistics.median(row.seconds) if first else row.rank if self.by else 0.0
+        def place(row: ComparedRow) -> tuple[bool, float, float]:
+            if self.target and row.reached:
+                return False, statistics.median(row.seconds), 0.0
+            return True, *((row.rank, row.loss) if self.by else (0.0, 0.0))
 
         return ComparedRuns(sorted(self.rows, key=place))
 

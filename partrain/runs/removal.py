@@ -11,10 +11,10 @@ from pathlib import Path
 
 from partrain.errors import CannotCreate, InputMissing
 from partrain.launch.run_folder import locked
-from partrain.record.file_names import EVENTS, FILES, FORMER_BEST, SIGNATURES, STEP
-from partrain.record.run_folder import TRAINING, RunFolder
-from partrain.runs import tags
+from partrain.record.file_names import ATTEMPT_LOG, EVENTS, FILES, FORMER_BEST, LOG, PLANNED, SIGNATURES, STEP, TAGS
+from partrain.record.run_folder import TRAINING, RunFolder, is_superseded
 from partrain.runs.listing import ListedRun, size_of
+from partrain.runs.tags import read_tags
 
 DAY_S = 86_400
 
@@ -24,8 +24,10 @@ class OwnedByWorkflow(ValueError):
 
 
 def owner(folder: Path) -> Path | None:
-    """Return the folder of the workflow that a run belongs to: its steps, their trials and what they wrote."""
+    """Return the folder of the workflow that a run belongs to: its steps, their trials and what they wrote. Runs of former settings belong to none."""
     place = folder.absolute()
+    if is_superseded(place):
+        return None
     steps = [ancestor for ancestor in (place, *place.parents) if (ancestor / STEP).is_file()]
     return steps[-1].parent if steps else None
 
@@ -36,7 +38,7 @@ def check_removable(folder: Path) -> None:
     Raises:
         InputMissing: It is no run folder.
         OwnedByWorkflow: It belongs to a workflow.
-        CannotCreate: The run is training.
+        CannotCreate: The run is training, or has a tag.
     """
     if not folder.is_dir():
         raise InputMissing(f"no such run: {folder}; partrain runs lists them")
@@ -45,6 +47,11 @@ def check_removable(folder: Path) -> None:
     if workflow := owner(folder):
         raise OwnedByWorkflow(f"{folder} belongs to the workflow in {_shown(workflow)}, which would run this step again; "
                               "to remove the workflow, delete its folder")  # fmt: skip
+    if tags := read_tags(folder):
+        raise CannotCreate(
+            f"{folder} has the tag `{tags[0]}` and stays; to remove it, take the tag away first: "
+            f"partrain runs tag {folder} {' '.join(tags)} --remove"
+        )
     with locked(folder):
         pass
 
@@ -58,10 +65,12 @@ def remove(folder: Path) -> tuple[int, list[str]]:
                 checkpoints.unlink()
             elif checkpoints.exists():
                 shutil.rmtree(checkpoints)
-            former = {path.name for path in folder.glob(FORMER_BEST.format("*"))}
-            for name in sorted(
-                {*FILES, *former, SIGNATURES, tags.FILE}, key=lambda name: name == EVENTS
-            ):  # last: until then it is a run
+            patterns = [
+                FORMER_BEST.format("*"),
+                *((STEP, LOG, ATTEMPT_LOG.format("*"), PLANNED) if is_superseded(folder) else ()),
+            ]
+            names = {*FILES, *(path.name for pattern in patterns for path in folder.glob(pattern)), SIGNATURES, TAGS}
+            for name in sorted(names, key=lambda name: name == EVENTS):  # last: until then it is a run
                 for file in (folder / f"{name}.part", folder / name):
                     file.unlink(missing_ok=True)
         except OSError as error:
@@ -112,12 +121,12 @@ def _committed(folder: Path) -> bool:
 
 def _best(runs: Sequence[ListedRun]) -> Iterator[ListedRun]:
     """Yield the best run of each job, by the number that chose the run's network; if runs of a job differ in it, by each."""
-    ranked: defaultdict[tuple[str, str], list[tuple[float, ListedRun]]] = defaultdict(list)
+    ranked: defaultdict[tuple[str, str], list[ListedRun]] = defaultdict(list)
     for run in runs:
         if _committed(run.folder) and run.result.rank is not None:
-            ranked[_job(run), run.result.by].append((run.result.rank, run))
+            ranked[_job(run), run.result.by].append(run)
     for several in ranked.values():
-        yield min(several, key=lambda pair: pair[0])[1]
+        yield min(several, key=lambda run: run.result.place)
 
 
 def _job(run: ListedRun) -> str:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partrain.launch.run_folder import stage_file
+from partrain.record.file_names import TAGS
 from partrain.system.regular_file import read_regular
 
-FILE = "tags.txt"
 _LONGEST = 64
 
 
 def read_tags(folder: Path) -> list[str]:
     """Return the tags of a run, in the order in which they were given."""
     try:
-        return list(dict.fromkeys(read_regular(folder / FILE).decode(errors="replace").split()))
+        return list(dict.fromkeys(read_regular(folder / TAGS).decode(errors="replace").split()))
     except OSError:
         return []
 
@@ -33,5 +33,5 @@ def change_tags(folder: Path, words: Sequence[str], *, remove: bool) -> list[str
     before = read_tags(folder)
     after = [tag for tag in before if tag not in words] if remove else list(dict.fromkeys([*before, *words]))
     if after != before:
-        stage_file(folder / FILE, "".join(f"{tag}\n" for tag in after))
+        stage_file(folder / TAGS, "".join(f"{tag}\n" for tag in after))
     return after

@@ -19,7 +19,7 @@ from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.number_format import plural
 from partrain.record.events import JudgementEvent
-from partrain.record.file_names import BEST, CHECKPOINT, PRUNED
+from partrain.record.file_names import BEST, CHECKPOINT, PLANNED, PRUNED
 from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference, references, substitute
 from partrain.system.cores import usable_cores
@@ -36,8 +36,6 @@ CONTINUABLE = ("stopped", "running", "failed")
 """Statuses of a step whose run can go on from its last checkpoint."""
 PATTERN = set("*?[")
 """Characters that make a path a pattern of files."""
-PLANNED = "planned.toml"
-"""File of a step's folder: the job file when the workflow was checked."""
 
 
 class Resolve(Protocol):

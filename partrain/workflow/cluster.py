@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from partrain.errors import INTERRUPTED, TERMINATED, Failure
-from partrain.record.file_names import CHECKPOINT
+from partrain.record.file_names import CHECKPOINT, LOG
 from partrain.system.atomic_file import atomic_file
 from partrain.system.child_process import ChildProcess
 from partrain.system.children import SAFE_PATH
 from partrain.system.regular_file import open_to_append, read_object, read_regular
-from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
+from partrain.workflow.executor import OUTPUT, CannotStart, StepTask, program_environment
 from partrain.workflow.resources import Resources
 
 WORKER = "worker.json"

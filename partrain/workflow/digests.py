@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from partrain.record.file_names import TAGS
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 
@@ -45,7 +46,7 @@ class Digests:
 
     def _of_folder(self, folder: Path) -> str:
         whole = hashlib.sha256()
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != TAGS):  # a tag changes no result
             whole.update(f"{path.relative_to(folder)}\0{self._of_file(path)}\n".encode(errors="surrogateescape"))
         return f"sha256:{whole.hexdigest()}"
 

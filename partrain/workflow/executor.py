@@ -12,13 +12,12 @@ from typing import Any, Protocol
 
 from partrain.comm.machine import NOT_FOR_STEPS
 from partrain.errors import NOT_REACHED, Failure, WorkersLost
+from partrain.record.file_names import LOG
 from partrain.record.run_folder import RunFolder
 from partrain.system.parent_death import describe_exit
 from partrain.system.regular_file import open_to_append
 from partrain.workflow.resources import Resources
 
-LOG = "log.txt"
-"""All that a step prints, in its folder."""
 OUTPUT = "output.json"
 """Stdout of a command of partrain; its other output is in the log."""
 

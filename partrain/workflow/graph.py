@@ -72,5 +72,7 @@ def _states(workflow: Workflow, results: Results) -> dict[str, str]:
 
 
 def _state(action: str, reason: str) -> str:
-    words = {"skip": "done", "run": "to do", "maybe": "done, may run again"}
+    words = {
+        "skip": "done", "running": "running", "run": "to do", "maybe": "done, may run again", "refuse": "refused", "wait": "blocked",
+    }  # fmt: skip
     return words[action] + (f" ({reason})" if reason not in ("unchanged", "") else "")

@@ -16,6 +16,11 @@ def is_workflow(path: Path) -> bool:
     return "steps" in _tables(path, ())
 
 
+def is_job(path: Path) -> bool:
+    """Return whether a TOML file is a job: it has `[dataset]`. A file that cannot be read is not one."""
+    return "dataset" in _tables(path, ())
+
+
 def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
     """Return whether a job with its `--set` arguments has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
     return bool(_tables(path, overrides).get("sweep"))

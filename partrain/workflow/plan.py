@@ -10,10 +10,11 @@ from pathlib import Path
 from partrain.config.problems import did_you_mean
 from partrain.errors import CannotCreate, Failure, InputMissing
 from partrain.number_format import counted
-from partrain.record.file_names import SUMMARY
+from partrain.record.run_folder import RunFolder, is_locked
+from partrain.record.run_state import COMPLETED
 from partrain.runs.tags import read_tags
 from partrain.workflow.actions import CONTINUABLE, Prepared
-from partrain.workflow.record import DONE, FAILED, STOPPED, VERSION, StepRecord, difference, free_place
+from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, VERSION, StepRecord, difference, free_place
 from partrain.workflow.results import Results
 from partrain.workflow.step import Step, Workflow
 
@@ -115,23 +116,40 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
             f"{folder} has the tag `{tags[0]}` and stays, though the step would run again: {reason}; give --out another folder, "
             f"or take the tag away: partrain runs tag {folder} {' '.join(tags)} --remove"
         )
-    replaced = reason and not continuing and step.name not in rerun and record is not None and record.status == DONE
-    aside = free_place(folder) if replaced and (folder / SUMMARY).exists() else None
+    replaced = reason and not continuing and step.name not in rerun and record is not None
+    finished = (
+        replaced and RunFolder(folder).summary.get("status") in COMPLETED
+    )  # also by `partrain resume`, after the step was stopped
+    aside = free_place(folder) if finished else None
     made_by, version = (record.settings if record else {}).get(VERSION), prepared.settings.get(VERSION)
     remark = f"made by partrain {made_by}" if made_by != version and not reason else ""
     return Decision(reason, prepared, inputs, continuing, remark, aside)
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """Yield for each step its name, `run`, `skip`, `maybe` or `refuse`, and the reason. Nothing changes."""
-    selected, moving = selection.steps(workflow), set[str]()
+    """Yield for each step its name, `run`, `running`, `skip`, `maybe`, `refuse` or `wait`, and the reason. Nothing changes."""
+    selected, moving, refused = selection.steps(workflow), set[str](), set[str]()
+    running = is_locked(results.folder)
     for step in workflow.steps.values():
         if step.name not in selected:
             yield step.name, "skip", "not asked for"
             continue
+        if held := sorted(step.needs & refused):
+            refused.add(step.name)
+            yield step.name, "wait", f"needs {', '.join(held)}"
+            continue
+        if running and (record := results.record(step.name)) and record.status == RUNNING:
+            moving.add(step.name)
+            yield step.name, "running", ""
+            continue
         if waits := sorted(step.needs & moving):
             moving.add(step.name)
-            yield step.name, "run" if _has_other_keys(step, results) else "maybe", f"after {', '.join(waits)}"
+            change = _change(step, results)
+            yield (
+                step.name,
+                "run" if change else "maybe",
+                "; ".join(filter(None, [change.removeprefix(NEW), f"after {', '.join(waits)}"])),
+            )
             continue
         try:
             if step.when and not step.when.holds({}, results.resolve):
@@ -142,6 +160,7 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
             yield step.name, "run", str(missing)
             continue
         except Protected as protected:
+            refused.add(step.name)
             yield step.name, "refuse", protected.message
             continue
         if decision.reason:
@@ -153,14 +172,16 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         )
 
 
-def _has_other_keys(step: Step, results: Results) -> bool:
-    """Return whether a step will run however the steps before it end: it never ran, or ran with other settings or runs."""
+def _change(step: Step, results: Results) -> str:
+    """Return why a step will run however the steps before it end: it never ran, or ran with other settings; "" if that is unknown."""
     record = results.record(step.name)
+    if record is None:
+        return NEW
     try:
-        settings = step.action.prepare(results.of_step(step.name).absolute(), results).settings
+        prepared = step.action.prepare(results.of_step(step.name).absolute(), results)
+        return difference(record, prepared.settings, record.inputs, results.shown) or ""
     except (InputMissing, ValueError):
-        return record is None
-    return record is None or (settings.keys() ^ record.settings.keys()) - {VERSION} != set()
+        return ""
 
 
 def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
@@ -174,7 +195,7 @@ def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 def _folded(name: str, group: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
     runs = [row for row in group if "/" in row[0]]
     counts = Counter(action for _, action, _ in runs)
-    action = next((action for action in ("refuse", "run", "maybe") if counts[action]), group[-1][1])
+    action = next((action for action in ("refuse", "running", "run", "wait", "maybe") if counts[action]), group[-1][1])
     reasons = list(
         dict.fromkeys(reason for _, wanted, reason in runs or group if wanted == action and not reason.startswith("after "))
     )

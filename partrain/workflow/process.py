@@ -11,13 +11,14 @@ from multiprocessing.connection import Connection
 from partrain.errors import INTERRUPTED, TERMINATED
 from partrain.launch import forkserver
 from partrain.launch.signals import COMMITTING, STOPPING
+from partrain.record.file_names import LOG
 from partrain.system.child_process import ChildProcess
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 from partrain.system.parent_death import die_with_parent
 from partrain.system.regular_file import open_to_append
 from partrain.system.surroundings import surroundings_failure
-from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepLost, StepTask, program_environment
+from partrain.workflow.executor import OUTPUT, CannotStart, StepLost, StepTask, program_environment
 from partrain.workflow.resources import FreeResources, Resources
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, Diverged, Failure
 from partrain.launch.run_folder import stage_file
 from partrain.launch.signals import Signals
-from partrain.record.file_names import BEST, CHECKPOINT
+from partrain.record.file_names import ATTEMPT_LOG, BEST, CHECKPOINT, LOG
 from partrain.system.environment import boot_seconds
 from partrain.workflow.actions import Prepared, matching
 from partrain.workflow.cache import Cache, NoCache, key_of
-from partrain.workflow.executor import LOG, Executor, RunningStep, StepLost, StepTask, failure_reason
-from partrain.workflow.plan import NEW, Decision, Selection, decide, failed_assertions
+from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
+from partrain.workflow.plan import NEW, Decision, Protected, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
 from partrain.workflow.results import Results
 from partrain.workflow.state import StepState
@@ -32,8 +32,6 @@ POLL_S = 0.25
 """Time between two looks at the progress of running steps."""
 GRACE_S = 60
 """Seconds from the end of a step's `timeout` until it is killed."""
-ATTEMPT_LOG = "log-{}.txt"
-"""The log of an attempt that was followed by another one."""
 BLOCKING = ("failed", "skipped", "blocked", "stopped")
 STOPPING_CODES = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP)
 
@@ -111,6 +109,8 @@ class Runner:
         self._running: dict[str, _Running] = {}
         self._lost = Counter[str]()
         """Losses of the process that starts steps, by step."""
+        self._refused: set[str] = set()
+        """Steps that would replace a run that has a tag."""
         self._ending: set[str] = set()
         """Running steps that end before their time."""
         self._cache = Cache(options.cache) if options.cache else None
@@ -155,9 +155,12 @@ class Runner:
         return moved
 
     def _does_without(self, step: Step, other: StepState) -> bool:
-        """Return whether a step runs though one that it needs failed: trials and the ranking of a sweep take what there is."""
+        """Return whether a step runs though one that it needs failed: trials and the ranking of a sweep take what there is.
+
+        A trial that kept the run of former settings, because it has a tag, is not there.
+        """
         trial = self.workflow.steps[other.name]
-        return other.status == "failed" and trial.is_trial and trial.sweep == step.sweep
+        return other.status == "failed" and trial.is_trial and trial.sweep == step.sweep and other.name not in self._refused
 
     def _begin(self, step: Step, state: StepState) -> bool:
         """Settle a step that need not run, or start it if there is room; return whether its state changed."""
@@ -181,6 +184,7 @@ class Runner:
             if not self._fetched(step, state, decision):
                 self._start(step, state, decision)
         except (Failure, ValueError) as failure:
+            self._refused |= {step.name} if isinstance(failure, Protected) else set()
             self._fail(state, failure.code if isinstance(failure, Failure) else NOT_REACHED, str(failure))
         return True
 

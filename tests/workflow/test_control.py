@@ -188,7 +188,7 @@ def test_parameters(arguments: tuple[str, ...], message: str, place: Path) -> No
     assert "rate 0.25\n" in Path("runs/study/b/log.txt").read_text()
     said = partrain("run", "study.toml", "--param", "lr=0.5")
     assert (said.code, "`optimizer.lr` 0.25 → 0.5" in said.out) == (0, True)
-    assert partrain("resume", "runs/study").out.startswith("runs/study: 2 unchanged"), "with the parameters of the newest run"
+    assert partrain("resume", "runs/study").out.splitlines()[0].endswith(": 2 unchanged"), "with the parameters of the newest run"
     wrong = partrain("run", "study.toml", *arguments)
     assert (wrong.code, message in wrong.err) == (2, True)
     Path("study.toml").write_text(head + steps.replace("params.lr", "params.rate"))
