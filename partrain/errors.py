@@ -119,3 +119,12 @@ class BadJob(Failure):
     """The job file is wrong; `detail` shows every problem with its position."""
 
     code, name = 78, "bad-job"
+
+
+REPORTED: dict[int, type[Failure]] = {
+    kind.code: kind
+    for kind in (
+        BadCheckpoint, InputMissing, WorkersLost, UserCodeFailed, CannotCreate, InputOutputFailed, Stalled, Diverged, NotTrusted, BadJob,
+    )
+}  # fmt: skip
+"""The failures that a worker's process reports to the command, by exit code."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from partrain.comm.machine import shutdown_timeout
 from partrain.config.problems import Finding, WrongValue
-from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
+from partrain.errors import REPORTED, Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job.code_changes import explain_change, versions_of
 from partrain.launch import forkserver
 from partrain.launch.attempt import Attempt
@@ -330,8 +330,7 @@ class Coordinator:
         if message.finding:
             path, *rest = message.finding
             raise WrongValue(Finding(tuple(path), *rest), message.detail)
-        kinds = {kind.code: kind for kind in Failure.__subclasses__()}
-        raise kinds[message.code](message.message, message.detail, message.rank if message.rank >= 0 else None)
+        raise REPORTED[message.code](message.message, message.detail, message.rank if message.rank >= 0 else None)
 
     def _resume_hint(self) -> str:
         if self._machine and self._machine.number:
