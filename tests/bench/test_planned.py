@@ -183,6 +183,7 @@ def test_a_whole_run_takes_what_its_parts_take(tmp_path: Path, what: str) -> Non
     assert forecast(job, make_plan(job, 230), _records(iterations, judged), judged) == (20, pytest.approx(seconds))
 
 
+@pytest.mark.representative
 def test_one_more_worker_is_one_of_the_last_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     said = partrain("plan", write_job(tmp_path, "workers=[{}, {threads=2}]"), "--probe", "--seconds", "0.5", "--json")

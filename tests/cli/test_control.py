@@ -51,6 +51,7 @@ def test_checkpoints_that_were_asked_for_change_no_bit(tmp_path: Path) -> None:
     assert newest(tmp_path / "a") == newest(tmp_path / "b")
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("words", [(), ("--now",)], ids=["after the round", "now"])
 def test_a_run_is_stopped_and_goes_on(tmp_path: Path, words: tuple[str, ...]) -> None:
     with Command(("run", write_job(tmp_path, *SLOW), "--out", "run", "-q"), tmp_path) as command:

@@ -85,6 +85,7 @@ def test_answers_need_trust_in_user_code(tmp_path: Path) -> None:
     assert "Confusion matrix" in out.read_text()
 
 
+@pytest.mark.representative
 def test_numbers_are_shown_against_true_ones(tmp_path: Path) -> None:
     text = JOB.replace('function = "blobs"', 'function = "sine"').replace("noise = 0.7", "")
     out = tmp_path / "r.html"
@@ -92,6 +93,7 @@ def test_numbers_are_shown_against_true_ones(tmp_path: Path) -> None:
     assert "Predicted against true" in out.read_text()
 
 
+@pytest.mark.representative
 def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *(f"{at},{at % 3 or ''},{at * 2}.5" for at in range(60)), ""]))
     data = 'kind = "csv"\npath = "t.csv"\ntarget = "y"\nmissing = "median"\ntest_share = 0.2\n'

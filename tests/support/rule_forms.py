@@ -21,6 +21,8 @@ FORMS: dict[str, dict[str, object]] = {
     "diloco, streaming": {"rule": "diloco", "fragments": 2},
     "diloco, before": {"rule": "diloco", "fragments": 3, "order": "before"},
     "fednova": {"rule": "fednova"},
+    "fedprox": {"rule": "fedprox"},
+    "scaffold": {"rule": "scaffold"},
     "rprop": {"rule": "rprop"},
     "rprop, irprop+": {"rule": "rprop", "variant": "irprop+"},
     "swap": {"rule": "swap"},

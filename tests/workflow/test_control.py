@@ -49,6 +49,7 @@ def status(step: str) -> str:
     return str(json.loads(Path("runs/study", step, "step.json").read_bytes())["status"])
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("path", ["runs/study", "runs/study/train", "runs"])
 def test_stop_ends_the_workflow_and_resume_goes_on(path: str, place: Path) -> None:
     """The folder of the workflow, that of the step that trains, and the folder of all runs."""

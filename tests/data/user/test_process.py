@@ -116,6 +116,7 @@ def test_the_same_each_time(tmp_path: Path) -> None:
     assert loaded(tmp_path, code).fingerprint == loaded(tmp_path, code).fingerprint
 
 
+@pytest.mark.representative
 def test_what_it_prints_is_no_data(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert loaded(tmp_path, "def data():\n print('reading')\n return [(1.0, 2.0)]").targets == 2
     assert capfd.readouterr() == ("", "reading\n")
@@ -146,6 +147,7 @@ def test_what_will_not_do_is_named(tmp_path: Path, items: str, message: str) -> 
         given(tmp_path, items)
 
 
+@pytest.mark.representative
 def test_test_items_are_to_be_like_the_others(tmp_path: Path) -> None:
     said = refused(tmp_path, "class data(list):\n def __init__(self): super().__init__([(1.0, 1)])\n test = [((1.0, 2.0), 1)]")
     assert said.message.endswith("`test`: its inputs are numbers (2,), those to train on numbers ()")
@@ -160,6 +162,7 @@ def test_an_error_of_the_users_code_has_the_users_lines(tmp_path: Path) -> None:
     assert "materialise" not in said.detail
 
 
+@pytest.mark.representative
 def test_a_keyword_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(UserCodeFailed, match=r"`own\.py:data`: TypeError: .* unexpected keyword argument 'size'"):
         loaded(tmp_path, "def data(): pass", size=3)
@@ -200,6 +203,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert summary(tmp_path / "run")["metrics"]["accuracy"] > 0.3
 
 
+@pytest.mark.representative
 def test_what_only_loading_tells_is_checked_then(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(CODE)
     job = write_job(tmp_path, 'dataset={name="own.py:data", validation=20, items=25}')
@@ -258,6 +262,7 @@ def test_an_image_that_does_not_decode_has_its_number(tmp_path: Path) -> None:
     assert failure.message.startswith("[dataset] name: `own.py:data`: item 2: its input: OSError: ")
 
 
+@pytest.mark.representative
 def test_arrays_of_objects_are_no_numbers(tmp_path: Path) -> None:
     failure = refused(
         tmp_path,

@@ -1,0 +1,75 @@
+"""FedProx: averaging, with a pull of each local step towards the network that the round began with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from partrain.protocols import Group, Rule, State, Worker
+from partrain.rules.findings import warning
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
+
+
+class CorrectedSteps(Rule):
+    """A rule that corrects the gradient of each local step."""
+
+    @property
+    def no_exclusion_reason(self) -> str:
+        return "it corrects each local step, so a worker has no single update to leave out"
+
+    def correct(self, gradient: Tensor, worker: Worker, correction: Tensor) -> None:
+        """Correct the gradient (d,) of a local step in place."""
+        gradient.add_(correction)
+
+    def local_steps(self, worker: Worker, correction: Tensor) -> float:
+        """Take K_i local steps of the optimizer on corrected gradients; return the sum of their learning rates."""
+        rates = 0.0
+        for _ in range(worker.iterations if worker.active else 0):
+            gradient = worker.gradient()
+            self.correct(gradient, worker, correction)
+            worker.apply(gradient)
+            rates += worker.lr
+        return rates
+
+
+class Fedprox(CorrectedSteps):
+    """Averaging, whose workers minimise their loss and half of mu times the squared distance from the round's start.
+
+        x_i <- K_i local steps from a with g_i(x_i) + mu (x_i - a)            (in parallel)
+        a   <- sum_i w_i x_i / sum_i w_i
+
+    a: the params at the round's start; mu: `proximal`. The pull keeps replicas together that train on unlike partitions, or for long.
+    With mu = 0 it is averaging.
+
+    Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. 2020. arXiv:1812.06127
+    """
+
+    round_vectors: ClassVar[int] = 3
+    mixes_once: ClassVar[bool] = True
+
+    rule: Literal["fedprox"]
+    proximal: float = Field(0.01, ge=0)
+    """mu: strength of the pull. The authors try 0.001, 0.01, 0.1 and 1."""
+
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        rate = getattr(context.optimizer, "lr", 0.0)
+        if self.proximal * rate >= 2:
+            message = (
+                f"`proximal` times the learning rate is {self.proximal * rate:g}: from 2 on, steps overshoot the round's start"
+            )
+            yield warning("proximal", message, "lower one of them")
+
+    def correct(self, gradient: Tensor, worker: Worker, correction: Tensor) -> None:
+        """Add mu (x_i - a); `correction` is a."""
+        gradient.add_(worker.params - correction, alpha=self.proximal)
+
+    def round(self, worker: Worker, group: Group, state: State) -> None:
+        self.local_steps(worker, worker.params.clone())
+        group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
