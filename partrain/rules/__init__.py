@@ -16,6 +16,7 @@ RULES = {
     "fedprox": "partrain.rules.fedprox:Fedprox",
     "gossip": "partrain.rules.gossip:Gossip",
     "hogwild": "partrain.rules.hogwild:Hogwild",
+    "robust": "partrain.rules.robust:Robust",
     "rprop": "partrain.rules.rprop:RpropRule",
     "scaffold": "partrain.rules.scaffold:Scaffold",
     "slowmo": "partrain.rules.slowmo:Slowmo",

@@ -5,6 +5,7 @@ import pytest
 from partrain.bench import mixing
 
 
+@pytest.mark.representative
 def test_each_rule_and_size_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixing, "HIDDEN", {2: 12, 3: 12})
     monkeypatch.setattr(mixing, "RULES", ("average", "gossip"))

@@ -22,6 +22,7 @@ def ended(folder: Path, scenario: seeds.Scenario, reading: str, cap: int) -> Out
     return Outcome(said.code, folder / "run", summary(folder / "run"), None)
 
 
+@pytest.mark.representative
 def test_the_older_stop_is_the_first_pass_in_which_a_worker_fits_its_partition(tmp_path: Path) -> None:
     outcome = ended(tmp_path, PARALLEL, "published", 9600)
     rounds = [[event for event in events(outcome.folder, "round") if event["round"] == number] for number in (1, 2, 3)]

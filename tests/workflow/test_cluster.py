@@ -149,6 +149,7 @@ def test_a_step_that_no_worker_can_take_says_so_and_is_withdrawn(place: Path, cl
     executor.close()
 
 
+@pytest.mark.representative
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With certificates in Dask's configuration a step runs; without them one line says so."""
     if not shutil.which("openssl"):
