@@ -45,7 +45,7 @@ class Robust(Rule):
     Source: Karimireddy, He, Jaggi. Learning from History for Byzantine Robust Optimization. 2021. arXiv:2012.10333 (clipped)
     """
 
-    round_vectors: ClassVar[int] = 3
+    round_vectors: ClassVar[int] = 5
 
     rule: Literal["robust"]
     estimate: Literal["median", "trimmed", "krum", "clipped"] = "median"

@@ -44,7 +44,7 @@ class Scaffold(CorrectedSteps):
         arXiv:1910.06378
     """
 
-    round_vectors: ClassVar[int] = 4
+    round_vectors: ClassVar[int] = 9
 
     rule: Literal["scaffold"]
     weights: Literal["items", "equal"] = "equal"
