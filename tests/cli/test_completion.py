@@ -52,7 +52,12 @@ def test_bash(tmp_path: Path) -> None:
 def test_keys_and_values() -> None:
     assert complete_override("workers.0.c") == ["workers.0.count=", "workers.0.cpus="]
     assert complete_override("~optimizer.nest") == ["~optimizer.nesterov"]
-    assert complete_override("sync.rule=s") == ["sync.rule=slowmo", "sync.rule=sparseloco", "sync.rule=swap"]
+    assert complete_override("sync.rule=s") == [
+        "sync.rule=scaffold",
+        "sync.rule=slowmo",
+        "sync.rule=sparseloco",
+        "sync.rule=swap",
+    ]
     assert complete_override("checkpoint.commit=") == ["checkpoint.commit=coalesce", "checkpoint.commit=every"]
     assert complete_override("seed=") == []
     assert "seed=" in complete_override("")

@@ -683,6 +683,7 @@ def test_the_last_lines_name_a_worker_that_adds_little(items, waits, line):
         {
             "rank": rank,
             "device": "cpu",
+            "iterations": 100,
             "item_iterations": items[rank],
             "seconds": {"compute": 4.0, "wait": waits[rank], "sync": 0.1},
         }
@@ -697,7 +698,9 @@ def test_the_last_lines_name_a_worker_that_adds_little(items, waits, line):
 def test_none_of_many_equal_workers_is_to_be_left_out(wait):
     """Each of forty adds 2.6 %, as much as any other, however long their meetings take."""
     seconds = {"compute": 10.0, "wait": wait, "sync": 0.1}
-    workers = [{"rank": rank, "device": "cpu", "item_iterations": 100, "seconds": seconds} for rank in range(40)]
+    workers = [
+        {"rank": rank, "device": "cpu", "iterations": 100, "item_iterations": 100, "seconds": seconds} for rank in range(40)
+    ]
     assert not [line for line in closing_lines({**CONTENT, "workers": workers}, Path("x"), None) if "leave it out" in line]
 
 

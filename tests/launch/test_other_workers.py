@@ -66,6 +66,7 @@ def test_more_and_fewer_workers(tmp_path: Path, name: str, count: int) -> None:
     assert all(np.array_equal(ours.arrays[path], theirs.arrays[path]) for path in ours.arrays)
 
 
+@pytest.mark.representative
 def test_it_goes_on_from_the_same_network(tmp_path: Path) -> None:
     """With a learning rate of almost nothing the judged loss stays."""
     run = train(tmp_path, "optimizer.lr=1e-12")
