@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from partrain.config.python_objects import PYTHON
 from partrain.config.usercode import UserCode
 from partrain.errors import BadCheckpoint, UserCodeFailed
 
@@ -58,7 +59,7 @@ def changed_code_explained(loaded: LoadedJob, versions: Mapping[str, str]) -> It
     try:
         yield
     except BadCheckpoint as failure:
-        if not isinstance(loaded.job.model, UserCode):
+        if not isinstance(loaded.job.model, UserCode) or loaded.job.model.name == PYTHON:  # objects of Python have no files
             raise
         what = f"[model] name: `{loaded.job.model.name}`: {failure.message}"
         raise UserCodeFailed(explain_change(what, changed_files(loaded, versions))) from failure

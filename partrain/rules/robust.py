@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from pydantic import Field
 
 from partrain.protocols import Group, Rule, State, Worker
@@ -92,8 +91,7 @@ class Robust(Rule):
             case _:
                 replica = worker.params.clone()
                 for span in chunks(len(replica)):
-                    rows = group.all_gather(replica[span])
-                    worker.params[span] = self.middle(torch.stack([rows[rank] for rank in trained]))
+                    worker.params[span] = self.middle(gathered(replica[span], group, trained))
 
     def middle(self, rows: Tensor) -> Tensor:
         """Return the median, or the trimmed mean, of each column of rows (n, d'): (d',)."""
@@ -112,7 +110,7 @@ class Robust(Rule):
         """Move the center (d,) three times by the mean of the cut ways to all replicas."""
         for _ in range(STEPS):
             movement = worker.params - center
-            length = float(torch.linalg.vector_norm(movement.cpu().double()))
+            length = float(movement.cpu().double().norm())
             movement.mul_(min(1.0, self.radius / length) if length else 1.0)
             group.all_reduce_mean(movement, float(worker.items > 0))
             center = center + movement
@@ -121,12 +119,20 @@ class Robust(Rule):
 
 def distances(replica: Tensor, group: Group, ranks: Sequence[int]) -> Tensor:
     """Return the squared distances (n, n) between the replicas (d,) of some workers, in float64."""
-    squares = torch.zeros(len(ranks), len(ranks), dtype=torch.float64)
+    squares = replica.new_zeros((len(ranks), len(ranks))).cpu().double()
     for span in chunks(len(replica)):
-        rows = group.all_gather(replica[span])
-        several = torch.stack([rows[rank] for rank in ranks]).cpu().double()
-        squares += torch.stack([(several - row).square().sum(1) for row in several])
+        rows = gathered(replica[span], group, ranks).cpu().double()
+        for number, row in enumerate(rows):
+            squares[number] += (rows - row).square().sum(1)
     return squares
+
+
+def gathered(x: Tensor, group: Group, ranks: Sequence[int]) -> Tensor:
+    """Return the x (d',) of some workers as rows (n, d')."""
+    import torch  # the checks of a job import rules, and no torch
+
+    rows = group.all_gather(x)
+    return torch.stack([rows[rank] for rank in ranks])
 
 
 def chunks(length: int) -> Iterator[slice]:
