@@ -209,7 +209,7 @@ def resume(
         if recorded:
             last = recorded[-1][0].round
             which = f"rounds {progress.round + 1:,} to {last:,} run" if len(recorded) > 1 else f"round {last:,} runs"
-            context.note(f"{which} again: the newest checkpoint is of round {progress.round:,}")
+            context.note(f"{which} again, after the checkpoint of round {progress.round:,}")
         earlier = truncate_after(folder / EVENTS, progress.round)
         start.history, start.elapsed = history, earlier.clock.train
         start.caps = [[int(record.cap) for record in rows] for rows in recorded if all(math.isfinite(row.cap) for row in rows)]

@@ -183,16 +183,16 @@ def chosen_run(folder: Path, runs: Sequence[Path]) -> ChosenRun:
 
     Raises `InputMissing` if they are of several jobs or steps of a workflow.
     """
-    places = {_job_of(run) for run in runs}
-    if len(places) == 1 and isinstance(place := places.pop(), Path):
+    newest_of = {_job_of(run): run for run in reversed(runs)}
+    (place, *others) = newest_of
+    if not others and isinstance(place, Path):
         best = place / Path(str(read_object(place / RANKING).get("best"))).name  # a name only: the file may be hostile
         if best in runs:
             return ChosenRun(best, f"{folder} is a sweep; this is its best run: {best}")
-    elif places:
-        first = {_job_of(run): run for run in reversed(runs)}.values()
-        some = ", ".join(str(run) for run in sorted(first)[:MOST_NAMED])
-        more = f" and {len(first) - MOST_NAMED:,} more" if len(first) > MOST_NAMED else ""
-        raise InputMissing(f"{folder} holds runs of {len(first):,} jobs, so name one of them: {some}{more}")
+    if others:
+        some = ", ".join(str(run) for run in sorted(newest_of.values())[:MOST_NAMED])
+        more = f" and {len(newest_of) - MOST_NAMED:,} more" if len(newest_of) > MOST_NAMED else ""
+        raise InputMissing(f"{folder} holds runs of {len(newest_of):,} jobs, so name one of them: {some}{more}")
     return ChosenRun(
         runs[0], f"{folder} holds {counted(len(runs), 'run')}; this is the newest: {runs[0]}" if len(runs) > 1 else ""
     )

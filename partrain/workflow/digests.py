@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from partrain.record.file_names import TAGS
+from partrain.record.file_names import EVENTS, TAGS
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 
@@ -46,7 +46,7 @@ class Digests:
 
     def _of_folder(self, folder: Path) -> str:
         whole = hashlib.sha256()
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != TAGS):  # a tag changes no result
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and not _is_of_tags(path)):
             whole.update(f"{path.relative_to(folder)}\0{self._of_file(path)}\n".encode(errors="surrogateescape"))
         return f"sha256:{whole.hexdigest()}"
 
@@ -63,3 +63,8 @@ class Digests:
             self._known[key] = [*stamp, digest]
             self._changed = True
         return digest
+
+
+def _is_of_tags(path: Path) -> bool:
+    """Return whether a file holds the tags of a run, which change no result. A file of the user may have its name."""
+    return path.name == TAGS and (path.parent / EVENTS).exists()

@@ -419,7 +419,7 @@ def test_a_run_that_begins_or_goes_on(tmp_path: Path) -> None:
     (run / "summary.json").unlink()
     said = partrain(*words)
     assert (said.code, f"the run in {run} goes on" in said.err) == (0, True), said
-    assert "rounds 3 to 4 run again: the newest checkpoint is of round 2" in said.err
+    assert "rounds 3 to 4 run again, after the checkpoint of round 2" in said.err
     assert (newest(run), events(run, "round")[-1]["round"]) == (whole, 4)
     assert partrain("run", job, "--continue").code == 2  # nowhere to look for the run
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from support.runs import JOB, partrain
 
+from partrain.workflow.digests import Digests
+
 TWO = """
 name = "study"
 
@@ -109,6 +111,17 @@ def test_a_tag_makes_no_result_stale_and_protects(place: Path) -> None:
     assert partrain("runs", "tag", "runs/alone", "paper").code == 0
     said = partrain("runs", "remove", "runs/alone", "--yes")
     assert (said.code, "take the tag away first: partrain runs tag runs/alone paper --remove" in said.err) == (73, True)
+
+
+def test_a_file_of_the_user_may_have_the_name_of_tags(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name in "tags.txt", "run/tags.txt", "run/events.jsonl":
+        (tmp_path / name).write_text("a")
+    before = Digests(None).of(tmp_path)
+    (tmp_path / "run/tags.txt").write_text("b")
+    assert Digests(None).of(tmp_path) == before
+    (tmp_path / "tags.txt").write_text("b")
+    assert Digests(None).of(tmp_path) != before
 
 
 def test_the_reason_of_a_step_behind_another_one_is_told(place: Path) -> None:
