@@ -7,36 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Rule, State, Worker
+from partrain.protocols import Group, State, Worker
+from partrain.rules.corrected_steps import CorrectedSteps
 from partrain.rules.findings import warning
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from partrain.config.problems import Finding
     from partrain.protocols.rule_traits import JobContext
-
-
-class CorrectedSteps(Rule):
-    """A rule that corrects the gradient of each local step."""
-
-    @property
-    def no_exclusion_reason(self) -> str:
-        return "it corrects each local step, so a worker has no single update to leave out"
-
-    def correct(self, gradient: Tensor, worker: Worker, correction: Tensor) -> None:
-        """Correct the gradient (d,) of a local step in place."""
-        gradient.add_(correction)
-
-    def local_steps(self, worker: Worker, correction: Tensor) -> float:
-        """Take K_i local steps of the optimizer on corrected gradients; return the sum of their learning rates."""
-        rates = 0.0
-        for _ in range(worker.iterations if worker.active else 0):
-            gradient = worker.gradient()
-            self.correct(gradient, worker, correction)
-            worker.apply(gradient)
-            rates += worker.lr
-        return rates
 
 
 class Fedprox(CorrectedSteps):
@@ -66,10 +43,7 @@ class Fedprox(CorrectedSteps):
             )
             yield warning("proximal", message, "lower one of them")
 
-    def correct(self, gradient: Tensor, worker: Worker, correction: Tensor) -> None:
-        """Add mu (x_i - a); `correction` is a."""
-        gradient.add_(worker.params - correction, alpha=self.proximal)
-
     def round(self, worker: Worker, group: Group, state: State) -> None:
-        self.local_steps(worker, worker.params.clone())
+        anchor = worker.params.clone()
+        self.local_steps(worker, lambda x: (x - anchor).mul_(self.proximal))
         group.all_reduce_mean(worker.params, weight=self.weight(worker.items))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from partrain.protocols import Group, Worker, replicated
-from partrain.rules.fedprox import CorrectedSteps
+from partrain.rules.corrected_steps import CorrectedSteps
 from partrain.rules.findings import warning
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Scaffold(CorrectedSteps):
 
     def round(self, worker: Worker, group: Group, state: ScaffoldState) -> None:
         anchor = worker.params.clone()
-        rates = self.local_steps(worker, state.common - state.own)
+        shift = state.common - state.own
+        rates = self.local_steps(worker, lambda _: shift)
         if rates:  # not of a worker that does not train yet, nor at a rate of 0
             state.own.sub_(state.common).add_((anchor - worker.params) * (1 / rates))
         group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
