@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -27,7 +28,7 @@ from partrain.record.waiting import cause, shares_of
 from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
-from partrain.runs.ranking import Combination, Ranking, place
+from partrain.runs.ranking import Combination, Ranking, sort_key
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
 
 METRIC = "metrics."
@@ -55,6 +56,16 @@ class LineSource:
         if self.ranking and self.combination:
             return [run for name in self.combination.runs if RunFolder(run := self.path / name).exists]
         return [self.path] if self.path.is_dir() else []
+
+    @property
+    def order(self) -> tuple[str, bool]:
+        """The number by which its sweep ranks it, and whether the largest is the best; "" for a line that no sweep ranks."""
+        return (self.ranking.by, self.ranking.largest) if self.ranking else ("", False)
+
+    @property
+    def sort_key(self) -> float:
+        """A number by which the combinations of sweeps of one order are sorted, the best first."""
+        return sort_key(self.combination.median if self.combination else math.nan, largest=self.order[1])
 
     @classmethod
     def labelled(cls, sources: Sequence[LineSource]) -> Iterator[tuple[str, LineSource]]:
@@ -109,10 +120,10 @@ class ComparedJob:
     label: str
     settings: dict[str, Any]
     """The parsed job, without the seed if each run gets its own."""
+    source: LineSource
+    """The source of the line."""
     loaded: LoadedJob | None = None
     """The job to run."""
-    source: LineSource | None = None
-    """The source of the line."""
     runs: list[Facts] = field(default_factory=list)
     numbers: list[dict[str, Any]] = field(default_factory=list)
     """All that each run recorded, by the names of summary.json and of the results."""
@@ -148,31 +159,31 @@ class NoResult(InputMissing):
     """A run that has no result: it ended before training started, or has not ended."""
 
 
-def enter(entries: Sequence[LineSource], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
+def enter(sources: Sequence[LineSource], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
     """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs.
 
     A run without a result is left out with a note, unless all are such runs.
     """
     refuse_seed(overrides)
-    if overrides and all(entry.runs for entry in entries):
+    if overrides and all(source.runs for source in sources):
         raise BadJob(f"--set {overrides[0]}: overrides apply to jobs, but all of these are existing runs; leave it out")
     jobs = []
-    for label, entry in LineSource.labelled(entries):
-        if runs := entry.runs:
+    for label, source in LineSource.labelled(sources):
+        if runs := source.runs:
             settings = _kept_job(runs[0])
-            job = ComparedJob(label, {key: v for key, v in settings.items() if key != "seed" or len(runs) == 1}, source=entry)
+            job = ComparedJob(label, {key: v for key, v in settings.items() if key != "seed" or len(runs) == 1}, source)
             for run in runs:
                 try:
                     job.add(run)
                 except NoResult as empty:
-                    if len(runs) == len(entries) == 1:
+                    if len(runs) == len(sources) == 1:
                         raise
                     note(f"left out: {empty}")
             jobs += [job] if job.runs else []
-        elif entry.combination is None:
-            loaded = load(entry.path, overrides)
+        elif source.combination is None:
+            loaded = load(source.path, overrides)
             settings = {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}
-            jobs.append(ComparedJob(label, settings, loaded, entry))
+            jobs.append(ComparedJob(label, settings, source, loaded))
     if not jobs:
         raise InputMissing("none of these runs has a result: nothing to compare")
     return jobs
@@ -212,7 +223,7 @@ def compare(
     complete = [contender for contender in contenders if contender.runs]
     order = "" if sort else _common_order(complete)
     if order:
-        present = sorted(complete, key=_place)
+        present = sorted(complete, key=lambda job: job.source.sort_key)
     else:
         present = [by_label[row.label] for row in ComparedRuns([job.row for job in complete]).ranked.rows]
     verdicts = [verdict(job.label, condition, job.numbers) for job in present for condition in conditions]
@@ -227,7 +238,7 @@ def compare(
         unknown, code = str(error), USAGE if code in (OK, NOT_REACHED) else code
     if sort and not unknown:
         order = sort.removeprefix("-")
-    swept = {key for job in present if order and job.source and job.source.combination for key in job.source.combination.settings}
+    swept = {key for job in present if order and job.source.combination for key in job.source.combination.settings}
     differ = differences({job.label: job.settings for job in present})
     comparison = ComparedRuns([job.row for job in present], order, [_numbers(job, order) for job in present] if order else ())
     head, cells = comparison.cells()
@@ -247,23 +258,13 @@ def compare(
 
 def _common_order(contenders: Sequence[ComparedJob]) -> str:
     """Return the number by which the sweeps of all contenders rank; "" if there is none."""
-    orders = {
-        (ranking.by, ranking.largest) if (ranking := job.source and job.source.ranking) else ("", False) for job in contenders
-    }
+    orders = {job.source.order for job in contenders}
     return orders.pop()[0] if len(orders) == 1 else ""
-
-
-def _place(job: ComparedJob) -> float:
-    """Return the number by which a combination of a sweep is sorted."""
-    assert job.source
-    assert job.source.ranking
-    assert job.source.combination
-    return place(job.source.combination.median, largest=job.source.ranking.largest)
 
 
 def _numbers(job: ComparedJob, name: str) -> list[float | None]:
     """Return a number of each run of a contender, as its sweep ranks it, else as it was recorded."""
-    if job.source and job.source.ranking and job.source.combination and job.source.ranking.by == name:
+    if job.source.combination and job.source.order[0] == name:
         return job.source.combination.values
     return [number_of(numbers.get(name)) for numbers in job.numbers]
 
@@ -295,9 +296,8 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any], Course]:
     starts = [event for event in all_events if isinstance(event, StartEvent)]
     if not starts:
         raise NoResult(f"{folder}: the run ended before training started: nothing to compare")
-    summary |= {
-        key: files.summary[key] for key in ("status", "reason")
-    }  # that of a trial which its sweep pruned is in another file
+    # The status of a trial that its sweep pruned is in another file.
+    summary |= {key: files.summary[key] for key in ("status", "reason")}
     state, result, reached = RunState(), RunResult.of(summary), summary["status"] == "reached"
     for event in all_events:
         state.apply(event)

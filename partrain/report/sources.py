@@ -30,7 +30,7 @@ class Sources:
     """Sentences for the reader: what was left out."""
 
     def ranked(self, run: Path) -> bool:
-        """Return whether the ranking of a sweep shows this run and a comparison with other runs does not. It shows the best run of a sweep."""
+        """Return whether only the ranking of a sweep shows this run. The best run of a sweep is compared with other runs, too."""
         return any(run.parent == sweep.folder and run != sweep.best for sweep in self.sweeps)
 
 

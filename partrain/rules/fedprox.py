@@ -28,7 +28,7 @@ class Fedprox(CorrectedSteps):
     Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. 2020. arXiv:1812.06127
     """
 
-    round_vectors: ClassVar[int] = 6
+    round_vectors: ClassVar[int] = 7
     mixes_once: ClassVar[bool] = True
 
     rule: Literal["fedprox"]

@@ -63,7 +63,7 @@ class Ranking:
     @classmethod
     def of(cls, folder: Path, by: str, rows: Sequence[Combination], *, largest: bool) -> Ranking:
         """Rank the combinations."""
-        return cls(folder, by, largest, sorted(rows, key=lambda row: place(row.median, largest=largest)))
+        return cls(folder, by, largest, sorted(rows, key=lambda row: sort_key(row.median, largest=largest)))
 
     @classmethod
     def read(cls, folder: Path) -> Ranking:
@@ -99,8 +99,8 @@ class Ranking:
 
     def best_run(self, row: Combination) -> Path:
         """Return the folder of the best run of a combination."""
-        places = [place(math.nan if value is None else value, largest=self.largest) for value in row.values]
-        return self.folder / row.runs[places.index(min(places))]
+        keys = [sort_key(math.nan if value is None else value, largest=self.largest) for value in row.values]
+        return self.folder / row.runs[keys.index(min(keys))]
 
     @property
     def best(self) -> Path | None:
@@ -179,7 +179,7 @@ class Ranking:
         return [*table(*self.cells, width), *wrapped(self.notes, width)]
 
 
-def place(value: float, *, largest: bool) -> float:
+def sort_key(value: float, *, largest: bool) -> float:
     """Return a number to sort by: the best value first, NaN last."""
     return math.inf if math.isnan(value) else -value if largest else value
 
