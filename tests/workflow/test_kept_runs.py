@@ -23,19 +23,7 @@ set = {{"stop.rounds" = {rounds}}}
 name = "table"
 compare = {{paths = ["{{first.folder}}"]}}
 """
-SWEEP = """
-name = "study"
-
-[[steps]]
-name = "search"
-job = "job.toml"
-set = {{"stop.rounds" = {rounds}}}
-sweep = {{"optimizer.lr" = [0.01, 0.1]}}
-
-[[steps]]
-name = "table"
-compare = {{paths = ["{{search.folder}}"]}}
-"""
+SWEEP = TWO.replace("first", "search").replace("{rounds}}}\n", '{rounds}}}\nsweep = {{"optimizer.lr" = [0.01, 0.1]}}\n')
 
 
 @pytest.fixture
