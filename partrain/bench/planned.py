@@ -20,7 +20,7 @@ from partrain.data import Dataset
 from partrain.display.text_table import table
 from partrain.errors import BadJob
 from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating
-from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, plan_for
+from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, participants, plan_for, possible_items
 from partrain.job.workers import has_replicas
 from partrain.number_format import clock, count, counted, plural, size
 from partrain.record.added_speed import least_worker
@@ -39,7 +39,7 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
     """Plan a job: its data are read, its network is built. Nothing is trained or written."""
     job = loaded.job
     dataset, planned = _plan(loaded)
-    last = last_round(job, planned.shares)
+    last, training = last_round(job, planned.shares), participants(job, len(planned.shares))
     with locating(loaded):
         built = _network(loaded, dataset, planned, last or 0)
     return {
@@ -65,7 +65,11 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
             }
             for share in planned.shares
         ],
-        "round": {"item_iterations": planned.items, "judge_every": planned.judge_every},
+        "round": {
+            "item_iterations": planned.items * training // len(planned.shares),
+            "participants": training,
+            "judge_every": planned.judge_every,
+        },
         "horizon": planned.horizon,
         "end": {
             "item_iterations": last and item_iterations(job, planned.shares, last),
@@ -234,7 +238,9 @@ def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Conta
     round's further seconds do not, and a short run judges more often, for it judges at its end.
     """
     spans = [end - begin for begin, end in pairwise([0.0, *(record.seconds for record in records)])]
-    steady = list(zip(spans, records, strict=True))[1:] or [(spans[0], records[0])]
+    steady = [(span, record) for span, record in zip(spans[1:], records[1:], strict=True) if record.items] or [
+        (spans[0], records[0])
+    ]
     compute = sum(record.compute for _, record in steady) / max(1, sum(record.items for _, record in steady))
     plain = [span - record.compute for span, record in steady if record.round not in judged]
     meeting = mean(plain or [record.wait + record.mix for _, record in steady])
@@ -243,7 +249,7 @@ def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Conta
 
     rounds = last_round(job, plan.shares) or plan.judge_every * math.ceil(len(records) / plan.judge_every)
     judgements = math.ceil(rounds / plan.judge_every) if plan.held_out else 0
-    own = item_iterations(job, plan.shares[:1], rounds)
+    own = possible_items(job, plan.shares[:1], rounds)
     return rounds, max(0.0, further) + compute * own + meeting * rounds + judging * judgements
 
 
@@ -268,7 +274,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
         + (f" at the last round; events {size(disk['events'])}" if result["end"]["rounds"] else "")
         + f"; {size(disk['free'])} are free",
         *filter(None, [disk["warning"]]),
-        f"round: {per_round['item_iterations']:,} item-iterations; judged every {_rounds(per_round['judge_every'])}",
+        f"round: {_participants(per_round['participants'], len(result['workers']))}{per_round['item_iterations']:,} item-iterations; judged every {_rounds(per_round['judge_every'])}",
         f"end: {_end(result)}",
         "",
         *table(
@@ -296,6 +302,10 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
             else ["`--probe` trains for some seconds, and tells speed, bytes per round and waiting"]
         ),
     ]
+
+
+def _participants(number: int, workers: int) -> str:
+    return f"{number:,} of {_workers(workers)}, drawn anew; " if number < workers else ""
 
 
 def _end(result: dict[str, Any]) -> str:

@@ -71,6 +71,9 @@ class Transport(Locks, Protocol):
     def clock(self) -> float:
         """Return the time in seconds, real or simulated."""
 
+    def begin_round(self, participants: int, *, sits_out: bool) -> None:
+        """Learn how many workers train in the round that begins, and whether this one sits it out."""
+
     def advance_clock(self, first: int, count: int) -> None:
         """Account for `count` local iterations; `first` is the number of this worker's iterations before."""
 

@@ -48,6 +48,9 @@ class TransportSection(Section):
     """`simulated`: spread of the time of iterations, as the standard deviation of its logarithm; a number for each
     worker, or one for all."""
 
+    availability: list[Annotated[float, Field(gt=0, le=1)]] = Field([1.0], min_length=1)
+    """Chance that a worker can be reached in a round; a number for each worker, or one for all. partrain draws it for each round. `[sync]
+    clients` are drawn among the workers that can be reached; without it all of these train. The others sit the round out."""
     network: SimulatedNetwork | None = None
     """`simulated`: the network between the workers, each on a machine of its own, as in `{bandwidth = 12.5e6, latency = 0.02}`. Meetings and
     messages then take the time that their bytes need, beside `delay`. Default: they take no time of their own."""
@@ -72,13 +75,18 @@ class TransportSection(Section):
         every = {key: getattr(self, key) for key in self.implementation().settings}
         return {key: values[rank if len(values) > 1 else 0] for key, values in every.items()}
 
+    def availability_of(self, workers: int) -> list[float]:
+        """Return the chance that a worker can be reached in a round, by rank; [] if all always can."""
+        chances = self.availability if len(self.availability) == workers else self.availability[:1] * workers
+        return chances if min(chances, default=1) < 1 else []
+
     def check(self, workers: int) -> Iterator[Finding]:
         """Find keys of another transport, and lists that do not have one value for each worker."""
-        for key in ("speed", "delay", "jitter"):
+        for key in ("speed", "delay", "jitter", "availability"):
             values = getattr(self, key)
             if key not in self.model_fields_set:
                 continue
-            if key not in self.implementation().settings:
+            if key != "availability" and key not in self.implementation().settings:
                 yield Finding(("transport", key), f"`{key}` works in simulation only", 'use kind = "simulated"', at="key")
             elif len(values) not in (1, workers):
                 message = f"`{key}` has {len(values)} values for {workers} {plural('worker', workers)}"

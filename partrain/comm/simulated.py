@@ -49,8 +49,9 @@ class SimulatedTransport(BaseTransport):
         self, baton: TurnScheduler, rank: int, pace: Pace | None = None, seed: int = 0, network: SimulatedNetwork | None = None
     ) -> None:
         self._baton, self._rank, self._pace, self._network = baton, rank, pace or Pace(), network
-        self._seed, self._delay_ns = seed, round(self._pace.delay_s * 1e9)
+        self._seed = seed
         self._free = False
+        self._participants, self._sits_out = len(baton.clocks), False
 
     @classmethod
     def run_workers(cls, placement: Placement, run: RunWorker) -> None:
@@ -65,6 +66,10 @@ class SimulatedTransport(BaseTransport):
 
         scheduler.run(lambda rank: run(rank, partial(join, rank)))
 
+    def begin_round(self, participants: int, *, sits_out: bool) -> None:
+        """Note how many workers train in this round. A worker that sits it out sends nothing, so it delays no meeting."""
+        self._participants, self._sits_out = participants, sits_out
+
     def clock(self) -> float:
         """Return this worker's simulated time in seconds."""
         return self._baton.clocks[self._rank] / 1e9
@@ -77,10 +82,15 @@ class SimulatedTransport(BaseTransport):
                 stretch = float(generator(self._seed, "jitter", self._rank, number).lognormal(0.0, self._pace.jitter))
             self._baton.clocks[self._rank] += round(ITERATION_NS / self._pace.speed * stretch)
 
+    @property
+    def _delay_ns(self) -> int:
+        """Nanoseconds that a message or a meeting takes this worker."""
+        return 0 if self._free or self._sits_out else round(self._pace.delay_s * 1e9)
+
     def message(self, size: int = 0, *, central: bool = True) -> None:
         """Advance the clock by one message, then let workers with earlier clocks run first. Central ones share the center's link."""
         clocks, rank = self._baton.clocks, self._rank
-        clocks[rank] += 0 if self._free else self._delay_ns
+        clocks[rank] += self._delay_ns
         if self._network and not self._free:
             seconds = self._network.transfer(size)
             waits = max(0, self._baton.link_free - clocks[rank]) if central else 0
@@ -90,15 +100,15 @@ class SimulatedTransport(BaseTransport):
         self._baton.wait(rank, lambda: True, "a turn")
 
     def _travel_ns(self, parts: Parts | None) -> int:
-        """Return the nanoseconds in which the parts of all workers travel to all others."""
+        """Return the nanoseconds in which the parts of all workers that train in this round travel to all others of them."""
         if self._network is None or self._free:
             return 0
         size = sum(part[self._rank].nbytes for part in parts()) if parts else 1
-        return round(self._network.meeting(len(self._baton.clocks), size) * 1e9)
+        return round(self._network.meeting(self._participants, size) * 1e9)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has called this. All workers see all parts: they share one process."""
-        self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
+        self._baton.clocks[self._rank] += self._delay_ns
         self._baton.arrive(self._rank, lasts=partial(self._travel_ns, parts))
 
     def replicate(self, parts: Parts) -> None:
@@ -108,14 +118,14 @@ class SimulatedTransport(BaseTransport):
 
     def meet(self, parts: Parts, mix: Mix, size: int) -> None:
         """Let the worker that arrives last mix for all: only one runs at a time."""
-        self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
+        self._baton.clocks[self._rank] += self._delay_ns
         if not self._baton.arrive(self._rank, partial(mix, whole=True), partial(self._travel_ns, parts)):
             mix(whole=False)
             self.local_barrier()
 
     def start(self, parts: Parts) -> Callable[[], None]:
         """Let the parts travel: at the end only what is left of their delay passes."""
-        arrival = self._baton.clocks[self._rank] + (0 if self._free else self._delay_ns) + self._travel_ns(parts)
+        arrival = self._baton.clocks[self._rank] + self._delay_ns + self._travel_ns(parts)
 
         def finish() -> None:
             self._baton.clocks[self._rank] = max(self._baton.clocks[self._rank], arrival)

@@ -73,6 +73,9 @@ class BaseTransport:
         for rank in placement.ranks:
             run(rank, partial(cls.join, placement, rank))
 
+    def begin_round(self, participants: int, *, sits_out: bool) -> None:
+        """Do nothing: only a simulated network asks how many workers train in a round, and whether this one does."""
+
     def advance_clock(self, first: int, count: int) -> None:
         """Do nothing: the machine's clock runs by itself."""
 

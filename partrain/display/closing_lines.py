@@ -61,6 +61,9 @@ def closing_lines(
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)
     lines += _waiting(content, remedy)
+    if any("participation" in worker for worker in content["workers"]):
+        shares = [worker.get("participation", 1.0) for worker in content["workers"]]
+        lines.append(f"each worker trained in {_span(shares)} of the rounds")
     if not replicas and (least := least_worker(content["workers"], seconds)):
         lines.append(least)
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
@@ -117,8 +120,13 @@ def _waiting(content: Mapping[str, Any], remedy: str) -> list[str]:
     shares = [shares_of([worker])["wait"] for worker in content["workers"] if sum(worker["seconds"].values())]
     if len(shares) < 2:
         return []
-    waiting = f"waiting for other workers: {' to '.join(dict.fromkeys(f'{share:.0%}' for share in (min(shares), max(shares))))} of each worker's time"
+    waiting = f"waiting for other workers: {_span(shares)} of each worker's time"
     return [waiting, *([f"limit: {text}"] if (text := cause(content, remedy)) else [])]
+
+
+def _span(shares: Sequence[float]) -> str:
+    """Return the least and the largest of some shares, in percent."""
+    return " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
 
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:

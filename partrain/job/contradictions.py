@@ -110,6 +110,23 @@ def _decaying(optimizer: AnyOptimizer) -> str:
     )
 
 
+NO_COMMON_NETWORK = 'under rule "{sync.rule}" replicas differ, and a worker that sits rounds out needs the common network'
+
+
+def _differ(sync: AnyRule) -> bool:
+    return not (sync.synchronous and sync.keeps_replicas_equal)
+
+
+def _absent(transport: TransportSection) -> bool:
+    """Return whether workers sit rounds out because they cannot be reached."""
+    return min(transport.availability) < 1
+
+
+def _too_many_clients(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:
+    many = sync.clients or 0
+    return f"{many:,.0f} of {count_of(workers):,}" if many > count_of(workers) else ""
+
+
 OF_SECTIONS: tuple[Check, ...] = (
     lambda optimizer: optimizer.check(),
     lambda transport, workers: transport.check(count_of(workers)),
@@ -119,6 +136,17 @@ OF_SECTIONS: tuple[Check, ...] = (
 OF_JOB = (
     row("sync.passes", lambda sync: {"iterations", "passes"} <= sync.model_fields_set,
         "[sync] has both `iterations` and `passes`", "keep one"),
+    row("sync.clients", _too_many_clients, "`clients` draws {0} workers", "lower it, or add workers", "value"),
+    row("sync.client_sampling", lambda sync: sync.clients is None and "client_sampling" in sync.model_fields_set,
+        "`client_sampling` has no effect: all workers train", "add `clients`"),
+    row("sync.client_sampling", lambda sync: sync.clients is not None and sync.client_sampling == "items" and sync.weights == "items",
+        "items count twice: for the chance of a worker and for its weight", 'use weights = "equal"', "value", "warning"),
+    row("sync.clients", lambda sync: sync.clients is not None and _differ(sync), NO_COMMON_NETWORK, "use `average`"),
+    row("transport.availability", lambda sync, transport: _absent(transport) and _differ(sync), NO_COMMON_NETWORK,
+        "use `average`"),
+    row("sync.ramp_workers", lambda sync, transport: sync.ramp_workers
+        and ("clients" if sync.clients is not None else "[transport] availability" if _absent(transport) else ""),
+        "`ramp_workers` and `{0}` both choose the workers of a round", "keep one"),
     row("faults.round_seconds", lambda sync, faults: faults.round_seconds is not None and sync.uncapped_reason,
         'under rule "{sync.rule}" `round_seconds` cannot cap a round: {0}', "remove it"),
     row("faults.round_seconds", lambda sync, workers, faults: faults.round_seconds is not None and not sync.uncapped_reason

@@ -93,7 +93,7 @@ def make_plan(
         sizes, training = shards, None if None in shards else sum(size or 0 for size in shards)
         _check_shards(job, specs, shards)
     shares = tuple(_worker_plan(spec, size, job) for spec, size in zip(specs, sizes, strict=True))
-    per_round = sum(share.items for share in shares)
+    per_round = sum(share.items for share in shares) * participants(job, len(shares)) / len(shares)
     end = last_item_iteration(job, shares)
     return Plan(
         shares,
@@ -144,12 +144,19 @@ def last_round(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
 
 def is_estimate(job: Job, shares: Sequence[WorkerPlan]) -> bool:
     """Return whether measured times, losses or learning rates change the item-iterations of rounds."""
-    shared_visits = not job.sync.synchronous and len({share.items for share in shares}) > 1
-    return shared_visits or job.caps_rounds or job.sync.planned_iterations(1) is None
+    unequal = len({share.items for share in shares}) > 1
+    drawn = job.transport.availability_of(len(shares)) or (job.sync.clients is not None and unequal)
+    shared_visits = not job.sync.synchronous and unequal
+    return bool(drawn) or shared_visits or job.caps_rounds or job.sync.planned_iterations(1) is None
 
 
 def item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
-    """Return the item-iterations of the first `rounds` rounds: exact, unless `is_estimate`.
+    """Return the item-iterations of the first `rounds` rounds: exact, unless `is_estimate`."""
+    return possible_items(job, shares, rounds) * participants(job, len(shares)) // len(shares)
+
+
+def possible_items(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
+    """Return the item-iterations of the first `rounds` rounds if no worker sits one out because others are drawn.
 
     With `ramp_workers`, the worker of rank k of N joins after k/N of the ramp (`Rule.active_workers`).
     """
@@ -161,3 +168,10 @@ def item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
         for (first, iterations), end in zip(stretches, ends, strict=True):
             total += share.items * iterations // share.iterations * max(0, min(end, rounds + 1) - max(first, joins))
     return total
+
+
+def participants(job: Job, workers: int) -> int:
+    """Count the workers that train in a round once a ramp is over: `clients`, or as many as can be reached on average."""
+    reached = sum(job.transport.availability_of(workers) or [1.0] * workers)
+    count = workers if job.sync.clients is None else job.sync.active_workers(workers, 1)
+    return max(1, min(count, round(reached)))

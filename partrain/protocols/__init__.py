@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from partrain.protocols.rule_traits import RuleTraits
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 State = Any
 """A rule's memory from round to round: a dataclass of tensors and numbers, or None. Every field is checkpointed."""
+
+
+def _whole_from_one(clients: float) -> float:
+    if clients > 1 and clients % 1:
+        raise ValueError("a number of workers is a whole number; below 1 it is their share of all")
+    return clients
 
 
 def replicated(**settings: Any) -> Any:
@@ -52,7 +58,7 @@ class Worker(Protocol):
     seconds: float
     """Seconds spent computing since the round began, by the simulated clock if there is one."""
     active: bool
-    """True if the worker trains in this round (`ramp_workers`). Otherwise `train` does nothing and gradients are zero."""
+    """True if the worker trains in this round (`clients`, `ramp_workers`). Otherwise `train` does nothing and gradients are zero."""
 
     @property
     def partition_size(self) -> int:
@@ -143,6 +149,12 @@ class Rule(RuleTraits):
     """With `lr_scale`: rounds in which the learning rate rises from the unscaled to the scaled one."""
     ramp_workers: int = Field(0, ge=0)
     """Rounds until all N workers train; in round r, ceil(N r / ramp_workers) of them do. 0: all from the start."""
+    clients: Annotated[float, AfterValidator(_whole_from_one)] | None = Field(None, gt=0)
+    """Number of workers that train in a round, or below 1 their share of all. partrain draws them anew for each round. Default: all
+    workers train."""
+    client_sampling: Literal["uniform", "items"] = "uniform"
+    """With `clients`: the chance of a worker. All have the same (`uniform`), or it grows with the items of the worker's partition
+    (`items`)."""
     ema: float | None = Field(None, gt=0, lt=1)
     """Decay per local iteration of an exponential moving average (EMA) of the mixed network. partrain then judges and
     exports the average."""
@@ -171,5 +183,7 @@ class Rule(RuleTraits):
         return self.ema is not None or self.swa is not None
 
     def active_workers(self, workers: int, round_number: int) -> int:
-        """Count the workers that train in a round: those of the lowest ranks."""
+        """Count the workers that train in a round: with `ramp_workers` those of the lowest ranks."""
+        if self.clients is not None:
+            return max(1, round(self.clients * workers if self.clients < 1 else self.clients))
         return workers if round_number >= self.ramp_workers else -(-workers * round_number // self.ramp_workers)

@@ -40,8 +40,8 @@ def added_speed(workers: Sequence[Mapping[str, Any]], seconds: float) -> dict[in
         workers: Those of summary.json.
         seconds: Seconds of training.
     """
-    if len(workers) < 2 or seconds < TELLING_SECONDS:
-        return {}
+    if len(workers) < 2 or seconds < TELLING_SECONDS or any("participation" in worker for worker in workers):
+        return {}  # without a worker that sits rounds out, others would be drawn
     items, gains = sum(worker["item_iterations"] for worker in workers), {}
     for worker in workers:
         others = [other["seconds"]["wait"] for other in workers if other is not worker]

@@ -99,6 +99,8 @@ class WorkerOptions(TypedDict, total=False):
 
     unevenness: float
     """Label skew of the partition: total variation distance to all items, 0 to 1."""
+    participation: float
+    """Share of the rounds in which the worker trained, if it sat some out."""
 
 
 class WorkerSummary(WorkerOptions):
@@ -261,6 +263,8 @@ def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
     unlike: WorkerOptions = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
     if worker.slow:
         unlike["slow"] = {"factor": worker.slow.factor, "since": worker.slow.since}
+    if worker.trained_rounds < worker.rounds:
+        unlike["participation"] = round(worker.trained_rounds / worker.rounds, 4)
     if core_wait := worker.numbers["core_wait"]:
         unlike["core_wait"] = _seconds(core_wait)
     return {

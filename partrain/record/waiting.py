@@ -49,7 +49,8 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     longest = max(workers, key=lambda worker: worker["seconds"]["compute"])
     lasting = sum(longest["seconds"]["compute"] - worker["seconds"]["compute"] for worker in workers)
     waited = f"waited {shares['wait']:.0%} of their time"
-    if lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
+    all_train = not any("participation" in worker for worker in workers)  # otherwise who is drawn more often computes longest
+    if all_train and lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
         return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
     return f"workers {waited}: each round waits for its slowest worker, which is not always the same; {_less_often(content)}"
 

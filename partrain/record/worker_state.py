@@ -94,6 +94,8 @@ class WorkerState:
     t: float = 0.0
     seconds: float = 0.0
     """Seconds of training at the end of its newest round."""
+    trained_rounds: int = 0
+    """Rounds of this folder's events in which the worker trained."""
     round_items: int = 0
     """Item-iterations of its newest round."""
 
@@ -114,6 +116,7 @@ class WorkerState:
             self.marks.append(self._at(seconds - spent))
         self.t, self.round, self.lost, self.seconds = t, record.round, False, seconds
         self.rounds, self.round_items = self.rounds + 1, record.items
+        self.trained_rounds += record.items > 0
         self.numbers.add(vars(record), COUNTED, record.items)
         if math.isfinite(record.loss):
             self.curve.add(record.loss)

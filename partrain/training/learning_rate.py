@@ -27,17 +27,17 @@ class LearningRate:
         self._optimizer, self._rule = optimizer, rule
         self.plan(planned_items, planned_iterations)
         self._horizon = horizon or 1
-        self.begin(1, 0, len(planned_items))
+        self.begin(1, 0, range(len(planned_items)))
 
     def plan(self, planned_items: Sequence[int], planned_iterations: int) -> None:
         """Plan for rounds of another length; the arguments are those of the constructor."""
         self._planned_items, self._planned_iterations = planned_items, planned_iterations
 
-    def begin(self, round_number: int, item_iterations: int, active_workers: int) -> None:
-        """Start a round (from 1) after `item_iterations` of all workers."""
+    def begin(self, round_number: int, item_iterations: int, participants: Sequence[int]) -> None:
+        """Start a round (from 1) after `item_iterations` of all workers. `participants`: the ranks that train in it."""
         self._start = item_iterations
-        self._expected = sum(self._planned_items[:active_workers])
-        self._scale = self._scale_in(round_number, active_workers)
+        self._expected = sum(self._planned_items[rank] for rank in participants)
+        self._scale = self._scale_in(round_number, len(participants))
 
     def at(self, iterations: float) -> float:
         """Give the rate after this many local iterations of the round."""

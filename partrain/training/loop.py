@@ -161,7 +161,9 @@ class WorkerRun:
             if worker.round_caps:
                 measured = group.scores(worker.done, worker.seconds)
                 progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
-            record.wait += group.waited - waited  # the first meeting, if the rule has had none
+            record.wait = (
+                0.0 if worker.sits_out else record.wait + group.waited - waited
+            )  # the first meeting, if the rule has had none
             progress.item_iterations += items
             self._update_average()
             limit = config.stop.limit(progress, out_of_time=Signal.OUT_OF_TIME in signal)
@@ -213,6 +215,7 @@ class WorkerRun:
         closes = rule.keeps_replicas_equal and (rule.mixes_once or (worker.iterations == 1 and self._steps_alike))
         group.begin(self._closing if closes else None, measure=measure)
         worker.begin(progress.round, progress.item_iterations, progress.caps)
+        group.transport.begin_round(len(worker.participants), sits_out=worker.sits_out)
         try:
             rule.round(worker, group, self.state)
         except NothingToMix:
@@ -237,7 +240,7 @@ class WorkerRun:
             wait=waited,
             mix=max(0.0, worker.clock() - began - worker.seconds - waited),
             distance=NAN,
-            bytes=group.bytes,
+            bytes=0 if worker.sits_out else group.bytes,
             staleness=group.staleness,
             seconds=NAN,
             clipped_norm=worker.guard.clipped_norm,

@@ -25,6 +25,7 @@ from partrain.training.faults import Faults
 from partrain.training.feed import Feed
 from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, MlpEngine, engine_for
 from partrain.training.learning_rate import LearningRate
+from partrain.training.participation import Participation
 from partrain.training.replica import Replica
 from partrain.training.round_caps import RoundCaps
 from partrain.training.section import Engine
@@ -56,6 +57,7 @@ class LocalWorker:
         metrics: JudgedMetrics | None = None,
         augment: Augment | None = None,
         faults: Faults | None = None,
+        participation: Participation | None = None,
     ) -> None:
         """Make worker `rank`.
 
@@ -65,7 +67,7 @@ class LocalWorker:
             samples: All items of the training set.
             batches: The worker's partition, cut into batches in its order, or its shard of a stream.
             task: The task, which has the loss.
-            rule: The sync rule, which scales the learning rate and names the active workers.
+            rule: The sync rule, which scales the learning rate.
             seed: The job's seed.
             planned_items: Item-iterations of each worker in a full round, by rank.
             horizon: Item-iterations of all workers over which the learning rate's schedule runs.
@@ -74,6 +76,7 @@ class LocalWorker:
             metrics: The job's metrics beside loss and accuracy.
             augment: Changes the inputs of each mini-batch by a seed.
             faults: The answer to numbers that are not finite, and the bound of updates.
+            participation: The draw of the workers that train in a round. Default: that of the rule, by the planned items.
         """
         engine = engine or Engine()
         self.rank, self.size = rank, len(planned_items)
@@ -97,8 +100,8 @@ class LocalWorker:
         self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment, most_numbered=most)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
-        self._rule, self._seed, self._user_code, self.metrics = rule, seed, user_code, metrics
-        self._planned_items = planned_items
+        self._seed, self._user_code, self.metrics = seed, user_code, metrics
+        self._planned_items, self._participation = planned_items, participation or Participation(rule, seed, planned_items)
         self.heartbeat: Callable[[], None] = lambda: None
         """A sign of life, called at every iteration, or after some short ones, and now and then by other long work."""
         self.on_iterations: Callable[[int], None] = lambda count: None
@@ -113,6 +116,8 @@ class LocalWorker:
         """Caps of this round, by rank; none: the planned iterations."""
         self.total_items = self.total_iterations = 0
         self.guard = UpdateGuard(replica, faults or Faults())
+        self.participants: Sequence[int] = range(self.size)
+        """Ranks of the workers that train in this round, ascending."""
         self._reset_counters(0)
 
     def _reset_counters(self, round_number: int) -> None:
@@ -140,6 +145,11 @@ class LocalWorker:
         return self._feed.batches
 
     @property
+    def sits_out(self) -> bool:
+        """True if the worker does not train in this round, because others do (`clients`, `ramp_workers`)."""
+        return self.rank not in self.participants
+
+    @property
     def partition_size(self) -> int:
         """Number of items in the worker's partition."""
         assert self.batches.size is not None  # a job's checks refuse streams of unknown length here
@@ -156,10 +166,10 @@ class LocalWorker:
             self.iterations = self.batches.limit(caps)
             planned = self.round_caps.items(self._planned_items, caps)
             self._learning_rate.plan(planned, self.iterations * self.round_caps.visits)
-        active = self._rule.active_workers(self.size, round_number)
-        self.active = self.rank < active
+        self.participants = self._participation.of(round_number)
+        self.active = not self.sits_out
         self._feed.begin(round_number)
-        self._learning_rate.begin(round_number, item_iterations, active)
+        self._learning_rate.begin(round_number, item_iterations, self.participants)
         self.lr = self._learning_rate.at(0.0)
 
     def train(self, iterations: int | None = None) -> None:

@@ -45,6 +45,8 @@ LENGTHS = {
     "whichever comes first": ["stop={rounds=9, item_iterations=200}"],
     "a ramp": ["sync.ramp_workers=5", "stop={rounds=7}"],
     "a ramp, to item-iterations": ["sync.ramp_workers=6", "stop={item_iterations=300}"],
+    "some of the workers": ["workers.0.count=4", "sync.clients=3", "stop={rounds=7}"],
+    "some of the workers, to item-iterations": ["workers.0.count=4", "sync.clients=0.5", "stop={item_iterations=300}"],
     "one iteration at first": ['sync.schedule="post-local"', "sync.switch_round=4", "stop={rounds=7}"],
     "both": ['sync.schedule="post-local"', "sync.switch_round=4", "sync.ramp_workers=6", "stop={item_iterations=333}"],
     "passes": ["sync={rule='average', passes=2}", "stop={rounds=3}"],

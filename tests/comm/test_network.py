@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ def test_a_round_takes_its_iterations_and_its_meetings(tmp_path: Path) -> None:
     round_s = seconds(slow)[1] - seconds(slow)[0]
     assert round_s == pytest.approx(0.003 + 2 * 0.02 + 0.001, abs=0.001), "the mean, and the records of the round"
     assert summary(plain)["metrics"] == summary(slow)["metrics"], "the network changes times only"
+
+
+def test_only_the_workers_that_train_in_a_round_meet_over_the_network(tmp_path: Path) -> None:
+    """Ten workers of which two are drawn meet as two do; the slow link of one that sits out delays no round."""
+    slow = NETWORK.replace("network", f"delay={[0.0] * 9 + [0.5]}, network")
+    job = "workers.0.count=10", "stop.judge_every=4", "stop.rounds=4"
+    drawn = train(tmp_path / "drawn", slow, *job, "sync.clients=2")
+    trained = [
+        [event["rank"] for event in events(drawn, "round") if event["round"] == number and event["items"]]
+        for number in (1, 2, 3, 4)
+    ]
+    spans = [0.0, *seconds(drawn)]
+    meetings = [after - before for before, after in pairwise(spans)]
+    assert [len(ranks) for ranks in trained] == [2] * 4
+    for ranks, meeting in zip(trained, meetings, strict=True):
+        assert (meeting > 0.5) == (9 in ranks), "its delay counts in its rounds"
+    assert min(meetings[1:]) < 0.003 + 2 * 9 * 0.02, "far less than all ten would need"
 
 
 def test_messages_to_the_center_share_its_link(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from partrain.training.batches import Samples
 from partrain.training.faults import Faults
 
 EXCLUDE = Faults(on_nonfinite="exclude")
-FORMS = sorted(name for name in SYNCHRONOUS if not VARIANTS[name].no_exclusion_reason)
+FORMS = sorted(name for name in SYNCHRONOUS if not VARIANTS[name].no_exclusion_reason and VARIANTS[name].clients is None)
 SPOILT = 30
 """An item of worker 1 whose input is NaN."""
 

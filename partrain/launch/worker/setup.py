@@ -40,6 +40,7 @@ from partrain.tasks import UserTask
 from partrain.tasks.judged import judged_metrics
 from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Batches, Samples
+from partrain.training.participation import Participation
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.round_caps import parts_by
 from partrain.training.stream_batches import StreamBatches
@@ -269,6 +270,12 @@ class WorkerSetup:
             metrics=self.metrics,
             augment=self.augment,
             faults=job.faults,
+            participation=Participation(
+                job.sync,
+                job.seed,
+                [share.partition or share.items for share in plan.shares],
+                job.transport.availability_of(len(plan.shares)),
+            ),
         )
 
     def _items(
