@@ -22,6 +22,7 @@ from partrain.errors import BadJob
 from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, participants, plan_for, possible_items
 from partrain.job.workers import has_replicas
+from partrain.launch.start_event import unlike_partitions
 from partrain.number_format import clock, count, counted, plural, size
 from partrain.record.added_speed import least_worker
 from partrain.record.events import JudgementEvent, RoundEvent
@@ -31,6 +32,8 @@ from partrain.record.summary import read_summary
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
+MOST_CLASSES = 10
+"""Classes whose items the table of workers counts."""
 EVENT_BYTES = 300
 """Bytes of a worker's round in events.jsonl."""
 
@@ -62,8 +65,9 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
                 "partition": share.partition,
                 "iterations": share.iterations,
                 "item_iterations": share.items,
+                **classes,
             }
-            for share in planned.shares
+            for share, classes in zip(planned.shares, _class_counts(job, planned, dataset), strict=True)
         ],
         "round": {
             "item_iterations": planned.items * training // len(planned.shares),
@@ -77,6 +81,17 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
             "estimate": is_estimate(job, planned.shares),
         },
     }
+
+
+def _class_counts(job: Job, planned: Plan, dataset: Dataset) -> list[dict[str, list[int]]]:
+    """Count the items of each class in each partition, where the order makes them unlike; {} otherwise."""
+    import numpy as np
+
+    partitions = unlike_partitions(job, planned, dataset) if dataset.kind.one_class else ()
+    if not partitions:
+        return [{}] * len(planned.shares)
+    classes = dataset.outputs
+    return [{"class_counts": np.bincount(dataset.item_targets[part], minlength=classes).tolist()} for part in partitions]
 
 
 def _bytes_of(dataset: Dataset) -> int:
@@ -259,6 +274,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
     held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
     tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
     items = ", ".join([_training_items(data), *held, *tests])
+    by_class = 0 < len(result["workers"][0].get("class_counts", ())) <= MOST_CLASSES
     frozen = network["parameters"] - network["trained"]
     vectors = network["optimizer_vectors"]
     lines = [
@@ -278,7 +294,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
         f"end: {_end(result)}",
         "",
         *table(
-            ("worker", "device", "threads", "partition", "iterations/round", "items/round"),
+            ("worker", "device", "threads", "partition", "iterations/round", "items/round", *["items of each class"] * by_class),
             [
                 (
                     str(worker["rank"]),
@@ -287,6 +303,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
                     "stream" if worker["partition"] is None else f"{worker['partition']:,}",
                     f"{worker['iterations']:,}",
                     f"{worker['item_iterations']:,}",
+                    *[" ".join(map(str, worker.get("class_counts", ())))] * by_class,
                 )
                 for worker in result["workers"]
             ],

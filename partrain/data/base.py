@@ -402,6 +402,11 @@ class Dataset(DatasetInfo):
         return self.targets if self.rows is None else self.targets[self.rows]
 
     @property
+    def item_groups(self) -> NDArray[Any] | None:
+        """Group (items,) of these and of the items in a `gap`; a copy where there are `rows`."""
+        return self.group if self.group is None or self.rows is None else self.group[self.rows]
+
+    @property
     def spec(self) -> DatasetSpec:
         """Facts of the loaded data set."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)

@@ -64,6 +64,27 @@ def dirichlet(groups: NDArray[Any], windows: Sequence[range], alpha: float, rand
     return line
 
 
+def by_group(groups: NDArray[Any], parts: int) -> list[Indices]:
+    """Return the positions (m,) of each part's items: whole groups in the order of their first items, as many in each part, to within one."""
+    import numpy as np
+
+    _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    owners = place[numbers] * parts // len(first)
+    return np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners, minlength=parts))[:-1])
+
+
+def unequal_sizes(total: int, parts: int, alpha: float, random: np.random.Generator) -> list[int]:
+    """Draw sizes that add up to `total`, of one item or more: shares of a Dirichlet distribution of equal concentrations `alpha`."""
+    import numpy as np
+
+    exact = (total - parts) * random.dirichlet(np.full(parts, alpha))
+    sizes = np.floor(exact).astype(np.int64)
+    sizes[np.argsort(sizes - exact, kind="stable")[: total - parts - int(sizes.sum())]] += 1
+    return [int(size) + 1 for size in sizes]
+
+
 def in_proportion(total: int, counts: NDArray[Any]) -> NDArray[Any]:
     """Share `total` among groups (G,) in proportion to `counts`: to within one, by largest remainder, and never above a count.
 

@@ -44,7 +44,7 @@ from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.data.groups import draw_groups
 from partrain.data.skew import label_groups
 from partrain.data.windows import FOLD_IN_TIME, refuse_fold
-from partrain.errors import InputMissing
+from partrain.errors import BadJob, InputMissing
 from partrain.number_format import plural
 from partrain.seeds import generator
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     Indices = NDArray[int64]
 
-Order = Literal["shuffled", "given", "stratified", "by-label", "dirichlet"]
+Order = Literal["shuffled", "given", "stratified", "by-label", "dirichlet", "by-group"]
 
 
 class Partition(Section):
@@ -66,9 +66,13 @@ class Partition(Section):
     order: Order = "shuffled"
     """Order of the items, of which each worker gets consecutive ones. `shuffled`: by the seed. `given`: as the file has
     them. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by
-    `alpha`. For numbers, the tenths of the targets serve as classes."""
+    `alpha`. For numbers, the tenths of the targets serve as classes. `by-group`: each worker has whole groups of `[dataset] group`, as
+    many as the others or one more; with as many workers as groups, a worker for each person or machine."""
     alpha: float | None = Field(None, gt=0, le=1e6)
     """For `dirichlet`: the smaller, the fewer classes each worker sees. 1 is very uneven, 100 mildly uneven."""
+    size_alpha: float | None = Field(None, gt=0, le=1e6)
+    """Draw unequal sizes of the partitions, as shares of a Dirichlet distribution: the smaller, the more unequal; 1 is very unequal. Default:
+    equal sizes."""
     redraw: Literal["never", "round"] = "never"
     """`never`: each worker keeps its items. `round`: partrain draws new partitions for each round, by the seed."""
     sampling: Literal["permutation", "balanced"] = "permutation"
@@ -84,6 +88,8 @@ class Partition(Section):
     def _redraw_shuffles(self) -> Partition:
         if self.redraw == "round" and self.order == "given":
             raise ValueError('redraw = "round" shuffles the items again each round, which contradicts order = "given"')
+        if self.redraw == "round" and self.order == "by-group":
+            raise ValueError('redraw = "round" draws other items for a worker each round, which contradicts order = "by-group"')
         return self
 
     @model_validator(mode="after")
@@ -95,7 +101,17 @@ class Partition(Section):
     @property
     def needs_targets(self) -> bool:
         """True if the order depends on the items' targets."""
-        return self.order not in ("shuffled", "given")
+        return self.order not in ("shuffled", "given", "by-group")
+
+    @property
+    def draws_sizes(self) -> bool:
+        """True if the sizes of the partitions are drawn, or follow from groups: `drawn_sizes`."""
+        return bool(self.sizes_by)
+
+    @property
+    def sizes_by(self) -> str:
+        """The setting that decides the sizes of the partitions; "" if they are equal, or those of `partition_size`."""
+        return 'order = "by-group"' if self.order == "by-group" else "" if self.size_alpha is None else "`size_alpha`"
 
 
 def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[range]:
@@ -288,6 +304,19 @@ def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tu
     return hold_out(dataset.items, chosen_of(dataset, section), order, seed, dataset.gap, labels, dataset.rows)
 
 
+def drawn_sizes(section: Partition, dataset: Dataset, chosen: DataSection, workers: int, seed: int) -> list[int]:
+    """Return the sizes of the partitions where the section `draws_sizes`, by rank. BadJob if there are fewer groups or items than workers."""
+    training, _ = split(dataset, chosen, section.order, seed)
+    if section.order == "by-group":
+        assert dataset.group is not None  # a job's checks ask for the key
+        groups = dataset.group[training]
+        if workers > (count := len(set(groups.tolist()))):
+            raise BadJob(f"[partition] order: {workers:,} workers are more than the {count:,} groups of the training items")
+        return [len(part) for part in orders.by_group(groups, workers)]
+    assert section.size_alpha is not None
+    return orders.unequal_sizes(len(training), workers, section.size_alpha, generator(seed, "sizes"))
+
+
 def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:
     """Return the function that selects a job's training items, for `data.load`."""
 
@@ -316,6 +345,7 @@ def assign(
     gap: int | None = None,
     targets: NDArray[Any] | None = None,
     *,
+    groups: Indices | None = None,
     stratify: bool = False,
     rows: Indices | None = None,
 ) -> Assignment:
@@ -330,6 +360,7 @@ def assign(
         round: Number of the round, for `redraw = "round"`. The held-out items are the same in all rounds.
         gap: Items between training and held-out items, where items follow one another in time.
         targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed by orders by class, and by `stratify`.
+        groups: (n,) number of the group of each item; needed by `by-group`.
         stratify: Hold out each class in proportion.
         rows: (n,) rows of the arrays that are items, where test items lie between; indices and `targets` are of rows.
 
@@ -337,9 +368,11 @@ def assign(
         ValueError: as `hold_out` and `windows`; or items that no worker has, unless the section allows it.
     """
     if rows is not None:
-        kept = None if targets is None else targets[rows]
-        chosen_rows = assign(section, n, chosen, sizes, seed, round_number, gap, kept, stratify=stratify)
+        kept, together = (None if array is None else array[rows] for array in (targets, groups))
+        chosen_rows = assign(section, n, chosen, sizes, seed, round_number, gap, kept, groups=together, stratify=stratify)
         return Assignment(tuple(rows[part] for part in chosen_rows.partitions), rows[chosen_rows.held_out])
+    import numpy as np
+
     training, held_out = hold_out(n, chosen, section.order, seed, gap, targets if stratify else None)
     cut = windows(len(training), sizes, section.overlap)
     if section.uncovered == "error" and (holes := uncovered(len(training), cut)):
@@ -351,6 +384,9 @@ def assign(
     which = ("round", round_number) if section.redraw == "round" and round_number is not None else ()
     if which:
         training = training[generator(seed, "redraw", *which[1:]).permutation(len(training))]
+    if section.order == "by-group":
+        assert groups is not None
+        training = training[np.concatenate(orders.by_group(groups[training], len(sizes)))]
     if section.needs_targets:
         assert targets is not None
         numbers = label_groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, signature
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,14 +116,17 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
         yield FileFinding(place, missing.message)
 
 
-def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
-    """Check tables against the data set."""
+def check_data(tables: Tables, spec: DatasetSpec, drawn: Sequence[int] = ()) -> Iterator[Finding]:
+    """Check tables against the data set. `drawn`: sizes of the partitions, where the job draws them; () before that."""
     tables = {**tables, "spec": spec}
     yield from _run((_remarks, _task, *OF_TARGETS, loss_keys, target_numbers, metric_names, judged_names), tables)
     if spec.stream:
         yield from check_stream(tables, spec.stream)
         return
-    if {"dataset", "partition", "workers"} <= tables.keys():
+    if drawn:
+        ends = accumulate(drawn)
+        tables |= {"cut": [range(end - size, end) for end, size in zip(ends, drawn, strict=True)], "training": sum(drawn)}
+    elif {"dataset", "partition", "workers"} <= tables.keys() and not tables["partition"].draws_sizes:
         training = spec.items - spec.held_out_of(tables["dataset"])
         most = most_workers(tables["transport"]) if "transport" in tables else MAX_WORKERS
         cut, errors = _cut(tables["dataset"], tables["partition"], tables["workers"], spec, training, most)
@@ -327,8 +331,12 @@ def _rule_partitions(sync: AnyRule, workers: list[WorkerGroup], cut: list[range]
     yield from sync.check_partitions(Partitions(list(map(len, cut)), training, _place_of_sizes(workers)))
 
 
-def _batch_size(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup], cut: list[range]) -> Iterator[Finding]:
+def _batch_size(
+    sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup], cut: list[range], partition: Partition
+) -> Iterator[Finding]:
     """Compare partitions with the batch sizes, and with what a replica needs to learn."""
+    if partition.draws_sizes:  # a small one is a batch
+        return
     places = [(index, group.batch_size) for index, group in enumerate(workers) for _ in range(group.size)]
     for (index, own), size in zip(places, map(len, cut), strict=True):
         if own and not sync.full_batch and own > size:

@@ -229,6 +229,16 @@ OF_JOB = (
     row("stop.rounds", lambda stop, sync, faults: sync.swa and _has_rounds_of_unknown_length(stop, sync, faults),
         "rounds vary in length as the run goes, so their number does not give `swa` its share of the run",
         "give `item_iterations`", "value"),
+    row("partition.order", lambda partition, dataset: partition.order == "by-group" and not getattr(dataset, "group", None),
+        'order = "by-group" needs the column of the groups', "add `group` to [dataset]", "value"),
+    row("partition.size_alpha", lambda partition: partition.order == "by-group" and partition.size_alpha is not None,
+        'with order = "by-group" the sizes of the partitions are those of the groups', "remove it"),
+    row("partition.{0}", lambda partition: partition.draws_sizes and ("overlap" if partition.overlap else
+        "balance" if partition.balance == "rate" else ""),
+        "`{0}` sets the sizes of partitions, and so does {partition.sizes_by}", "remove it"),
+    row("workers.{0}.partition_size", lambda partition, workers: partition.draws_sizes
+        and next((str(index) for index, group in enumerate(workers) if group.partition_size), ""),
+        "`partition_size` sets the size of a partition, and so does {partition.sizes_by}", "remove it"),
     row("partition.overlap", lambda partition, workers: "overlap" in partition.model_fields_set
         and all(group.partition_size for group in workers),
         "`overlap` is ignored: every worker has a `partition_size`, and these sizes determine the overlap",

@@ -143,6 +143,7 @@ EXAMPLES: dict[str, Any] = {
     "[transport] speed": [1.0, 0.5],
     "[transport] delay": [0.01],
     "[transport] jitter": [0.2],
+    "[partition] size_alpha": 1.0,
     "[transport] availability": [0.8],
     "[transport] network": {"bandwidth": 12.5e6, "latency": 0.02},
     "[stop] rounds": 200,

@@ -91,9 +91,9 @@ def parse(
     return _check(override(TomlSource.parse(text, name), overrides, flag), folder, local=local, resuming=resuming)
 
 
-def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
-    """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading."""
-    if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
+def check_against_data(loaded: LoadedJob, spec: DatasetSpec, drawn: Sequence[int] = ()) -> None:
+    """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading, or `drawn` sizes of partitions."""
+    if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec, drawn) if finding.severity == "error"]:
         raise Rejected([loaded.source.problem(finding) for finding in errors])
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from partrain.data.folds import held_out_count
-from partrain.data.partition import windows
+from partrain.data.partition import drawn_sizes, windows
 from partrain.data.user.section import UserData
 from partrain.errors import BadJob
-from partrain.job.load import Job, LoadedJob
+from partrain.job.load import Job, LoadedJob, check_against_data
 from partrain.job.workers import WorkerSpec, expand
 
 if TYPE_CHECKING:
@@ -62,27 +62,38 @@ class Plan:
 
 def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
     """Plan a job for its data set; a stream is asked for the lengths of its shards."""
-    job, shards = loaded.job, None
+    job, shards, workers = loaded.job, None, machines * sum(group.size for group in loaded.job.workers)
     if dataset.stream:
         from partrain.data.user.pipe import shard_lengths  # few jobs have a stream
 
-        size = machines * sum(group.size for group in job.workers)
         assert isinstance(job.dataset, UserData)
-        shards = shard_lengths(job.dataset, loaded.folder, size) if dataset.stream.counted else [None] * size
+        shards = shard_lengths(job.dataset, loaded.folder, workers) if dataset.stream.counted else [None] * workers
+    elif job.partition.draws_sizes:
+        drawn = drawn_sizes(job.partition, dataset, job.dataset, workers, job.seed)
+        check_against_data(loaded, dataset.spec, drawn[: workers // machines])
+        return make_plan(job, dataset.items, machines, held_out=dataset.spec.held_out_of(job.dataset), drawn=drawn)
     return make_plan(job, dataset.items, machines, shards, dataset.spec.held_out_of(job.dataset))
 
 
 def make_plan(
-    job: Job, items: int, machines: int = 1, shards: Sequence[int | None] | None = None, held_out: int | None = None
+    job: Job,
+    items: int,
+    machines: int = 1,
+    shards: Sequence[int | None] | None = None,
+    held_out: int | None = None,
+    drawn: Sequence[int] | None = None,
 ) -> Plan:
     """Plan a job for a data set of `items` items (`held_out` ones included), on machines with the job's workers each.
 
-    `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` are then those held out.
+    `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` are then those held out. `drawn`:
+    sizes of the partitions, by rank, where the job draws them.
     Raises ValueError if the partitions cannot be cut, BadJob if a batch is more than a shard.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     firsts = range(0, machines * len(local), len(local))
     specs = [replace(spec, rank=first + spec.rank, process=first + spec.process) for first in firsts for spec in local]
+    if drawn:
+        specs = [replace(spec, partition_size=size) for spec, size in zip(specs, drawn, strict=True)]
     if held_out is None:
         held_out = held_out_count(job.dataset.held_out, items)
     training: int | None = items - held_out
@@ -120,7 +131,7 @@ def _worker_plan(spec: WorkerSpec, partition: int | None, job: Job) -> WorkerPla
     if partition is None:
         iterations, batch = spec.iterations or 1, job.optimizer.batch(0, spec.batch_size)
         return WorkerPlan(spec, None, iterations, iterations * batch * visits, batch)
-    batch = job.optimizer.batch(partition, spec.batch_size)
+    batch = min(job.optimizer.batch(partition, spec.batch_size), partition)
     if spec.passes is not None:
         return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits, batch)
     iterations = spec.iterations or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
@@ -21,6 +22,8 @@ from partrain.tasks import Kind
 from partrain.version import __version__
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from partrain.checkpoint import Content
 
 
@@ -97,14 +100,29 @@ def counts_before(start: Start, size: int) -> list[WorkerBefore]:
 
 def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
     """Measure the label skew of each worker's partition; empty if a shuffle leaves it to chance."""
-    if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
+    partitions = unlike_partitions(job, plan, dataset)
+    if not partitions:
         return [{}] * len(plan.shares)
+    return [{"unevenness": distance} for distance in label_skew(dataset.item_targets, partitions)]
+
+
+def unlike_partitions(job: Any, plan: Plan, dataset: Dataset) -> Sequence[NDArray[Any]]:
+    """Cut the partitions of the first round, as numbers of items; () if a shuffle leaves their targets to chance."""
+    if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
+        return ()
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
-    section, targets = job.partition, dataset.item_targets
-    cut = assign(
-        section, n, chosen_of(dataset, job.dataset), sizes, job.seed, None, dataset.gap, targets, stratify=job.dataset.stratify
-    )
-    return [{"unevenness": distance} for distance in label_skew(targets, cut.partitions)]
+    return assign(
+        job.partition,
+        n,
+        chosen_of(dataset, job.dataset),
+        sizes,
+        job.seed,
+        None,
+        dataset.gap,
+        dataset.item_targets,
+        groups=dataset.item_groups,
+        stratify=job.dataset.stratify,
+    ).partitions
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:

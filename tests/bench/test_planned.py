@@ -39,6 +39,37 @@ def test_it_is_what_a_run_does(tmp_path: Path) -> None:
     assert plan["end"]["rounds"] == summary(tmp_path / "run")["rounds"]
 
 
+def test_persons_of_a_table_are_clients_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        f"{person},{number},{'no' if number % (2 + person) else 'yes'}"
+        for person in range(7)
+        for number in range(10 + 3 * person)
+    ]
+    (tmp_path / "persons.csv").write_text("person,x,y\n" + "\n".join(rows) + "\n")
+    data = 'dataset={kind="csv", path="persons.csv", target="y", target_kind="class", group="person", validation=12}'
+    job = write_job(
+        tmp_path,
+        data,
+        'partition.order="by-group"',
+        "workers.0.count=5",
+        "optimizer.batch_size=64",
+        "sync={rule='average', passes=1}",
+    )
+    plan = planned(job)
+    sizes = [worker["partition"] for worker in plan["workers"]]
+    assert sum(sizes) == plan["data"]["training_items"]
+    assert [sum(worker["class_counts"]) for worker in plan["workers"]] == sizes
+    assert [worker["item_iterations"] for worker in plan["workers"]] == sizes, "a small partition is one batch"
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    (start,) = events(tmp_path / "run", "start")
+    assert [worker["partition"] for worker in start["workers"]] == sizes
+    assert summary(tmp_path / "run")["item_iterations"] == plan["end"]["item_iterations"]
+    many = partrain("plan", job, "--set", "workers.0.count=8")
+    assert many.code == 78
+    assert "[partition] order: 8 workers are more than the" in many.err
+    assert "items of each class" in partrain("plan", job).out
+
+
 LENGTHS = {
     "rounds": ["stop={rounds=7}"],
     "item-iterations": ["stop={item_iterations=500}"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from partrain.data import orders
-from partrain.data.orders import by_label, dirichlet, in_proportion, stratified
+from partrain.data.orders import by_group, by_label, dirichlet, in_proportion, stratified, unequal_sizes
 from partrain.data.partition import Partition, assign, hold_out, windows
 from partrain.data.skew import label_skew
 
@@ -166,3 +166,38 @@ def test_items_in_time_are_held_out_last_behind_a_gap() -> None:
 def test_alpha_belongs_to_dirichlet(section: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="alpha"):
         Partition.model_validate(section)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=200).map(np.array), st.data())
+def test_each_worker_has_whole_groups_and_as_many_as_the_others(groups: Any, draw: st.DataObject) -> None:
+    count = len(set(groups.tolist()))
+    parts = by_group(groups, workers := draw.draw(st.integers(1, count)))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(groups)))
+    owned = [set(groups[part].tolist()) for part in parts]
+    assert sum(map(len, owned)) == count, "no group is in two parts"
+    assert {len(names) for names in owned} <= {count // workers, -(-count // workers)}
+    for part in parts:
+        assert list(part) == sorted(part), "in the order of the items"
+
+
+@given(st.integers(1, 50), st.integers(0, 500), st.floats(0.05, 100), st.integers(0, 9))
+def test_drawn_sizes_add_up_and_no_partition_is_empty(parts: int, more: int, alpha: float, seed: int) -> None:
+    sizes = unequal_sizes(parts + more, parts, alpha, np.random.default_rng(seed))
+    assert len(sizes) == parts
+    assert sum(sizes) == parts + more
+    assert min(sizes) >= 1
+
+
+def test_a_small_alpha_makes_sizes_unequal() -> None:
+    spread = [float(np.std(unequal_sizes(1000, 10, alpha, np.random.default_rng(1)))) for alpha in (0.1, 1.0, 10.0, 1000.0)]
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] < 10 < spread[0]
+
+
+def test_partitions_are_the_groups_that_are_not_held_out() -> None:
+    groups = np.repeat(np.arange(6), [5, 9, 4, 7, 8, 3])
+    held = np.flatnonzero(groups == 1)
+    training, _ = hold_out(36, held, "by-group", 0)
+    sizes = [len(part) for part in by_group(groups[training], 5)]
+    cut = assign(Partition(order="by-group"), 36, held, sizes, 0, groups=groups)
+    assert sorted(set(groups[part].tolist()) for part in cut.partitions) == [{0}, {2}, {3}, {4}, {5}]

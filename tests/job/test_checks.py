@@ -158,6 +158,13 @@ def said(tmp_path: Path):
      '9:1 `lr_scale` has no effect on the steps of "rprop"…'),
     (('[optimizer]\nname = "sgd"\nlr = 0.1\n', ""),
      '1:1 the job has no [optimizer] table; add one, for example name = "sgd" and lr = 0.1'),
+    # Sizes of partitions
+    (("[stop]", '[partition]\norder = "by-group"\n[stop]'), '14:9 order = "by-group" needs the column of the groups; add `group` to [dataset]'),
+    (("[stop]", "[partition]\nsize_alpha = 1\n[stop]"), ""),
+    (("[stop]", "[partition]\nsize_alpha = 1\noverlap = 0.5\n[stop]"),
+     "15:1 `overlap` sets the sizes of partitions, and so does `size_alpha`; remove it"),
+    (("[stop]", "[partition]\nsize_alpha = 1\n[stop]", "count = 2", "count = 2\npartition_size = 20"),
+     "…`partition_size` sets the size of a partition, and so does `size_alpha`; remove it"),
     # Workers that sit rounds out
     (('rule = "average"', 'rule = "average"\nclients = 3'), "12:11 `clients` draws 3 of 2 workers; lower it, or add workers"),
     (('rule = "average"', 'rule = "average"\nclients = 0.5'), ""),

@@ -127,6 +127,7 @@ class ProcessSetup:
             number,
             dataset.gap,
             dataset.targets,
+            groups=dataset.group,
             stratify=job.dataset.stratify,
             rows=dataset.rows,
         )
