@@ -1,9 +1,9 @@
-"""Workers whose items differ: averaging, FedProx and SCAFFOLD, with five workers of which each has two digits of MNIST.
+"""Workers whose items differ: averaging and federated rules, with five workers of which each has two digits of MNIST.
 
     python benchmarks/drift.py [SEEDS]
 
-An MLP 784-128-10, plain SGD of batch 32, rounds of 100 iterations, simulated workers. Per rule the learning rate of {0.1, 0.2, 0.4, 0.8} (and
-mu of {0.01, 0.1, 1}) whose first seed has the best judged accuracy after 60 rounds; then the median test accuracy over seeds (default 5),
+An MLP 784-128-10, plain SGD of batch 32, rounds of 100 iterations, simulated workers. Per rule the learning rate of {0.1, 0.2, 0.4, 0.8} and
+the form in RULES whose first seed has the best judged accuracy after 60 rounds; then the median test accuracy over seeds (default 5),
 and the rounds to a judged accuracy of 95 %, judged every second round.
 """
 
@@ -24,6 +24,10 @@ RULES = {
     "average": ['rule="average"'],
     "fedprox": [f'rule="fedprox", proximal={mu}' for mu in (0.01, 0.1, 1.0)],
     "scaffold": ['rule="scaffold"'],
+    "feddyn": [f'rule="feddyn", proximal={alpha}' for alpha in (0.001, 0.01, 0.1)],
+    "fedadam": [f'rule="fedopt", outer_lr={eta}' for eta in (0.003, 0.01, 0.03)],
+    "fedyogi": [f'rule="fedopt", server="yogi", outer_lr={eta}' for eta in (0.01, 0.03, 0.1)],
+    "fedadagrad": [f'rule="fedopt", server="adagrad", outer_lr={eta}' for eta in (0.03, 0.1, 0.3)],
 }
 
 

@@ -60,6 +60,9 @@ class Worker(Protocol):
     active: bool
     """True if the worker trains in this round (`clients`, `ramp_workers`). Otherwise `train` does nothing and gradients are zero."""
 
+    participants: Sequence[int]
+    """Ranks of the workers that train in this round, ascending."""
+
     @property
     def partition_size(self) -> int:
         """Items of the worker's partition."""

@@ -46,7 +46,7 @@ class AsyncRule(Rule):
 
     def open_visits(self, worker: Worker) -> int:
         """Count the visits of this round that a worker may `claim`, which all active workers share. 0 for an inactive worker."""
-        return (self.visits_per_worker or 0) * self.active_workers(worker.size, worker.round) if worker.active else 0
+        return (self.visits_per_worker or 0) * len(worker.participants) if worker.active else 0
 
     def merge(self, center: Center, update: Update) -> None:
         """Apply an update that arrives at the center, slice by slice. Only for rules that `push`."""

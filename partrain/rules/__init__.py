@@ -12,7 +12,9 @@ RULES = {
     "choco": "partrain.rules.choco:Choco",
     "diloco": "partrain.rules.diloco:Diloco",
     "easgd": "partrain.rules.easgd:Easgd",
+    "feddyn": "partrain.rules.feddyn:Feddyn",
     "fednova": "partrain.rules.fednova:Fednova",
+    "fedopt": "partrain.rules.fedopt:Fedopt",
     "fedprox": "partrain.rules.fedprox:Fedprox",
     "gossip": "partrain.rules.gossip:Gossip",
     "hogwild": "partrain.rules.hogwild:Hogwild",
@@ -28,6 +30,10 @@ RULES = {
 
 OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "fedavg": ("average",),
+    "fedavgm": ("diloco",),
+    "fedadam": ("fedopt",),
+    "fedadagrad": ("fedopt",),
+    "fedyogi": ("fedopt",),
     "local-sgd": ("average",),
     "ddp": ("bsp",),
     "allreduce": ("bsp",),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from partrain.protocols import Rule, Worker
+from partrain.rules.findings import warning
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
 
 
 class CorrectedSteps(Rule):
@@ -25,3 +29,11 @@ class CorrectedSteps(Rule):
             worker.apply(worker.gradient().add_(correction(worker.params)))
             rates += worker.lr
         return rates
+
+
+def overshoot(proximal: float, context: JobContext) -> Iterator[Finding]:
+    """Find a pull to the round's start that is too strong for the learning rate."""
+    pull = proximal * getattr(context.optimizer, "lr", 0.0)
+    if pull >= 2:
+        message = f"`proximal` times the learning rate is {pull:g}: from 2 on, steps overshoot the round's start"
+        yield warning("proximal", message, "lower one of them")

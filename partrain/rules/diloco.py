@@ -58,6 +58,8 @@ class Diloco(Rule):
     Source: Douillard et al. DiLoCo: Distributed Low-Communication Training of Language Models. 2023. arXiv:2311.08105
     Source: Douillard et al. Streaming DiLoCo with overlapping communication. 2025. arXiv:2501.18512. There a fragment is a set of
         layers, and x_i a weighted mean of both.
+    Source: Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification. 2019.
+        arXiv:1909.06335 (FedAvgM)
     """
 
     round_vectors: ClassVar[int] = 5

@@ -103,7 +103,7 @@ class Easgd(DivergentReplicas, AsyncRule):
         return None
 
     def round(self, worker: Worker, group: AsyncGroup, state: EasgdState | None) -> None:
-        alpha = self.elasticity / self.active_workers(worker.size, worker.round)
+        alpha = self.elasticity / len(worker.participants)
         if state is None:
             while group.claim(self.open_visits(worker)):
                 pull = (worker.params - group.pull()) * alpha

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from partrain.protocols import Group, State, Worker
-from partrain.rules.corrected_steps import CorrectedSteps
-from partrain.rules.findings import warning
+from partrain.rules.corrected_steps import CorrectedSteps, overshoot
 
 if TYPE_CHECKING:
     from partrain.config.problems import Finding
@@ -36,12 +35,7 @@ class Fedprox(CorrectedSteps):
     """mu: strength of the pull. The authors try 0.001, 0.01, 0.1 and 1."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
-        rate = getattr(context.optimizer, "lr", 0.0)
-        if self.proximal * rate >= 2:
-            message = (
-                f"`proximal` times the learning rate is {self.proximal * rate:g}: from 2 on, steps overshoot the round's start"
-            )
-            yield warning("proximal", message, "lower one of them")
+        yield from overshoot(self.proximal, context)
 
     def round(self, worker: Worker, group: Group, state: State) -> None:
         anchor = worker.params.clone()

@@ -61,7 +61,7 @@ class Swap(DivergentReplicas):
 
     def partner(self, worker: Worker) -> int:
         """Return the rank to swap with; the worker's own if it is left over or inactive."""
-        order = worker.draw("pairs", common=True).permutation(self.active_workers(worker.size, worker.round)).tolist()
+        order = worker.draw("pairs", common=True).permutation(len(worker.participants)).tolist()
         pairs = dict(zip(order[::2], order[1::2], strict=False))
         return int((pairs | {other: rank for rank, other in pairs.items()}).get(worker.rank, worker.rank))
 

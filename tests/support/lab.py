@@ -187,7 +187,7 @@ class Quadratic:
         lr: float = 0.5,
     ) -> None:
         self.rank, self.size, self.iterations, self.items = group.rank, group.size, iterations, 0
-        self.round, self.done, self.lr, self.active = 0, 0, lr, True
+        self.round, self.done, self.lr, self.active, self.participants = 0, 0, lr, True, range(group.size)
         self.seconds, self.partition_size, self._total = 0.0, 1, 0
         self._waiting, self.clock = group.transport, group.transport.clock
         d = self.parameters = len(start)
