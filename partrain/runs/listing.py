@@ -49,6 +49,10 @@ class ListedRun:
         """The job; {} if it cannot be read."""
         return RunFolder(self.folder).job
 
+    def value(self, key: str) -> Any:
+        """Return a column, a number of the summary or a key of the job; None without it."""
+        return self.numbers[key] if key in self.numbers else dict(flatten(self.settings)).get(key)
+
 
 def runs_below(folder: Path) -> list[ListedRun]:
     """Return the runs at and below a folder, the newest first."""

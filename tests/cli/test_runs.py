@@ -126,6 +126,21 @@ def test_only_changed_shows_the_settings_that_differ(place: Path) -> None:
     assert {"name", "loss", "optimizer.lr"} <= set(head)
 
 
+@pytest.mark.parametrize(("key", "shown"), [("test.loss", "test.loss"), ("-optimizer.lr", "optimizer.lr"), ("tags", "tags")])
+def test_the_list_shows_what_it_is_sorted_by(place: Path, key: str, shown: str) -> None:
+    for more in ([], ["--only-changed"]):
+        head, _, *rows = [line.split() for line in partrain("runs", "--sort", key, *more).out.splitlines()]
+        assert head.count(shown) == 1, head
+        table = list(csv.DictReader(io.StringIO(partrain("runs", "--sort", key, *more, "--csv").out)))
+        assert [row["name"] for row in table] == [row[0] for row in rows]
+        assert [run[shown] or "" for run in listed("--sort", key, *more)] == [
+            float(row[shown]) if row[shown] else "" for row in table
+        ]
+    if shown == "test.loss":
+        summary = json.loads((place / "c" / "summary.json").read_text())
+        assert next(run for run in listed("--sort", key) if run["name"] == "runs/c")[shown] == summary["test"]["loss"]
+
+
 def test_markdown_and_csv(place: Path) -> None:
     lines = partrain("runs", "--md", "--only-changed").out.splitlines()
     assert lines[0].startswith("| name | when | ")
