@@ -85,23 +85,25 @@ def list_runs(
     """List the runs below a folder, the newest first."""
     from partrain.display import text_table
     from partrain.runs import table
+    from partrain.runs.listing import COLUMNS
 
     check_one_format(markdown=markdown, csv=csv, as_json=as_json)
     runs = _selected(_runs_in(folder), filters or (), status or (), tag or (), sort)[:limit]
     settings = table.changed_settings(runs) if only_changed else {}
+    by = [sort.removeprefix("-")] if sort else []
+    every = list(dict.fromkeys((*COLUMNS, *by)))
     if as_json:
-        listed = [table.as_json(run, settings) for run in runs]
+        listed = [table.as_json(run, settings, every) for run in runs]
         print(json.dumps({"folder": str(folder or RUNS), "runs": listed}, default=str))
         return
+    settings = {key: values for key, values in settings.items() if key not in every}
     if csv:
-        from partrain.runs.listing import COLUMNS
-
-        print("\n".join(text_table.comma_separated([*COLUMNS, *settings], table.raw_cells(runs, COLUMNS, settings))))
+        print("\n".join(text_table.comma_separated([*every, *settings], table.raw_cells(runs, every, settings))))
         return
     if not runs:
         print(f"no runs in {folder or RUNS}" if not (filters or status or tag) else f"no such runs in {folder or RUNS}")
         return
-    columns = table.columns_of(runs, only_changed=only_changed)
+    columns = table.columns_of(runs, by, only_changed=only_changed)
     head, rows = [*columns, *settings], table.cells(runs, columns, settings)
     lines = text_table.markdown(head, rows) if markdown else text_table.table(head, rows, text_table.terminal_width())
     print("\n".join(lines))

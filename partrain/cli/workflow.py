@@ -141,7 +141,8 @@ def run_workflow(
 
             print("\n".join(aligned([("step", "would", "because"), *folded(rows)])))
         return OK
-    command = {"files": [os.path.relpath(path, folder) for path in paths], "set": list(overrides), "params": list(params)}
+    places = {"files": [os.path.relpath(path, folder) for path in paths], "absolute": [str(path.absolute()) for path in paths]}
+    command = {**places, "set": list(overrides), "params": list(params)}
     return _run(workflow, results, options, command, quiet=quiet, as_json=as_json, single=single, invoke=line.main)
 
 
@@ -154,6 +155,12 @@ def resume_workflow(folder: Path, log: Sequence[str], *, quiet: bool, as_json: b
     if not isinstance(command.get("files"), list):
         raise BadJob(f"{folder / RUNNER} does not name the files of the workflow: run them with --out {folder}")
     paths = [Path(os.path.relpath(folder / file)) for file in command["files"]]
+    if not all(path.exists() for path in paths):  # the folder alone was copied or moved
+        paths = [Path(file) for file in command.get("absolute", paths)]
+        if gone := next((path for path in paths if not path.exists()), None):
+            raise InputMissing(
+                f"{folder}: the workflow's file {gone} is gone: name its new place: partrain run FILE --out {folder}"
+            )
     options = Options(log=tuple(log))
     return run_workflow(
         paths,

@@ -469,7 +469,21 @@ def repeated(names: Iterable[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-def items_of_block(numbers: NDArray[Any]) -> int:
+class Numbers(Protocol):
+    """Numbers (n, ...) that are taken by slices and by increasing indices: an array, or numbers that stay in their file."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, items: Any, /) -> NDArray[Any]: ...
+
+
+def items_of_block(numbers: Numbers) -> int:
     """Return how many items (first axis) to process at a time, so that a block stays small whatever the size of an item."""
     return max(1, _BLOCK * len(numbers) // max(numbers.size, 1))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import items_of_block
+from partrain.data.base import Numbers, items_of_block
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def safe_std(mean: NDArray[Any], std: NDArray[Any]) -> NDArray[Any]:
     return np.where(std > 1e-12 * np.maximum(abs(mean), 1e-300), std, 1.0)
 
 
-def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
+def moments(numbers: Numbers, trained: NDArray[Any], where: str) -> Pair:
     """Compute mean and divisor of each feature of numbers (n, ...), over the items at `trained`."""
     axis, index = feature_axis(numbers.ndim), np.sort(trained)
     step = items_of_block(numbers)
@@ -45,7 +45,7 @@ def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
     start = next(blocks())[0]
     """Offset of the sums: those of a constant feature are then exactly 0."""
     with np.errstate(over="ignore", invalid="ignore"):
-        count = sum(map(len, blocks()))
+        count = len(index) * (numbers.size // len(numbers)) // len(start)
         mean = start + sum((block - start).sum(axis=0) for block in blocks()) / count
         std = np.sqrt(sum(((block - mean) ** 2).sum(axis=0) for block in blocks()) / count)
     if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
@@ -54,7 +54,7 @@ def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
     return mean, safe_std(mean, std)
 
 
-def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[Any] | None = None) -> None:
+def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: Numbers | None = None) -> None:
     """Write the standardized `source` (n, ...), by default the numbers themselves, into `numbers`."""
     axis, step = feature_axis(numbers.ndim), items_of_block(numbers)
     mean, std = (broadcastable(value, axis, numbers.ndim) for value in scale)

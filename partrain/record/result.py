@@ -59,15 +59,18 @@ class RunResult:
     """A lower number is better."""
 
     @classmethod
-    def of(cls, summary: Mapping[str, Any]) -> RunResult:
-        """Read the result from the content of summary.json, or from the last judgement of a run without one."""
+    def of(cls, summary: Mapping[str, Any], stop: Mapping[str, Any] | None = None) -> RunResult:
+        """Read the result from the content of summary.json, or from the last judgement of a run without one.
+
+        `stop`, the table of the run's job, names the number that would have chosen the network of a run without a best judgement.
+        """
         newest = {key: summary.get(key) for key in ("loss", "metrics")} | {
             "round": summary.get("judged_round", summary.get("rounds"))
         }
         best = summary.get("best")
         judged = best if best and isinstance(best, dict) else newest
         metrics: dict[str, Any] = held if isinstance(held := judged.get("metrics"), dict) else {}
-        by = str(judged.get("by") or decides(metrics))
+        by = str(judged.get("by") or (stop or {}).get("patience_by") or decides(metrics))
         return cls(judged.get("round"), judged.get("loss"), metrics, by, bool(judged.get("lower", by == "loss")))
 
     @property

@@ -29,6 +29,8 @@ _FIRST_LINES = 8
 _TAIL_BYTES = 1 << 16
 BEST_MARK = b'"best":true'
 """Bytes in the line of a judgement that was the best so far."""
+START_MARK = b'"event":"start"'
+"""Bytes in the line of the start of a session."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,11 @@ class RunFolder:
             return
         yield from _objects(lines)
 
-    def best_values(self) -> dict[str, Any]:
-        """Return the values of the newest judgement that was the best so far; {} without one."""
+    def newest_values(self, pattern: bytes) -> dict[str, Any]:
+        """Return the values of the newest event whose line has these bytes: `BEST_MARK` or `START_MARK`; {} without one."""
         try:
             with open_regular(self.events_file) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-                end = data.rfind(BEST_MARK)
+                end = data.rfind(pattern)
                 line = data[data.rfind(b"\n", 0, end) + 1 : data.find(b"\n", end)] if end >= 0 else b""
         except (OSError, ValueError):  # an empty file cannot be mapped
             return {}

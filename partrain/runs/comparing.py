@@ -64,7 +64,7 @@ class ComparedRow:
 
     @cached_property
     def results(self) -> list[RunResult]:
-        return [RunResult.of(summary) for summary in self.summaries]
+        return [RunResult.of(summary, self.job.get("stop")) for summary in self.summaries]
 
     @property
     def seconds(self) -> list[float]:

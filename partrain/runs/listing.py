@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from partrain.config.overrides import flatten
 from partrain.errors import InputMissing
 from partrain.record.file_names import CHECKPOINTS
 from partrain.record.result import RunResult, best_judgement
-from partrain.record.run_folder import RunFolder, chosen_run, run_folders, status_of
+from partrain.record.run_folder import BEST_MARK, START_MARK, RunFolder, chosen_run, run_folders, status_of
 from partrain.runs.tags import read_tags
 
 COLUMNS = ("name", "when", "rule", "workers", "status", "rounds", "loss", "accuracy", "seconds", "size", "tags")
@@ -49,6 +49,10 @@ class ListedRun:
         """The job; {} if it cannot be read."""
         return RunFolder(self.folder).job
 
+    def value(self, key: str) -> Any:
+        """Return a column, a number of the summary or a key of the job; None without it."""
+        return self.numbers[key] if key in self.numbers else dict(flatten(self.settings)).get(key)
+
 
 def runs_below(folder: Path) -> list[ListedRun]:
     """Return the runs at and below a folder, the newest first."""
@@ -77,9 +81,10 @@ def read_run(folder: Path) -> ListedRun:
     files = RunFolder(folder)
     summary, first = files.summary, list(files.first_values())
     start = next((event for event in first if event.get("event") == "start"), {})
-    late = {} if summary else _late(files, start)
+    late = {} if summary else _late(files)
     status = status_of(summary, training=not summary and files.is_training, ended=late.get("status"))
-    result = RunResult.of(summary or late)
+    judged = summary or late
+    result = RunResult.of(judged, None if judged.get("best") else _table(files.newest_values(START_MARK), "stop"))
     began = start.get("t") or next((event["t"] for event in first if isinstance(event.get("t"), int | float)), None)
     columns = {
         "name": str(folder),
@@ -120,11 +125,12 @@ def _sizes(folder: str | Path) -> Iterator[tuple[int, int]]:
         return
 
 
-def _late(files: RunFolder, start: Mapping[str, Any]) -> dict[str, Any]:
+def _late(files: RunFolder) -> dict[str, Any]:
     """Return round, seconds, judged numbers and status from the last events of a run without a summary, and its best judgement."""
     facts: dict[str, Any] = {}
-    if best := files.best_values():
-        stop, metrics = _table(dict(start), "stop"), _table(best, "metrics")
+    if best := files.newest_values(BEST_MARK):
+        start = files.newest_values(START_MARK)
+        stop, metrics = _table(start, "stop"), _table(best, "metrics")
         lower = start.get("lower_is_better") is not False
         facts["best"] = best_judgement(best.get("round", 0), best.get("loss"), metrics, stop, lower_is_better=lower)
     for event in files.last_values():

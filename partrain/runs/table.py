@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,39 +24,49 @@ def changed_settings(runs: Sequence[ListedRun]) -> dict[str, dict[str, Any]]:
     return differences({run.name: run.settings for run in runs})
 
 
-def columns_of(runs: Sequence[ListedRun], *, only_changed: bool) -> list[str]:
-    """Return the columns to show: those that any run has, or only those in which the runs differ."""
-    keys = [key for key in COLUMNS if key in KEPT or any(run.columns[key] not in (None, []) for run in runs)]
+def columns_of(runs: Sequence[ListedRun], sort: Sequence[str], *, only_changed: bool) -> list[str]:
+    """Return the columns to show: those that any run has, or only those in which the runs differ; with the key that `sort` holds, if any."""
+    keys = _own_columns(runs, {*KEPT, *sort}, only_changed=only_changed)
+    return [*keys, *(key for key in sort if key not in keys)]
+
+
+def _own_columns(runs: Sequence[ListedRun], kept: Collection[str], *, only_changed: bool) -> list[str]:
+    keys = [key for key in COLUMNS if key in kept or any(run.columns[key] not in (None, []) for run in runs)]
     if not only_changed or len(runs) < 2:
         return keys
-    return [key for key in keys if key in KEPT or any(run.columns[key] != runs[0].columns[key] for run in runs)]
+    return [key for key in keys if key in kept or any(run.columns[key] != runs[0].columns[key] for run in runs)]
 
 
 def cells(runs: Sequence[ListedRun], columns: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Return the cells of a table for people; `settings` adds a column for each key."""
     return [
         [
-            *(text_of(key, run.columns[key]) for key in columns),
+            *(_shown(run, key) for key in columns),
             *(setting_text(values[run.name]) if run.name in values else "-" for values in settings.values()),
         ]
         for run in runs
     ]
 
 
+def _shown(run: ListedRun, key: str) -> str:
+    value = run.value(key)
+    return text_of(key, value) if key in run.numbers or value is None else setting_text(value)
+
+
 def raw_cells(runs: Sequence[ListedRun], columns: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
     """Return the cells of a table for programs: numbers in full, times in ISO form."""
     return [
         [
-            *(_plain(key, run.columns[key]) for key in columns),
+            *(_plain(key, run.value(key)) for key in columns),
             *(setting_text(values[run.name]) if run.name in values else None for values in settings.values()),
         ]
         for run in runs
     ]
 
 
-def as_json(run: ListedRun, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a run as a JSON object; `changed` holds its values of the keys in which the runs differ."""
-    row = run.columns | {"when": iso(run.columns["when"])}
+def as_json(run: ListedRun, settings: Mapping[str, Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> dict[str, Any]:
+    """Return a run as a JSON object of columns; `changed` holds its values of the keys in which the runs differ."""
+    row = {key: run.value(key) for key in columns} | {"when": iso(run.columns["when"])}
     return row | (
         {"changed": {key: values[run.name] for key, values in settings.items() if run.name in values}} if settings else {}
     )
@@ -75,11 +85,11 @@ def text_of(key: str, value: Any) -> str:
             return " ".join(value) or "-"
         case "seconds", int() | float():
             return f"{value:,.1f}"
-        case (("loss" | "accuracy"), int() | float()):
+        case (("loss" | "accuracy"), int() | float()) | (_, float()):
             return number(value)
-        case _, int():
+        case _, int() if not isinstance(value, bool):
             return f"{value:,}"
-    return str(value)
+    return setting_text(value)
 
 
 def setting_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 FEW_ITEMS = 400
 """Training items below which one worker learns as fast as several."""
+BREAKS = r"[\x00-\x08\n-\x1f\x7f]"
+"""Characters that a comment must not have; names of columns in comments may. Values have none: `toml_value` writes `\\n`."""
 SHOWN = 6
 """Columns and texts that a note names; it counts the others."""
 
@@ -137,4 +140,4 @@ def assemble(
         f"patience = {recipe.patience}                # {'rounds' if recipe.iterations is None else 'judgements'} without a better judged {decides}",
         f"patience_by = {toml_value(decides):<14} # also chooses best.h5; few held-out items tell little by their accuracy",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(re.sub(BREAKS, " ", line) for line in lines) + "\n"

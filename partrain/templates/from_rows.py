@@ -159,11 +159,13 @@ def _inputs(
         what = "the median stands for a missing number, a missing word is a category of its own"
         lines.append(f'missing = "median"         # {what}')
     holes = [column for column in kept.values() if column.missing]
+    blank = [column for column in holes if column.holes.keys() - column.odd]
+    if len(blank) > SHOWN:
+        lines.append(f"# cells without a value: {', '.join(f'{column.name} ({column.missing:,})' for column in blank)}")
     notes += _some(
         f"column `{column.name}`: {column.missing:,} of {column.rows:,} cells without a value: {holes_in(column)}; "
         f"{'a category of its own' if column.words else 'the median'} stands for it (`missing`)"
-        for column in holes
-        if column.holes.keys() - column.odd
+        for column in blank
     )
     if noted := [column.name for column in holes if column.numbers and column.missing >= NOTED_HOLES * column.rows]:
         lines.append(f"missing_indicator = {toml_value(noted)}   # another number says where a value was missing")

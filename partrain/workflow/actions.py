@@ -105,6 +105,10 @@ class Action(ABC):
         """Return the files of user code that a step imported and opened, with the beginnings of their digests."""
         return {}
 
+    def change(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+        """Describe a change of its settings in words of its own; "" for the words of all steps."""
+        return ""
+
     def broken_promise(self, folder: Path) -> str:
         """Return what a step that has ended did not do as it should; "" if all is well."""
         return ""

@@ -104,7 +104,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
         reason = "asked for by --rerun"
     elif record is None:
         reason = NEW
-    elif (change := difference(record, prepared.settings, inputs, results.shown)) or (change := results.changed_source(record)):
+    elif (change := _difference(step, record, prepared, inputs, results)) or (change := results.changed_source(record)):
         reason = change
     elif record.status != DONE:
         reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")
@@ -172,6 +172,12 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         )
 
 
+def _difference(step: Step, record: StepRecord, prepared: Prepared, inputs: dict[str, str | None], results: Results) -> str:
+    """Describe the first change since a step's record; "" if nothing changed."""
+    change = step.action.change(record.settings, prepared.settings)
+    return change or difference(record, prepared.settings, inputs, results.shown)
+
+
 def _change(step: Step, results: Results) -> str:
     """Return why a step will run however the steps before it end: it never ran, or ran with other settings; "" if that is unknown."""
     record = results.record(step.name)
@@ -179,7 +185,7 @@ def _change(step: Step, results: Results) -> str:
         return NEW
     try:
         prepared = step.action.prepare(results.of_step(step.name).absolute(), results)
-        return difference(record, prepared.settings, record.inputs, results.shown) or ""
+        return _difference(step, record, prepared, record.inputs, results)
     except (InputMissing, ValueError):
         return ""
 
@@ -196,8 +202,9 @@ def _folded(name: str, group: Sequence[tuple[str, str, str]]) -> tuple[str, str,
     runs = [row for row in group if "/" in row[0]]
     counts = Counter(action for _, action, _ in runs)
     action = next((action for action in ("refuse", "running", "run", "wait", "maybe") if counts[action]), group[-1][1])
+    deciding = runs if counts[action] else group  # the ranking alone may run
     reasons = list(
-        dict.fromkeys(reason for _, wanted, reason in runs or group if wanted == action and not reason.startswith("after "))
+        dict.fromkeys(reason for _, wanted, reason in deciding if wanted == action and not reason.startswith("after "))
     )
     reason = reasons[0] if len(reasons) == 1 else f"{reasons[0]}, ..." if reasons else ""
     further = f", {counts['maybe']} more perhaps" if action != "maybe" and counts["maybe"] else ""

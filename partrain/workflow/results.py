@@ -14,6 +14,9 @@ from partrain.workflow.digests import Digests
 from partrain.workflow.record import StepRecord
 from partrain.workflow.step import Workflow
 
+BASE = "{base}"
+"""Begins the name of a file in the folder of the workflow file, outside the folder of the results."""
+
 
 class Results:
     """The results in a workflow's folder."""
@@ -63,9 +66,10 @@ class Results:
         return self._digests.of(Path(value)) if reference.is_path else value
 
     def digests(self, paths: Sequence[Path]) -> dict[str, str | None]:
-        """Return the digests of files and folders by name: their path from the workflow's folder, if they are of this project.
+        """Return the digests of files and folders by name.
 
-        So a project that is copied or moved, and one whose folder is named by another path, has the same names.
+        That is the path from the folder of the results, or from the workflow file's, if the file lies in one of them. So a project
+        that is copied or moved has the same names, and so have results that are copied to another depth.
         """
         return {self._name(path): self._digests.of(path) for path in paths}
 
@@ -99,8 +103,11 @@ class Results:
 
     def _name(self, path: Path) -> str:
         path = Path(os.path.normpath(self._workflow.base / path))
-        inside = path.is_relative_to(self._workflow.base) or path.is_relative_to(self.folder.absolute())
-        return os.path.relpath(path, self.folder) if inside else str(path)
+        if path.is_relative_to(own := self.folder.absolute()):
+            return os.path.relpath(path, own)
+        return f"{BASE}/{os.path.relpath(path, self._workflow.base)}" if path.is_relative_to(self._workflow.base) else str(path)
 
     def _place(self, name: str) -> Path:
-        return Path(os.path.normpath(self.folder.absolute() / name))
+        """Return the path of a named file. Older records name those of the workflow file's folder from the folder of the results."""
+        base, _, rest = name.partition("/")
+        return Path(os.path.normpath(self._workflow.base / rest if base == BASE else self.folder.absolute() / name))

@@ -22,7 +22,7 @@ from partrain.workflow.cache import Cache, NoCache, key_of
 from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import NEW, Decision, Protected, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
-from partrain.workflow.results import Results
+from partrain.workflow.results import BASE, Results
 from partrain.workflow.state import StepState
 from partrain.workflow.step import Step, Workflow
 
@@ -372,7 +372,7 @@ class Runner:
 
     def _shared(self, step: Step, record: StepRecord) -> str:
         """Put the results of a step into the cache, if all lie in its folder; return what went wrong."""
-        if self._cache and step.action.shareable and not any(name.startswith("..") for name in record.outputs):
+        if self._cache and step.action.shareable and not any(name.startswith(BASE) for name in record.outputs):
             try:
                 self._cache.store(key_of(record.settings, record.inputs), self._results.of_step(step.name))
             except NoCache as failure:

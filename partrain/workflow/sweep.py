@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from partrain.errors import BadJob, CannotCreate, Diverged, InputMissing
 from partrain.job.sweep import SweepSection, Trial
 from partrain.record.file_names import CHECKPOINT, PRUNED, RANKING, SUMMARY
-from partrain.record.run_folder import RunFolder
+from partrain.record.run_folder import MOST_NAMED, RunFolder
 from partrain.runs.ranking import Combination, Ranking
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
@@ -62,6 +62,13 @@ class SweepAction(Action):
             inputs=[folder / name / SUMMARY for name in self.trials],
             outputs=[[folder / RANKING]],
         )
+
+    def change(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+        """Return the runs that the sweep had and has no more."""
+        gone = [name for name in before if name not in settings]
+        more = f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else ""
+        verb = "is" if len(gone) == 1 else "are"
+        return f"{', '.join(gone[:MOST_NAMED])}{more} {verb} no longer in the sweep: kept, without a rank" if gone else ""
 
     def perform(self, folder: Path) -> None:
         """Rank the runs and write `sweep.json`. Runs of a former, larger sweep stay, and have no rank.

@@ -360,6 +360,28 @@ def test_a_file_of_another_country_is_recognised_told_and_trained_on() -> None:
     assert abs(float(said.out.splitlines()[1].split(",")[-1]) - 210) < 20
 
 
+def test_columns_that_a_note_only_counts_are_named_in_the_job() -> None:
+    draw = random.Random(1)
+    holes, equal = [f"c{number}" for number in range(9)], [f"k{number}" for number in range(8)] + ["k\n[x]"]
+    rows = [
+        [
+            *("" if draw.random() < 0.01 or row == at else f"{draw.gauss(0, 1):.3f}" for at in range(9)),
+            *["7"] * 9,
+            draw.choice("uv"),
+        ]
+        for row in range(300)
+    ]
+    head = [*holes, *equal[:-1], f'"{equal[-1]}"', "y"]
+    Path("h.csv").write_text("\n".join([",".join(line) for line in (head, *rows)]) + "\n")
+    said = partrain("init", "--from", "h.csv", "--target", "y", "--no-schema", "--force")
+    assert said.code == 0, said
+    assert said.err.count("and 3 columns more like this; the job file names all") == 2
+    job = Path("job.toml").read_text()
+    assert tomllib.loads(job)["dataset"]["drop"] == equal
+    comment = next(line for line in job.splitlines() if line.startswith("# cells without a value: "))
+    assert [name.split()[0] for name in comment.partition(": ")[2].split(", ")] == holes
+
+
 def test_a_word_that_usually_means_no_value() -> None:
     """Regions NA, EU, AS: `init` prints that a third of the rows has no value; --missing keeps these words."""
     draw = random.Random(2)

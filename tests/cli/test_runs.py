@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.histories import judgement, start, write_events
 from support.runs import SIMULATED, partrain, train, write_job
 from support.shared_runs import once
 
 from partrain.launch.run_folder import locked
 from partrain.record.run_folder import RunFolder
+from partrain.runs.listing import read_run
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,18 @@ def test_sorting_filtering_and_limits(place: Path) -> None:
     assert {"rounds": 4, "status": "killed"}.items() <= listed("--status", "killed")[0].items(), "from its events"
 
 
+def test_a_killed_run_is_ranked_by_the_number_of_its_newest_session(tmp_path: Path) -> None:
+    """Also if it was undefined in every judgement: no other number takes its place."""
+    first, auroc = start(1), {"rounds": 9, "patience_by": "auroc"}
+    again = start(1, stop=auroc, resumed_from=1, lower_is_better=False)
+    metrics = [{"accuracy": 0.9}, {"accuracy": 0.5, "auroc": 0.7}]
+    events = [first, judgement(1, 1.0, 0.5, metrics=metrics[0]), again, judgement(2, 2.0, 0.9, metrics=metrics[1])]
+    result = read_run(write_events(tmp_path / "resumed", *events)).result
+    assert (result.round, result.by, result.rank) == (2, "auroc", -0.7)
+    never = write_events(tmp_path / "never", start(1, stop=auroc), judgement(1, 1.0, 0.5, metrics=metrics[0], best=False))
+    assert (read_run(never).result.by, read_run(never).result.rank) == ("auroc", None)
+
+
 @pytest.mark.parametrize(("words", "says"), [
     (("--filter", "accurcy > 0.9"), "did you mean `accuracy`?"),
     (("--filter", "accuracy >"), "expected a condition"),
@@ -124,6 +138,21 @@ def test_only_changed_shows_the_settings_that_differ(place: Path) -> None:
     head = partrain("runs", "--only-changed").out.splitlines()[0].split()
     assert "rule" not in head, "all have the same"
     assert {"name", "loss", "optimizer.lr"} <= set(head)
+
+
+@pytest.mark.parametrize(("key", "shown"), [("test.loss", "test.loss"), ("-optimizer.lr", "optimizer.lr"), ("tags", "tags")])
+def test_the_list_shows_what_it_is_sorted_by(place: Path, key: str, shown: str) -> None:
+    for more in ([], ["--only-changed"]):
+        head, _, *rows = [line.split() for line in partrain("runs", "--sort", key, *more).out.splitlines()]
+        assert head.count(shown) == 1, head
+        table = list(csv.DictReader(io.StringIO(partrain("runs", "--sort", key, *more, "--csv").out)))
+        assert [row["name"] for row in table] == [row[0] for row in rows]
+        assert [run[shown] or "" for run in listed("--sort", key, *more)] == [
+            float(row[shown]) if row[shown] else "" for row in table
+        ]
+    if shown == "test.loss":
+        summary = json.loads((place / "c" / "summary.json").read_text())
+        assert next(run for run in listed("--sort", key) if run["name"] == "runs/c")[shown] == summary["test"]["loss"]
 
 
 def test_markdown_and_csv(place: Path) -> None:

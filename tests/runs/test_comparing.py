@@ -52,6 +52,21 @@ def test_seconds_of_a_run_that_began_in_another_folder_are_not_compared() -> Non
     assert not any("seconds to" in head for head in ComparedRuns(rows).cells()[0])
 
 
+def test_a_run_that_never_measured_the_deciding_number_is_ranked_last() -> None:
+    stop = {"rounds": 9, "patience_by": "auroc"}
+
+    def judged(auroc: float) -> dict[str, Any]:
+        metrics = {"accuracy": 0.5, "auroc": auroc}
+        return {"best": {"round": 1, "loss": 0.5, "metrics": metrics, "by": "auroc", "lower": False}}
+
+    rows = [
+        row("undefined", "finished", 1.0, 0.9, stop, best=None, undefined={"auroc": 3}, judgements=3),
+        row("a", "finished", 1.0, 0.8, stop, **judged(0.6)), row("b", "finished", 1.0, 0.5, stop, **judged(0.7)),
+    ]  # fmt: skip
+    assert labels(*rows) == ["b", "a", "undefined"]
+    assert "best first by judged auroc" in ComparedRuns(rows).ranked.note
+
+
 def test_without_a_target_the_result_ranks_and_nothing_is_reached() -> None:
     rows = [row("a", "stopped", 1.0, 0.8, {"rounds": 9}), row("b", "finished", 9.0, 0.9, {"rounds": 9}), row("c", "failed", 1.0, None, {})]  # fmt: skip
     assert labels(*rows) == ["b", "a", "c"]

@@ -126,3 +126,23 @@ def test_flow_of_what_is_no_workflow_is_one_line(place: Path) -> None:
         said = partrain("flow", "show", word)
         assert (said.code, message in said.err) == (66, True), said
     assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("left", "because"),
+    [
+        ("0.01", "lr=0.1 is no longer in the sweep: kept, without a rank"),
+        ("0.02", "lr=0.01, lr=0.1 are no longer in the sweep: kept, without a rank; after search/lr=0.02"),
+    ],
+)
+def test_runs_that_are_no_longer_in_a_sweep_are_named(place: Path, left: str, because: str) -> None:
+    run(SWEEP, 2)
+    Path("study.toml").write_text(SWEEP.format(rounds=2).replace("0.01, 0.1", left))
+    rows = json.loads(partrain("run", "study.toml", "--dry-run", "--json").out)["steps"]
+    assert next(row["reason"] for row in rows if row["step"] == "search") == because
+    lines = [line.split(maxsplit=4) for line in partrain("run", "study.toml", "--dry-run").out.splitlines()]
+    row = next(line for line in lines if line[0] == "search")
+    assert row[:3] == ["search", "(1", "run)"]
+    assert row[3:] == ["run", because if left == "0.01" else "has not run yet"]
+    run(SWEEP.replace("0.01, 0.1", left), 2)
+    assert (place / "search/lr=0.1/checkpoint.h5").exists()

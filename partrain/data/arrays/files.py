@@ -63,6 +63,8 @@ class ArraySource:
     """The inputs of an item, if there are several, or their lengths differ: the array has a row of bytes for each item."""
     tokens: frozenset[str] = frozenset()
     """Names of the parts that are tokens."""
+    read_items: Callable[[int, NDArray[Any]], None] | None = None
+    """Fill an array (k, ...) with the numbers of k items from the one with this index on; None: only all can be read."""
     from_memory: bool = False
     """The numbers are in memory already: a copy of them fits, too."""
 
@@ -252,7 +254,9 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
             return
         numbers = DescribedDataset(item, where)
         dtype = numbers.unsupported or numbers.dtype.str
-        arrays[name] = ArraySource(where, path, dtype, numbers.shape, numbers.offset, read, unsupported=numbers.unsupported)
+        form = dtype, numbers.shape, numbers.offset
+        some = _hdf5_items_reader(path, name)
+        arrays[name] = ArraySource(where, path, *form, read, unsupported=numbers.unsupported, read_items=some)
 
     with _reading_arrays(path), h5py.File(path, "r") as file:
         file.visititems_links(note)
@@ -282,6 +286,18 @@ def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callabl
             if lost := missing_data(dataset, path):
                 raise InputMissing(f"{where}: {lost}")
             _convert_array(DescribedDataset(dataset, where) if texts is None else dataset, target, where, texts)
+
+    return read
+
+
+def _hdf5_items_reader(path: Path, name: str) -> Callable[[int, NDArray[Any]], None]:
+    def read(first: int, target: NDArray[Any]) -> None:
+        import h5py
+
+        with _reading_arrays(path), h5py.File(path, "r") as file:
+            where = f"{path}: dataset `{name}`"
+            dataset = DescribedDataset(file[name], where)
+            _convert_blocks(iter([(0, dataset[first : first + len(target)])]), target, where, None)
 
     return read
 

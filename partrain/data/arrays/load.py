@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -28,6 +28,7 @@ from partrain.data.base import (
     Dataset,
     DatasetInfo,
     MappedFile,
+    Numbers,
     Training,
     check_finite,
     check_weights,
@@ -245,11 +246,29 @@ def _standardize(wanted: Sequence[str], sources: ArraySources, arrays: Arrays, t
     return codec
 
 
-def _in_double_precision(source: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
+def _in_double_precision(source: ArraySource, read: NDArray[Any]) -> Numbers:
     """Return the numbers read, again in double precision where their type is too narrow: seconds since 1970 exceed float32."""
     if read.itemsize > 4 or int(source.dtype[2:]) <= (4 if source.kind == "f" else 2):
         return read
-    return source.whole(np.float64).reshape(read.shape)
+    return _Reread(source.read_items, read.shape) if source.read_items else source.whole(np.float64).reshape(read.shape)
+
+
+class _Reread:
+    """Numbers (n, ...) in double precision that are read from their file block by block: all together might not fit into memory."""
+
+    def __init__(self, read_items: Callable[[int, NDArray[Any]], None], shape: tuple[int, ...]) -> None:
+        self._read_items, self.shape, self.ndim, self.size = read_items, shape, len(shape), prod(shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, items: slice | NDArray[Any]) -> NDArray[Any]:
+        """Read the items of a slice, or those of increasing indices (k,), which lie close together."""
+        index = np.arange(len(self))[items] if isinstance(items, slice) else items
+        first, end = int(index[0]), int(index[-1]) + 1
+        block = np.empty((end - first, *self.shape[1:]))
+        self._read_items(first, block)
+        return block if len(index) == len(block) else block[index - first]
 
 
 def _sampled_hash(file: MappedFile) -> str:

@@ -101,9 +101,12 @@ def weights_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.f
     return numbers
 
 
-def groups_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.int64]:
-    """Return the number of the group (n,) of each row that a schema uses, by a column. WrongContent for a cell without a value."""
-    numbers, groups = dict[Class, int](), list[Any]()
+def groups_of(table: TableFile, schema: TableSchema, name: str, numbers: dict[Class, int]) -> NDArray[np.int64]:
+    """Return the number of the group (n,) of each row that a schema uses, by a column. WrongContent for a cell without a value.
+
+    `numbers` holds the number of each group. It grows by groups that it lacks, so files that share it have the same numbers.
+    """
+    groups = list[Any]()
     for block in table.used_blocks(schema, name):
         cells = block.columns[name]
         if (hole := next((row for row, hole in enumerate(cells.mapped(table.is_missing)) if hole), None)) is not None:

@@ -18,6 +18,7 @@ from partrain.data.tables.labels import groups_of, labels_of, time_order, weight
 from partrain.data.tables.schema import open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import Class
 from partrain.preprocess.numbers import NumberColumn
 from partrain.preprocess.table import OTHERS, TableSchema, kinds_of
 from partrain.preprocess.words import MISSING, UNSEEN, CategoryColumn
@@ -75,7 +76,8 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     if schema.time:
         rows = time_order(table.used_blocks(schema), schema.time)
         whole, weights = whole.chosen(rows), None if weights is None else weights[rows]
-    groups = groups_of(table, schema, section.group) if section.group else None
+    numbers = dict[Class, int]()
+    groups = groups_of(table, schema, section.group, numbers) if section.group else None
     parts, tested = {"": whole}, None
     if scanned.asked:
         first, last = section.split_off(len(whole.rows), scanned.asked, whole.labels if schema.classes else None, groups)
@@ -83,13 +85,18 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
         groups, tested = (None, None) if groups is None else (groups[first], groups[last])
         parts = {"": whole.chosen(first), "test_": whole.chosen(last)}
     elif section.test_path:
-        parts["test_"] = _TablePart.of(*read(open_table(section, local_path(section.test_path, folder)), schema))
+        test_table = open_table(section, local_path(section.test_path, folder))
+        parts["test_"] = _TablePart.of(*read(test_table, schema))
+        tested = groups_of(test_table, schema, section.group, numbers) if section.group else None
     count, held_out = len(parts[""].rows), None
     if section.validation_path:
-        more = read(open_table(section, local_path(section.validation_path, folder)), schema)
+        held_out_table = open_table(section, local_path(section.validation_path, folder))
+        more = read(held_out_table, schema)
         own = parts[""]
         parts[""] = _TablePart.of(np.concatenate([own.inputs[own.rows], more[0]]), np.concatenate([own.labels, more[1]]))
         weights = None if weights is None else np.append(weights, np.ones(len(more[0]), np.float32))
+        if groups is not None and section.group:
+            groups = np.append(groups, groups_of(held_out_table, schema, section.group, numbers))
         trained, held_out = np.arange(count), np.arange(count, count + len(more[0]))
     else:
         trained = training(count, parts[""].labels if schema.classes else None, section.gap, groups)
@@ -102,8 +109,6 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
         parts = {name: replace(part, targets=np.arcsinh(part.targets / medians)) for name, part in parts.items()}
         learned = parts[""].chosen(trained)
     codec = _codec(section, schema, learned) | ({} if medians is None else {"target_log": medians.tolist()})
-    if groups is not None and section.validation_path:
-        groups = None  # the other file's groups have no numbers here
     named = {WEIGHTS: weights, HELD_OUT: held_out, GROUP: groups, f"test_{GROUP}": tested}
     extras = {name: array for name, array in named.items() if array is not None}
     slots = lay_out(
@@ -142,7 +147,7 @@ def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
         numbers, labels = numbers[rows], None if labels is None else labels[rows]
     parts = {"": numbers}
     if scanned.asked:
-        groups = groups_of(table, schema, section.group) if section.group else None
+        groups = groups_of(table, schema, section.group, {}) if section.group else None
         first, last = section.split_off(len(numbers), scanned.asked, labels, groups)
         parts = {"": numbers[first], "test_": numbers[last]}
     for prefix, path in (("test_", section.test_path), ("", section.validation_path)):

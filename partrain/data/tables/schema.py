@@ -7,9 +7,10 @@ the first fault of each column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -23,6 +24,7 @@ from partrain.data.tables.sections import HasNullValues, InMemory, Tabular
 from partrain.data.tables.time_stamps import is_date, moments_of
 from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
+from partrain.number_format import counted
 from partrain.preprocess.cells import (
     FEW_ROWS,
     MAX_DIGITS,
@@ -163,6 +165,8 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
             apart[key], more = _check_other_rows(section, key, local_path(path, folder), schema)
             remarks += more
     tested, held_out = (apart[key].rows if key in apart else None for key in ("test_path", "validation_path"))
+    if section.group and apart:
+        _check_groups(section.group, schema, {"path": contents, **apart})
     asked = section.count_test_items(contents.rows, str(table.path), "rows")
     split = _count_test_rows(section, table, schema, contents, asked)
     numbers = None if classes else _target_numbers(schema, [contents, *apart.values()])
@@ -177,6 +181,27 @@ def _check_weights(table: TableFile, schema: TableSchema, name: str) -> None:
         weights_of(table, schema, name)
     except InputMissing as fault:
         raise WrongContent(([WEIGHTS], str(fault))) from None
+
+
+def _check_groups(name: str, schema: TableSchema, files: Mapping[str, _Contents]) -> None:
+    """Raise WrongContent for a group that is in two of the files, which the keys name."""
+    import numpy as np  # which most tables need only later
+
+    from partrain.data.tables.labels import groups_of
+
+    numbers = dict[Class, int]()
+    groups = [groups_of(file.table, schema, name, numbers) for file in files.values()]
+    for (_, first, earlier), (key, second, later) in combinations(zip(files, files.values(), groups, strict=True), 2):
+        if both := {*np.intersect1d(earlier, later).tolist()}:
+            place, cell = second.table.first(name, partial(_has_number, numbers, both))
+            rows = f"{counted(int(np.isin(later, [*both]).sum()), 'row')} of {counted(len(both), 'group')}"
+            what = f"the group `{str(cell).strip()}` is in {first.table.path}, too ({rows})"
+            advice = f'move its rows into one of the files, or set drop = ["{name}"] instead of `group`'
+            raise WrongContent(([key], f"{place}: column `{name}`: {what}; {advice}"))
+
+
+def _has_number(numbers: Mapping[Class, int], wanted: Collection[int], cell: Any) -> bool:
+    return numbers.get(parse_class(cell, whole=True)) in wanted
 
 
 def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetNumbers:
@@ -203,7 +228,7 @@ def _count_test_rows(section: Tabular, table: TableFile, schema: TableSchema, co
 
     from partrain.data.tables.labels import groups_of, labels_of, time_order
 
-    groups, labels = groups_of(table, schema, section.group) if section.group else None, None
+    groups, labels = groups_of(table, schema, section.group, {}) if section.group else None, None
     if not asked:
         return 0
     if schema.classes:
@@ -389,7 +414,7 @@ def _check_other_rows(section: Tabular, key: str, path: Path, schema: TableSchem
     """Look at the rows of the file that `key` names, check that its classes are known, and remark on words that are not."""
     table = open_table(section, path)
     faults = []
-    for name in schema.used:
+    for name in schema.used if section.group is None else (*schema.used, section.group):
         if name not in table.places:
             faults.append(f"{table.header_location}: no column `{name}`, which {section.path} has")
     if faults:

@@ -144,7 +144,7 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     beside those of the same worker. Items that are held out or tested on count alike."""
     group: str | None = None
     """Column that names the person, machine or place of a row, which is no input. Test items that are split off, held-out items and folds
-    are then whole groups, about as many rows as asked for: no group is in two parts."""
+    are then whole groups, about as many rows as asked for: no group is in two parts, and none in two files."""
     missing_indicator: Columns = []
     """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""
     test_path: File | None = None

@@ -1,5 +1,6 @@
 """Datasets of HDF5 as netCDF, MATLAB, Octave and others write them."""
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.array_files import is_mapped, load_error, section_of
 from partrain.data import load
 from partrain.data.arrays.files import hdf5
 from partrain.data.inspect import describe_file
+from partrain.data.partition import Partition, split, training_of
 from partrain.templates.assemble import Asked
 from partrain.templates.from_data import job_for
 
@@ -86,6 +88,28 @@ def test_types_and_attributes_say_what_the_numbers_are(tmp_path: Path, name: str
     assert np.array_equal(hdf5(path)["inputs"].values(), wanted), "and so `predict` reads them"
     ranges = {array["name"]: (array["min"], array["max"]) for array in describe_file(path)["arrays"]}
     assert ranges["inputs"] == (wanted.min(), wanted.max())
+
+
+def test_a_large_packed_dataset_is_standardised_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never in memory in double precision, which takes twice the memory of the items; means and deviations are as exact."""
+    monkeypatch.setattr("partrain.data.base._BLOCK", 1 << 14)
+    monkeypatch.setattr("partrain.data.arrays.files._BLOCK_BYTES", 1 << 16)
+    packed = np.random.default_rng(0).integers(-30_000, 30_000, (20_000, 100)).astype("i2")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["targets"] = np.arange(len(packed)) % 2
+        file.create_dataset("inputs", data=packed, chunks=(500, 100))
+        file["inputs"].attrs.update(scale_factor=0.001, add_offset=1e9, _FillValue=np.array([-32_768], "i2"))
+    section = SECTION.model_copy(update={"standardise": True, "validation": 5_000})
+    load(section, tmp_path, training=training_of(section, Partition(), 0))  # imports and caches are no part of the peak
+    tracemalloc.start()
+    data = load(section, tmp_path, training=training_of(section, Partition(), 0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * data.inputs.nbytes
+    trained = split(data, section, "shuffled", 0)[0]
+    numbers = packed * 0.001 + 1e9
+    wanted = (numbers - numbers[trained].mean(axis=0)) / numbers[trained].std(axis=0)
+    assert np.allclose(data.inputs, wanted, atol=1e-5)
 
 
 def test_octave_has_a_group_for_each_array(tmp_path: Path) -> None:

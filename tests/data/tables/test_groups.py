@@ -171,6 +171,47 @@ def test_faults_of_a_file_of_held_out_rows(tmp_path: Path, text: str, message: s
     assert fault(persons(tmp_path, group=None, drop=["person"], validation_path="v.csv"), tmp_path) == message
 
 
+def test_groups_of_files_of_their_own_are_numbered_with_those_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("ill,person,a\nyes,v1,1\nno,v2,2\nno, v1 ,3\n")
+    (tmp_path / "s.csv").write_text("person,a,ill\ns1,1,no\ns1,2,yes\n")
+    section = persons(tmp_path, validation_path="v.csv", test_path="s.csv")
+    data = load(section, tmp_path, training=training_of(section, Partition(), 0))
+    assert data.group is not None
+    assert data.test_group is not None
+    assert len({*data.group[:300]}) == 30
+    assert data.group[300:].tolist() == [31, 32, 31]
+    assert not {*data.test_group} & {*data.group}
+    training, held_out = split(data, section, "shuffled", 0)
+    assert not {*data.group[training]} & {*data.group[held_out]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "message"),
+    [
+        (
+            {"validation_path": "v.csv"},
+            "person,a,ill\nv1,2,no\n p3 ,1,yes\np4,1,no\np3,1,no\n",
+            "v.csv:3: column `person`: the group `p3` is in t.csv, too (3 rows of 2 groups); move its rows into one of the files, or",
+        ),
+        ({"test_path": "v.csv"}, "person,a,ill\np3,1,yes\n", "v.csv:2: column `person`: the group `p3` is in t.csv, too (1 row"),
+        ({"validation_path": "v.csv"}, "a,ill\n1,yes\n", "v.csv:1: no column `person`, which t.csv has"),
+        ({"test_path": "v.csv"}, "person,a,ill\nv1,2,no\n,1,yes\n", "v.csv:3: column `person`: no value; fill it in, or"),
+        (
+            {"test_path": "v.csv", "validation_path": "w.csv"},
+            "person,a,ill\nv1,2,no\n",
+            "w.csv:2: column `person`: the group `v1` is in v.csv, too (1 row of 1 group)",
+        ),
+    ],
+)
+def test_no_group_is_in_two_files(tmp_path: Path, keys: dict[str, Any], text: str, message: str) -> None:
+    (tmp_path / "v.csv").write_text(text)
+    (tmp_path / "w.csv").write_text(text)
+    section = persons(tmp_path, **keys)
+    assert fault(section, tmp_path).startswith(message)
+    with pytest.raises(InputMissing):
+        read_spec(section, tmp_path)
+
+
 # What `init` decides
 
 Row = Callable[[int, random.Random], tuple[object, ...]]
