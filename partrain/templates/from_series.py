@@ -227,11 +227,11 @@ def _time(
         stamps = list(map(parse_stamp, cells))
     except (TypeError, ValueError):
         return None
-    each = f"no series of each `{group}`" if group else "no series"
+    no_series = f"no series of each `{group}`" if group else "no series"
 
     def refusal(row: int, fault: str, *, near: bool) -> Refusal:
         places = [position for block in file.blocks([name]) for position in block.positions]
-        return Refusal(f"{file.locate(places[row])}: {each}: column `{name}`: {fault}", near)
+        return Refusal(f"{file.locate(places[row])}: {no_series}: column `{name}`: {fault}", near)
 
     turned = [newest_first([stamps[row] for row in rows]) for rows in parts]
     ordered = [rows[::-1] if turn else rows for rows, turn in zip(parts, turned, strict=True)]

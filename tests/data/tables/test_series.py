@@ -585,6 +585,22 @@ def test_a_run_on_groups_forecasts_each(tmp_path: Path) -> None:
         assert [float(row[2]) for row in rows[1:] if row[0] == name] == pytest.approx(expected.tolist(), rel=1e-6)
 
 
+@pytest.mark.slow
+def test_an_exported_graph_with_preprocessing_answers_windows_of_groups(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    stations(tmp_path / "s.csv", SPANS)
+    keys = 'kind="series", path="s.csv", target="y", group="station", time="t", window=5, steps=2, difference=1'
+    job = write_job(tmp_path, f"dataset={{{keys}}}", 'model={name="linear"}', "stop.rounds=1", SIMULATED)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    said = partrain("export", tmp_path / "run", "--format", "onnx", "--with-preprocessing", "--output", tmp_path / "y.onnx")
+    assert said.code == 0, said
+    graph = onnxruntime.InferenceSession(tmp_path / "y.onnx")
+    windows = np.array([[[1000.0 * at + moment] for moment in span[-6:]] for at, span in enumerate(SPANS.values())])
+    (answers,) = graph.run(["answers"], {"inputs": windows})
+    rows = [line.split(",") for line in partrain("predict", tmp_path / "run", "-i", tmp_path / "s.csv").out.splitlines()[1:]]
+    assert answers.flatten().tolist() == pytest.approx([float(row[2]) for row in rows], rel=1e-6)
+
+
 def test_answers_without_time_name_the_group(tmp_path: Path) -> None:
     """A DataFrame is read as its file is; a group that training did not have is answered; the step must be that of training."""
     stations(tmp_path / "s.csv", SPANS)
