@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import (
+    SEVERAL,
     TOLERANCE,
     IrregularTime,
     TimeStep,
@@ -245,7 +246,7 @@ def _time(
 
     for at, (some, texts) in enumerate(series):
         try:
-            check_order(some, texts, group=bool(group))
+            check_order(some, texts, "" if group else SEVERAL)
             check_kind(0, some[0], series[0][0][0], texts[0], series[0][1][0])
         except IrregularTime as fault:
             return irregular(at, fault)

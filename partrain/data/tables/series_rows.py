@@ -14,6 +14,8 @@ from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.group_cells import group_codes
 from partrain.data.tables.time_stamps import (
+    SEVERAL,
+    SINGLE,
     IrregularTime,
     Stamp,
     TimeStep,
@@ -145,7 +147,7 @@ class _Rows:
             columns = {name: column[::-1] for name, column in self.columns.items()}
             rows = replace(self, columns=columns, places=self.places[::-1], cells=self.cells[::-1], stamps=self.stamps[::-1])
         with rows.located():
-            check_order(rows.stamps, rows.cells, group=bool(self.of))
+            check_order(rows.stamps, rows.cells, "" if self.of else SEVERAL if self.table.advice else SINGLE)
         return rows
 
     def check_kind(self, first: _Rows) -> None:

@@ -25,6 +25,10 @@ TOLERANCE = 0.2
 """Largest deviation from a whole number of steps, in steps: decimal years of months vary by this much."""
 MOST_FALLS = 0.9
 """Share of the rows above which rows that are older than the row before tell of a file with the newest row first."""
+SEVERAL = "; if the file is of several stations or persons, `group` names their column"
+"""Advice on a repeated stamp where a key of `[dataset]` can help."""
+SINGLE = "; if the file is of several stations or persons, keep the rows of one"
+"""The same where none can."""
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(.*)")
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
@@ -147,13 +151,12 @@ def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeSte
     return step, missing_before(stamps, cells, step)
 
 
-def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], *, group: bool = False) -> None:
-    """Raise IrregularTime if stamps are of two kinds, or not sorted. `group`: they are those of one group of a file."""
+def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], several: str = SEVERAL) -> None:
+    """Raise IrregularTime if stamps are of two kinds, or not sorted. `several`: advice for a file of several series."""
     for row in range(1, len(stamps)):
         earlier, later = stamps[row - 1], stamps[row]
         check_kind(row, later, earlier, cells[row], cells[row - 1])
         if earlier == later:
-            several = "" if group else "; if the file is of several stations or persons, `group` names their column"
             raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment{several}")
         if earlier > later:  # type: ignore[operator]
             raise IrregularTime(row, f"`{cells[row]}` comes after `{cells[row - 1]}`: sort the rows by time")

@@ -362,6 +362,9 @@ def test_a_forecast_needs_the_step_that_was_trained(tmp_path: Path) -> None:
     said = partrain("predict", tmp_path / "run", "-i", tmp_path / "daily.csv")
     assert (said.code, said.errors) == (66, ["no-input"])
     assert "column `month`: its rows are 1 day apart, those trained on 1 month" in said.err
+    (tmp_path / "twice.csv").write_text("month,y\n2020-01,1\n2020-01,2\n")
+    said = partrain("predict", tmp_path / "run", "-i", tmp_path / "twice.csv")
+    assert "if the file is of several stations or persons, keep the rows of one" in " ".join(said.err.split())
     (tmp_path / "short.csv").write_text("month,y\n2020-01,1\n2020-02,2\n")
     assert "short.csv: 2 rows, but a window takes 24" in partrain("predict", tmp_path / "run", "-i", tmp_path / "short.csv").err
 
