@@ -38,7 +38,8 @@ def init(
         target: The column to predict, or several.
         kind: Take a table as items in any order, a series in time, or texts; default: recognised.
         time: The column of time stamps, whose newest rows are held out, "none" for none; default: recognised.
-        group: The column of persons or machines, each of which is in one part, "none" for none; default: recognised.
+        group: The column of persons or machines, each of which is in one part, or a series with `kind="series"`, "none" for none; default:
+            recognised.
         horizon: Rows of a series to forecast; default: at most a season.
         missing: Texts of missing values, instead of NA, N/A, nan, null and ?.
 

@@ -70,7 +70,8 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
                 raise BadJob("evaluate: a series holds what follows each window: leave y out")
             items = objects.with_column(items, targets, codec.targets[0])
         nulls = Dialect.of(network.loaded.job.dataset).null_values
-        used = {*codec.stored.get("inputs", ()), *codec.columns, *codec.targets, codec.stored.get("time")}
+        others = {codec.stored.get("time"), codec.stored.get("group")}
+        used = {*codec.stored.get("inputs", ()), *codec.columns, *codec.targets, *others}
         frame = to_polars(items, {str(name) for name in items.columns} - used)
         sample, answers = of_table(network, FrameTable(frame, _X.name, "", nulls), labeled=wanted)
     elif network.record.parts:

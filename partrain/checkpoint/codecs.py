@@ -179,6 +179,7 @@ class SeriesCodec(Section):
     difference: list[PositiveInt] | None = None
     season: PositiveInt | None = None
     time: str | None = None
+    group: str | None = None
     missing: str | None = None
     step: tuple[Unit, PositiveFloat] | None = None
 

@@ -90,7 +90,9 @@ def init(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", metavar="COLUMN", help="Column of persons, machines, ...: each is in one part. Default: recognised."
+            "--group",
+            metavar="COLUMN",
+            help="Column of persons, machines, ...: each is in one part, or with --kind series a series. Default: recognised.",
         ),
     ] = None,
     horizon: Annotated[
@@ -180,7 +182,7 @@ def init(
         if horizon and kind not in (None, "series"):
             raise typer.BadParameter(f"it belongs to a series, and --kind {kind} is none", param_hint="--horizon")
         timed = time not in (None, "none")
-        if group not in (None, "none") and (timed or horizon or kind not in (None, "table")):
+        if group not in (None, "none") and kind != "series" and (timed or horizon or kind not in (None, "table")):
             other = "--time" if timed else "--horizon" if horizon else f"--kind {kind}"
             raise typer.BadParameter(
                 f"rows are split by units, and {other} splits them in another way: keep one", param_hint="--group"

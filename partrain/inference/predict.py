@@ -147,7 +147,7 @@ def predict(
 
 
 def _by_moment(network: TrainedNetwork, sample: Sample, answers: Columns) -> Columns:
-    """Return the forecast of one window with a row for each moment: its time stamp, and a column for each target."""
+    """Return the forecast of each window with a row for each moment: its time stamp, and a column for each target."""
     targets = network.codec.targets
     numbers = np.asarray(answers["answer"]).reshape(-1, len(targets))
     columns: Columns = dict(sample.following)

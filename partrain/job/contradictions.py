@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from partrain.comm.machine import Machine
 from partrain.config.problems import Finding, Severity
 from partrain.data.augment import ImageChanges
+from partrain.data.tables.sections import Tabular
 from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.workers import has_replicas
 from partrain.tasks import BuiltinTask
@@ -278,7 +279,7 @@ OF_ITEMS = (
     row("dataset.stratify", lambda dataset, partition, spec: dataset.stratify and spec.kind.one_class and partition.order == "given"
         and ("one block of them" if dataset.fold else "the last ones"),
         '`stratify` draws the held-out items, but order = "given" holds out {0}', "keep one of the two"),
-    row("dataset.group", lambda dataset, partition: getattr(dataset, "group", None) and dataset.held_out and partition.order == "given",
+    row("dataset.group", lambda dataset, partition: isinstance(dataset, Tabular) and dataset.group and dataset.held_out and partition.order == "given",
         '`group` draws whole groups to hold out, but order = "given" holds out the last items', "keep one of the two"),
     row("partition.sampling", lambda partition, model, spec, task=None: partition.sampling == "balanced" and not spec.kind.one_class
         and (spec.kind if (kind := kind_of_task(task, model, spec.task)) is USER else kind),

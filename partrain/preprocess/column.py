@@ -62,6 +62,8 @@ class CellFault(InputMissing):
         super().__init__(f"{block.where(name, index)}: {wrong}")
         self.index = index
         """Index of the row in its block."""
+        self.wrong = wrong
+        """The fault in words, without the location."""
         self.keys = keys
         """Keys of `[dataset]` that the cell concerns, the likeliest first."""
 

@@ -289,7 +289,7 @@ def _numbers(judged: _Judged, answers: JudgedAnswers) -> None:
     answers.figures["residuals"] = residuals(pairs, name)
     several = f" The first of {len(names):,} predicted numbers." if len(names) > 1 else ""
     answers.scatter_caption = f"On the dashed line an answer is right.{several}"
-    if network.kind.follows:
+    if network.kind.follows and not codec.stored.get("group"):  # forecasts of several groups are no single line
         width = len(codec.targets) or 1
         steps = true.shape[1] // width
         some = range((len(true) - 1) % steps, len(true), steps)  # forecasts that follow one another; the last one ends the series

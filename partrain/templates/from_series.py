@@ -11,20 +11,25 @@ a day; without a season one row.
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import (
+    SEVERAL,
     TOLERANCE,
     IrregularTime,
     TimeStep,
-    check_stamps,
+    check_kind,
+    check_order,
+    missing_before,
     moment_of,
     newest_first,
     parse_stamp,
+    step_of,
 )
 from partrain.errors import InputMissing
 from partrain.number_format import counted
@@ -67,49 +72,68 @@ def series_job(
     targets: Sequence[str],
     stamped: Sequence[str],
     horizon: int | None,
+    group: str | None = None,
 ) -> Draft | Refusal | None:
     """Write a job that forecasts columns of a series; a refusal or None if the table is not a series, or a target not a column of numbers.
 
     Args:
         file: The table.
-        columns: The cells of the targets, of columns that may hold time stamps, and of other columns of numbers, of which none is missing.
+        columns: The cells of the targets, of columns that may hold time stamps, of the group, and of other columns of numbers, of which
+            none is missing.
         written: Lines of `[dataset]` that say where the table is, and how it is written.
         targets: The columns to forecast. The first one decides on differences.
         stamped: The columns that may hold time stamps.
         horizon: The rows to forecast, if the user asks for a number.
+        group: The column whose groups are a series each, if the table holds several.
     """
     target = targets[0]
-    series = [_numbers(columns[name], file.is_missing) for name in targets]
-    if len(columns[target]) < FEWEST or not all(series):
+    parts = _rows_by(columns[group]) if group else [list(range(len(columns[target])))]
+    usual = statistics.median_low(map(len, parts))
+    numbers = [_numbers(columns[name], file.is_missing) for name in targets]
+    if usual < FEWEST or not all(numbers):
         return None
-    values = series[0]
-    assert values
-    readings = {name: reading for name in stamped if (reading := _time(file, name, columns[name]))}
+    readings = {
+        name: reading for name in stamped if name != group and (reading := _time(file, name, columns[name], parts, group))
+    }
     first = next(((name, reading) for name, reading in readings.items() if not isinstance(reading, Refusal)), None)
     if first is None:
         return next((reading for reading in readings.values() if isinstance(reading, Refusal)), None)
-    time, (step, holes) = first
-    if turned := newest_first(list(map(parse_stamp, columns[time]))):
-        columns = {name: cells[::-1] for name, cells in columns.items()}
-        values = values[::-1]
+    time, (step, holes, turned, parts) = first
+    gaps = [[file.is_missing(columns[name][row]) for row in rows] for rows in parts for name in targets]
+    if any(map(all, gaps)):
+        return None
+    columns = {name: [cells[row] for rows in parts for row in rows] for name, cells in columns.items()}
+    cuts = [0, *accumulate(map(len, parts))]
+    series = [[float(cell) for cell in columns[target][start:end] if not file.is_missing(cell)] for start, end in pairwise(cuts)]
+    count, usual = sum(map(len, series)), statistics.median_low(map(len, series))
     unit = epoch_unit(list(map(str, columns[time]))) if step.unit == "numbers" else None
     seconds = TimeStep("seconds", step.size / unit) if unit else step
     season = SEASONS.get((seconds.unit, round(seconds.size))) or _rows_of_day(seconds) or _season_of_numbers(step)
-    if season and len(values) < 4 * season:
+    if season and usual < 4 * season:
         season = None
-    lags = _lags(values[: int(len(values) * OLDER)], season)
-    window = min(2 * season if season else 12, len(values) // 5)
-    tests = max(len(values) * 15 // 100, 1)
+    lags = _lags([values[: int(len(values) * OLDER)] for values in series], season)
+    window = min(2 * season if season else 12, usual // 5)
+    tests = max(count * 15 // 100, 1)
     most = season // 2 if season and _rows_of_day(seconds) else MOST_STEPS
     steps = horizon or min(season or 1, max(most, MOST_STEPS))
-    items = len(values) - sum(lags) - window - 2 * tests - 3 * steps
+    room = count - len(series) * (sum(lags) + window) - 2 * tests
+    while group and not horizon and steps > 1 and room <= len(series) * 3 * steps:
+        steps //= 2
+    items = room - len(series) * 3 * steps
     if horizon and items < 1:
-        raise InputMissing(f"{file.path}: --horizon: {len(values):,} rows are too few to forecast {horizon:,} rows ahead")
+        raise InputMissing(f"{file.path}: --horizon: {count:,} rows are too few to forecast {horizon:,} rows ahead")
+    if group and items < 1:
+        return Refusal(f"{file.path}: no series of each `{group}`: {usual:,} rows of one are too few", near=False)
     lines = [
         'kind = "series"',
         *written,
         f"target = {toml_value(target if len(targets) == 1 else list(targets))}",
         f"time = {toml_value(time)}              # rows are {seconds} apart",
+        *(
+            [f"group = {toml_value(group)}           # {len(series):,} of them, a series each; one network learns all"]
+            if group
+            else []
+        ),
         f"window = {window}                  # rows that the network sees",
         f"steps = {steps}                   # rows after them that it forecasts",
     ]
@@ -117,32 +141,38 @@ def series_job(
         lines.append(f"season = {season}                  # `evaluate` compares with the value one season before")
     if lags:
         lines.append(f"difference = {toml_value(lags)}         # of all differences, these leave the least deviation")
-    notes = [
-        f"a series: `{time}` has time stamps, {seconds} apart{', the newest first' * turned}; the newest {2 * tests:,} rows are held out (--kind table for rows in any order)"
-    ]
-    numbers = {name: cells for name, cells in columns.items() if name not in (*targets[1:], *stamped)}
-    helpful = (
-        [] if holes or len(targets) > 1 or len(values) < len(columns[target]) else _helpful(numbers, target, lags, window, steps)
-    )
+    end = f", the newest first{' of each' * bool(group)}" * turned
+    what = f"a series of each `{group}` ({len(series):,})" if group else "a series"
+    decline = f"--kind table for rows in any order{', --group none' * bool(group)}"
+    notes = [f"{what}: `{time}` has time stamps, {seconds} apart{end}; the newest {2 * tests:,} rows are held out ({decline})"]
+    others = {name: cells for name, cells in columns.items() if name not in (*targets[1:], *stamped)}
+    alone = holes or len(targets) > 1 or group or count < len(columns[target])
+    helpful = [] if alone else _helpful(others, target, lags, window, steps)
     if helpful:
         lines.append(f"columns = {toml_value([target, *helpful])}   # what the network sees")
         notes.append(
             f"the past of {listed(f'`{name}`' for name in helpful)} is an input, too: a linear forecast errs less with it (`columns`)"
         )
-    if others := [name for name in file.names if name not in (*targets, time, *helpful)]:
-        alone = "" if helpful else f", `{target}` is forecast from its own past"
-        notes.append(f"{counted(len(others), 'column')} not used{alone}: {listed(f'`{name}`' for name in others)} (`columns`)")
-    if holes or any(file.is_missing(cell) for name in targets for cell in columns[name]):
+    if unused := [name for name in file.names if name not in (*targets, time, group, *helpful)]:
+        own = "" if helpful else f", `{target}` is forecast from its own past"
+        notes.append(f"{counted(len(unused), 'column')} not used{own}: {listed(f'`{name}`' for name in unused)} (`columns`)")
+    if group and any(gap[-1] for gap in gaps):
+        lines.append('missing = "forward"          # the value before a hole: some groups end in one')
+        notes.append(
+            f"moments without a value of `{target}` repeat the value before them, as some `{group}` end without one (`missing`)"
+        )
+    elif holes or any(map(any, gaps)):
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
         notes.append(f"moments without a value of `{target}` are filled in on a line between their neighbours (`missing`)")
+    if not group and (holes or any(map(any, gaps))):
         beginnings = {name: next(row for row, cell in enumerate(columns[name]) if not file.is_missing(cell)) for name in targets}
         late, rows = max(beginnings.items(), key=lambda pair: pair[1])
         if rows:
             notes.append(f"the first {counted(rows, 'row')} without a value of `{late}` left out (`missing`)")
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
-    what = f"Forecast {listed(f'`{name}`' for name in targets)} of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
+    what = f"Forecast {listed(f'`{name}`' for name in targets)} of {file.path.name}{f' of each `{group}`' if group else ''} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {count:,} rows."
     task = ['metrics = ["rmse"]            # beside the mean error `mae`, which is judged anyway']
-    if (jump := largest_jump(values)) >= JUMP:
+    if (jump := largest_jump(series)) >= JUMP:
         outages = f"the largest step of `{target}` from row to row is {jump:,.0f} times the middle one, as in outages"
         task.append('loss = "absolute"             # squared, few large steps would decide')
         notes.append(f'{outages}: loss = "absolute" learns what is usual (`loss`)')
@@ -170,38 +200,76 @@ def _rows_of_day(step: TimeStep) -> int | None:
     return rows if 2 <= rows <= MOST_OF_DAY and abs(rows * step.size - DAY) < 1 else None
 
 
-def _time(file: TableFile, name: str, cells: list[Any]) -> tuple[TimeStep, bool] | Refusal | None:
-    """Return the step of a column of time stamps, and if moments are missing; or why it is no series. None if it has no time stamps."""
+def _rows_by(cells: Sequence[Any]) -> list[list[int]]:
+    """Return the rows of each group."""
+    rows = defaultdict[str, list[int]](list)
+    for row, cell in enumerate(cells):
+        rows[str(cell).strip()].append(row)
+    return list(rows.values())
+
+
+class _Reading(NamedTuple):
+    """A column of time stamps."""
+
+    step: TimeStep
+    holes: bool
+    """Moments are missing."""
+    turned: bool
+    """The newest row of a series is the first."""
+    parts: list[list[int]]
+    """The rows of each series, the oldest first."""
+
+
+def _time(
+    file: TableFile, name: str, cells: list[Any], parts: Sequence[list[int]], group: str | None
+) -> _Reading | Refusal | None:
+    """Read a column of time stamps, by the rows of each series; or tell why it is no series. None if it has no time stamps."""
     try:
         stamps = list(map(parse_stamp, cells))
     except (TypeError, ValueError):
         return None
-    if turned := newest_first(stamps):
-        stamps, cells = stamps[::-1], cells[::-1]
+    no_series = f"no series of each `{group}`" if group else "no series"
 
     def refusal(row: int, fault: str, *, near: bool) -> Refusal:
         places = [position for block in file.blocks([name]) for position in block.positions]
-        return Refusal(f"{file.locate(places[-1 - row if turned else row])}: no series: column `{name}`: {fault}", near)
+        return Refusal(f"{file.locate(places[row])}: {no_series}: column `{name}`: {fault}", near)
 
-    try:
-        step, lacking = check_stamps(stamps, cells)
-    except IrregularTime as irregular:
-        moments = list(map(moment_of, stamps))
+    turned = [newest_first([stamps[row] for row in rows]) for rows in parts]
+    ordered = [rows[::-1] if turn else rows for rows, turn in zip(parts, turned, strict=True)]
+    series = [([stamps[row] for row in rows], [cells[row] for row in rows]) for rows in ordered]
+
+    def irregular(at: int, fault: IrregularTime) -> Refusal:
+        moments = list(map(moment_of, series[at][0]))
         wrong = max(sum(later < earlier for earlier, later in pairwise(moments)), len(moments) - len(set(moments)))
-        near = 0 < wrong <= max(1, len(cells) // FEW_FALLS) or (not wrong and _equal_steps(moments) > MOST_EQUAL)
-        return refusal(irregular.row, irregular.fault, near=near)
+        near = 0 < wrong <= max(1, len(moments) // FEW_FALLS) or (not wrong and _equal_steps(moments) > MOST_EQUAL)
+        return refusal(ordered[at][fault.row], fault.fault, near=near)
+
+    for at, (some, texts) in enumerate(series):
+        try:
+            check_order(some, texts, "" if group else SEVERAL)
+            check_kind(0, some[0], series[0][0][0], texts[0], series[0][1][0])
+        except IrregularTime as fault:
+            return irregular(at, fault)
+    step, lacking = step_of([some for some, _ in series]), list[list[int]]()
+    for at, (some, texts) in enumerate(series):
+        try:
+            lacking.append(missing_before(some, texts, step))
+        except IrregularTime as fault:
+            return irregular(at, fault)
     if step is None:
         return None
-    if sum(lacking) > len(cells) * MOST_HOLES:
-        row = next(row for row, count in enumerate(lacking) if count)
-        fault = f"{counted(sum(lacking), 'moment')} without a row, the first before `{cells[row]}` (rows are {step} apart)"
-        return refusal(row, fault, near=True)
-    return step, any(lacking)
+    if (gone := sum(map(sum, lacking))) > len(cells) * MOST_HOLES:
+        row = next(
+            row for rows, counts in zip(ordered, lacking, strict=True) for row, count in zip(rows, counts, strict=True) if count
+        )
+        what = f"{counted(gone, 'moment')} without a row, the first before `{cells[row]}` (rows are {step} apart)"
+        return refusal(row, what, near=True)
+    return _Reading(step, gone > 0, any(turned), ordered)
 
 
-def largest_jump(values: Sequence[float]) -> float:
+def largest_jump(series: Sequence[Sequence[float]]) -> float:
     """Return the ratio of the largest step between two rows and the middle one; 0 if most steps are 0."""
-    jumps = sorted(abs(later - earlier) for earlier, later in pairwise(values))
+    jumps = sorted(abs(later - earlier) for values in series for earlier, later in pairwise(values))
     return jumps[-1] / usual if (usual := jumps[len(jumps) // 2]) else 0.0
 
 
@@ -212,19 +280,19 @@ def _equal_steps(moments: Sequence[float]) -> float:
     return sum(abs(distance - usual) <= TOLERANCE * usual for distance in apart) / len(apart)
 
 
-def _lags(values: list[float], season: int | None) -> list[int]:
+def _lags(series: Sequence[list[float]], season: int | None) -> list[int]:
     """Choose the differences that leave the smallest standard deviation; more of them must lower it by a tenth."""
     best: list[int] = []
     for lags in [[], [1], *([[season], [1, season]] if season else [])]:
-        if _deviation(values, lags) < _deviation(values, best) * (GAIN if len(lags) > len(best) else 1):
+        if _deviation(series, lags) < _deviation(series, best) * (GAIN if len(lags) > len(best) else 1):
             best = lags
     return best
 
 
-def _deviation(values: list[float], lags: list[int]) -> float:
+def _deviation(series: Sequence[list[float]], lags: list[int]) -> float:
     for lag in lags:
-        values = [later - earlier for earlier, later in zip(values, values[lag:], strict=False)]
-    return statistics.pstdev(values)
+        series = [[later - earlier for earlier, later in zip(values, values[lag:], strict=False)] for values in series]
+    return statistics.pstdev(chain.from_iterable(series))
 
 
 def _helpful(columns: Mapping[str, list[Any]], target: str, lags: list[int], window: int, steps: int) -> list[str]:

@@ -23,14 +23,16 @@ from partrain.templates.assemble import Asked, Draft, listed, names_in
 from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.from_documents import documents_job
 from partrain.templates.from_rows import rows_job
-from partrain.templates.from_series import Refusal, series_job
-from partrain.templates.order_in_time import with_stamps, with_targets
+from partrain.templates.from_series import FEWEST, Refusal, series_job
+from partrain.templates.order_in_time import NAMES, PARTS, with_stamps, with_targets
 from partrain.templates.recognise import date_forms, lines_of, number_dialect, odd_texts, text_dialect
 from partrain.templates.targets import Targets
-from partrain.templates.units import NONE
+from partrain.templates.units import NONE, require_units
 
 USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
 """Texts of missing values where a job names none."""
+SHARED = 0.75
+"""Different time stamps, as a share of the rows, up to which groups share moments."""
 
 
 def frame_job(frame: Any, asked: Asked) -> Draft:
@@ -102,7 +104,8 @@ def _job(
     written = [f"path = {toml_value(shown)}", *(f"{key} = {toml_value(value)}" for key, value in lines_of(dialect))]
     if asked.kind in (None, "text") and not grouped and (draft := _documents(file, columns, written, targets, asked)):
         return Draft(draft.text, [*notes, *draft.notes])
-    series = _series(file, columns, written, targets, asked) if asked.kind != "table" and not grouped else None
+    whole = asked.kind == "table" or (grouped and asked.kind != "series")
+    series = None if whole else _series(file, columns, written, targets, asked)
     if isinstance(series, Draft):
         return Draft(series.text, [*notes, *series.notes])
     if asked.kind == "series" or asked.horizon:
@@ -177,11 +180,30 @@ def _documents(
 def _series(
     file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], targets: Sequence[str], asked: Asked
 ) -> Draft | Refusal | None:
-    """Write a job that forecasts the targets; a refusal or None if the table is no series."""
+    """Write a job that forecasts the targets; a refusal or None if the table is no series, nor holds one for each of some groups."""
     stamped = with_stamps({name: facts for name, facts in columns.items() if name not in targets}, asked.time)
     if not stamped or not all(columns[name].numbers for name in targets):
         return None
     numbers = [name for name, facts in columns.items() if all(map(is_number, facts.different)) and not facts.missing]
     numbers = [name for name in numbers if len(columns[name].different) > 1]
     names = list(dict.fromkeys([*targets, *stamped, *numbers]))
-    return series_job(file, cells_of(file.blocks(names), names), written, targets, stamped, asked.horizon)
+    if asked.group is not None and asked.group != NONE:
+        require_units(file, columns[asked.group])
+        cells = cells_of(file.blocks([*names, asked.group]), list(dict.fromkeys([*names, asked.group])))
+        return series_job(file, cells, written, targets, stamped, asked.horizon, asked.group)
+    single = series_job(file, cells_of(file.blocks(names), names), written, targets, stamped, asked.horizon)
+    if isinstance(single, Draft) or asked.group == NONE:
+        return single
+    for name in [name for name, facts in columns.items() if name not in (*targets, *stamped) and _may_name_series(facts)]:
+        cells = cells_of(file.blocks([*targets, *stamped, name]), [*targets, *stamped, name])
+        shared = [time for time in stamped if len(set(cells[time])) <= SHARED * len(cells[time])]
+        draft = series_job(file, cells, written, targets, shared, asked.horizon, name)
+        if isinstance(draft, Draft):
+            return draft
+    return single
+
+
+def _may_name_series(facts: ColumnFacts) -> bool:
+    """Return whether a column of words or whole numbers names groups of many rows; one of a part of a date does not."""
+    named = facts.words or (facts.whole and facts.name.strip().lower() not in {*NAMES, *PARTS})
+    return named and not facts.missing and 1 < len(facts.different) <= facts.rows // FEWEST

@@ -45,9 +45,7 @@ def unit_of(
     holds, a note may tell of the column.
     """
     if asked is not None and (asked != NONE or NONE in file.places):
-        if columns[asked].missing:
-            place, _ = file.first(asked, file.is_missing)
-            raise InputMissing(f"{place}: --group: column `{asked}` has no value")
+        require_units(file, columns[asked])
         return asked, [f"`{asked}` names the unit of a row (--group): each is in one part, and the column is no input (`group`)"]
     names = [name for name, facts in columns.items() if name not in rows.targets and _may_name_units(facts)]
     if asked == NONE or not names:
@@ -77,6 +75,13 @@ def unit_of(
     size = columns[name].rows // len(columns[name].different)
     what = f"column `{name}` names units of about {size} rows, which are alike: each is in one part, and the column is no input"
     return name, [f"{what} (`group`); --group none takes it as an input"]
+
+
+def require_units(file: TableFile, facts: ColumnFacts) -> None:
+    """Raise InputMissing if a row has no value in the column that the user names as that of units."""
+    if facts.missing:
+        place, _ = file.first(facts.name, file.is_missing)
+        raise InputMissing(f"{place}: --group: column `{facts.name}` has no value")
 
 
 def _may_name_units(facts: ColumnFacts) -> bool:

@@ -1072,3 +1072,86 @@ def test_parts_of_dates_are_put_together() -> None:
     dataset, notes = drafted("day,month", [row[:-5] for row in rows])
     assert "time" not in dataset
     assert "`month`, `day` are parts of dates, and no column holds the year: rows are split at random" in notes
+
+
+def stations(months: int = 90, names: str = "abcd", order: str = "station", start: int = 0) -> str:
+    """Monthly values of stations, each with a level, a trend and a season of its own."""
+    draw = random.Random(2)
+    rows = []
+    for at, name in enumerate(names):
+        for month in range(start * at, months):
+            value = 50 * at + (1 + at) * month / 10 + 10 * math.sin(month * math.tau / 12 + at) + draw.gauss(0, 1)
+            rows.append(
+                (f"{2000 + month // 12}-{month % 12 + 1:02}", f"{name},{2000 + month // 12}-{month % 12 + 1:02},{value:.3f}")
+            )
+    if order == "time":
+        rows.sort(key=lambda row: row[0])
+    return "\n".join(["station,month,y", *(row for _, row in rows), ""])
+
+
+@pytest.mark.parametrize("order", ["station", "time"])
+def test_a_table_of_several_series_is_known_by_the_column_that_names_them(order: str) -> None:
+    Path("t.csv").write_text(stations(order=order, start=3))
+    words = ("init", "--from", "t.csv", "--target", "y", "--no-schema", "--force")
+    said = partrain(*words)
+    assert said.code == 0, said
+    told = " ".join(said.err.split())
+    assert "a series of each `station` (4): `month` has time stamps, 1 month apart; the newest 102 rows are held out" in told
+    assert "(--kind table for rows in any order, --group none)" in told
+    assert written(kind=0, group=0, season=0, time=0) == {"kind": "series", "group": "station", "season": 12, "time": "month"}
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    test = json.loads(partrain("evaluate", "run", "--json").out)["test"]
+    assert test["rmse"] < min(test["naive"]["rmse"], test["seasonal_naive"]["rmse"])
+    rows = [row.split(",") for row in partrain("predict", "run", "-i", "t.csv").out.splitlines()]
+    assert rows[0] == ["station", "month", "y"]
+    steps = tomllib.loads(Path("job.toml").read_text())["dataset"]["steps"]
+    assert [row[0] for row in rows[1:]] == [name for name in "abcd" for _ in range(steps)]
+    assert {row[1] for row in rows[1::steps]} == {"2007-07"}
+    for more in ("--kind", "table"), ("--group", "none"):
+        assert partrain(*words, *more).code == 0
+        assert written(kind="csv") == {"kind": "csv"}, "a table in the order of time, as before"
+
+
+def test_the_user_names_the_groups_of_a_series() -> None:
+    """Few values, or groups without common moments, are no proposal; the user may want it."""
+    half = stations(names="ab").splitlines()
+    later = [row.replace(",20", ",30") if row.startswith("b") else row for row in half]
+    Path("t.csv").write_text("\n".join([*later, ""]))
+    words = ("init", "--from", "t.csv", "--target", "y", "--no-schema", "--force")
+    assert partrain(*words).code == 0
+    assert "group" not in tomllib.loads(Path("job.toml").read_text())["dataset"]
+    said = partrain(*words, "--kind", "series")
+    assert (said.code, "no series" in said.err) == (66, True)
+    text, _ = job_for(Path("t.csv"), Asked(("y",), kind="series", group="station", horizon=2), Path())
+    dataset = tomllib.loads(text)["dataset"]
+    assert (dataset["group"], dataset["steps"]) == ("station", 2)
+    said = partrain(*words, "--group", "station", "--horizon", "2")
+    assert (said.code, "rows are split by units, and --horizon splits them in another way" in " ".join(said.err.split())) == (
+        2,
+        True,
+    )
+    Path("t.csv").write_text("\n".join([*half[:70], half[70], *half[70:], ""]))
+    said = partrain(*words, "--kind", "series", "--group", "station")
+    assert said.code == 66
+    assert "t.csv:72: no series of each `station`: column `month`: `2005-10` stands in two rows" in " ".join(said.err.split())
+    Path("t.csv").write_text("\n".join([*half, ",2003-01,1", ""]))
+    said = partrain(*words, "--kind", "series", "--group", "station")
+    assert (said.code, "t.csv:182: --group: column `station` has no value" in " ".join(said.err.split())) == (66, True)
+
+
+def test_groups_that_end_in_a_hole_repeat_their_newest_value() -> None:
+    lines = stations().splitlines()
+    Path("t.csv").write_text(
+        "\n".join([*lines[:50], lines[50].rpartition(",")[0] + ",", *lines[51:-1], lines[-1].rpartition(",")[0] + ",", ""])
+    )
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--no-schema")
+    assert said.code == 0, said
+    assert written(missing=0, group=0) == {"missing": "forward", "group": "station"}
+    assert "as some `station` end without one (`missing`)" in " ".join(said.err.split())
+    assert partrain("validate", "job.toml").code == 0
+
+
+def test_parts_of_a_date_name_no_series() -> None:
+    rows = [f"2024-{1 + day // 28:02}-{1 + day % 28:02},{hour}" for day in range(80) for hour in range(24)]
+    dataset, _ = drafted("day,hour", rows)
+    assert "group" not in dataset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
@@ -53,7 +54,7 @@ def shorten(path: Path) -> None:
 
 
 def write_tables() -> None:
-    """Wines with a name each, houses, passengers by month, frauds, news, numbers of pixels."""
+    """Wines with a name each, houses, passengers by month, frauds, news, numbers of pixels, levels at two stations."""
     draw = random.Random(1)
     header, *rows = Path("datasets/wine/wine.csv").read_text(encoding="utf-8").splitlines()
     measured, _, target = header.rpartition(",")
@@ -94,6 +95,13 @@ def write_tables() -> None:
     for number, ((topic, _), text) in enumerate(zip(topics, texts, strict=True)):
         Path("texts", topic).mkdir(parents=True, exist_ok=True)
         Path("texts", topic, f"{number}.txt").write_text(text)
+    days = [(datetime.date(2023, 9, 5) + datetime.timedelta(day), day) for day in range(300)]
+    levels = [
+        f"{station},{date},{3 + at + math.sin(day * math.tau / 7) + draw.gauss(0, 0.1):.4f}"
+        for at, station in enumerate("AB")
+        for date, day in days
+    ]
+    Path("stations.csv").write_text("\n".join(["station,date,level", *levels]) + "\n")
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import WrongContent, check_weights
+from partrain.data.base import check_weights
+from partrain.data.tables.group_cells import group_codes
 from partrain.data.tables.time_stamps import moments_of
 from partrain.errors import InputMissing
 from partrain.preprocess.cell_columns import Cells
@@ -108,11 +109,7 @@ def groups_of(table: TableFile, schema: TableSchema, name: str, numbers: dict[Cl
     """
     groups = list[Any]()
     for block in table.used_blocks(schema, name):
-        cells = block.columns[name]
-        if (hole := next((row for row, hole in enumerate(cells.mapped(table.is_missing)) if hole), None)) is not None:
-            raise WrongContent((["group"], f"{block.where(name, hole)}: no value; fill it in, or delete the row"))
-        codes = cells.mapped(lambda cell: numbers.setdefault(parse_class(cell, whole=True), len(numbers)))
-        groups.append(np.asarray(codes, np.int64))
+        groups.append(np.asarray(group_codes(block, name, numbers), np.int64))
     result: NDArray[np.int64] = np.concatenate(groups)
     return result
 

@@ -25,6 +25,10 @@ TOLERANCE = 0.2
 """Largest deviation from a whole number of steps, in steps: decimal years of months vary by this much."""
 MOST_FALLS = 0.9
 """Share of the rows above which rows that are older than the row before tell of a file with the newest row first."""
+SEVERAL = "; if the file is of several stations or persons, `group` names their column"
+"""Advice on a repeated stamp where a key of `[dataset]` can help."""
+SINGLE = "; if the file is of several stations or persons, keep the rows of one"
+"""The same where none can."""
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(.*)")
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
@@ -142,28 +146,48 @@ def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeSte
     Raises:
         IrregularTime: the stamps are of two kinds, not sorted, or not a whole number of steps apart.
     """
+    check_order(stamps, cells)
+    step = step_of([stamps])
+    return step, missing_before(stamps, cells, step)
+
+
+def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], several: str = SEVERAL) -> None:
+    """Raise IrregularTime if stamps are of two kinds, or not sorted. `several`: advice for a file of several series."""
     for row in range(1, len(stamps)):
         earlier, later = stamps[row - 1], stamps[row]
-        if isinstance(earlier, float) != isinstance(later, float) or _aware(earlier) != _aware(later):
-            raise IrregularTime(row, f"`{cells[row]}` is another kind of time stamp than `{cells[row - 1]}`")
+        check_kind(row, later, earlier, cells[row], cells[row - 1])
         if earlier == later:
-            several = "if the file is of several stations or persons, keep the rows of one"
-            raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment; {several}")
+            raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment{several}")
         if earlier > later:  # type: ignore[operator]
             raise IrregularTime(row, f"`{cells[row]}` comes after `{cells[row - 1]}`: sort the rows by time")
-    unit, places = _coordinates(stamps)
-    apart = [later - earlier for earlier, later in pairwise(places)]
-    if not apart:
-        return None, [0] * len(stamps)
-    size, missing = median_low(apart), [0]
-    for row, distance in enumerate(apart, 1):
-        steps = round(distance / size)
-        if not steps or abs(distance / size - steps) > TOLERANCE:
-            step = TimeStep(unit, size)
+
+
+def check_kind(row: int, stamp: Stamp, other: Stamp, cell: Any, other_cell: Any) -> None:
+    """Raise IrregularTime for a stamp of another kind (number, date, date with an offset) than another one."""
+    if isinstance(other, float) != isinstance(stamp, float) or _aware(other) != _aware(stamp):
+        raise IrregularTime(row, f"`{cell}` is another kind of time stamp than `{other_cell}`")
+
+
+def step_of(series: Sequence[Sequence[Stamp]]) -> TimeStep | None:
+    """Return the step that most rows of some series are apart; None if no series has two rows."""
+    unit = _unit(series)
+    apart = [later - earlier for stamps in series if stamps for earlier, later in pairwise(positions(stamps, unit, stamps[0]))]
+    return TimeStep(unit, median_low(apart)) if apart else None
+
+
+def missing_before(stamps: Sequence[Stamp], cells: Sequence[Any], step: TimeStep | None) -> list[int]:
+    """Return by row the number of moments that are missing before it. IrregularTime for rows that are not whole steps apart."""
+    if step is None or not stamps:
+        return [0] * len(stamps)
+    missing = [0]
+    for row, (earlier, later) in enumerate(pairwise(positions(stamps, step.unit, stamps[0])), 1):
+        distance = later - earlier
+        steps = round(distance / step.size)
+        if not steps or abs(distance / step.size - steps) > TOLERANCE:
             fault = f"`{cells[row - 1]}` and `{cells[row]}` are not whole steps apart (most rows are {step} apart)"
             raise IrregularTime(row, f"{fault}: a series has equal steps: resample it, or leave `time` out")
         missing.append(steps - 1)
-    return TimeStep(unit, size), missing
+    return missing
 
 
 def continue_stamps(last: Any, step: TimeStep, count: int, *, ends: bool = False) -> list[str]:
@@ -196,15 +220,24 @@ def are_month_ends(stamps: Sequence[Stamp]) -> bool:
     return all(isinstance(stamp, datetime) and stamp.day == calendar.monthrange(stamp.year, stamp.month)[1] for stamp in stamps)
 
 
-def _coordinates(stamps: Sequence[Stamp]) -> tuple[Unit, list[float]]:
-    """Return the position of each stamp on a line, and its unit."""
-    if not stamps or isinstance(stamps[0], float):
-        return "numbers", [float(stamp) for stamp in stamps if isinstance(stamp, float)]
+def _unit(series: Sequence[Sequence[Stamp]]) -> Unit:
+    """Return the unit that the steps of some series are counted in."""
+    if not any(series) or isinstance(next(stamps[0] for stamps in series if stamps), float):
+        return "numbers"
+    months = [[(stamp.year, stamp.month) for stamp in stamps if isinstance(stamp, datetime)] for stamps in series]
+    apart = all(len(set(some)) == len(some) for some in months) and max(map(len, months)) > 1
+    return "months" if apart else "seconds"
+
+
+def positions(stamps: Sequence[Stamp], unit: Unit, origin: Stamp) -> list[float]:
+    """Return the position of each stamp on a line in this unit, on which seconds are counted from the stamp `origin`."""
+    if unit == "numbers":
+        return [stamp for stamp in stamps if isinstance(stamp, float)]
     dates = [stamp for stamp in stamps if isinstance(stamp, datetime)]
-    months = [float(day.year * 12 + day.month) for day in dates]
-    if len(set(months)) == len(months) and len(months) > 1:
-        return "months", months
-    return "seconds", [(day - dates[0]).total_seconds() for day in dates]
+    if unit == "months":
+        return [float(day.year * 12 + day.month) for day in dates]
+    assert isinstance(origin, datetime)
+    return [(day - origin).total_seconds() for day in dates]
 
 
 def _later(stamp: datetime, step: TimeStep, number: int, *, ends: bool) -> datetime:

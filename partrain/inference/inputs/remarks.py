@@ -16,7 +16,7 @@ FAR = 1000
 """Standard deviations from the mean in training beyond which a number is remarked on."""
 
 
-def far_numbers(where: str, numbers: NDArray[Any], positions: Sequence[int], noun: str = "item") -> list[str]:
+def far_numbers(where: str, numbers: NDArray[Any], positions: Sequence[int | str], noun: str = "item") -> list[str]:
     """Return a sentence if standardized numbers (n, k) are far from training. `positions` (n,): number of each `noun` that has them."""
     far = (np.abs(numbers) > FAR).any(1)
     if not far.any():

@@ -42,8 +42,8 @@ class Sample:
     """Columns of the file that answers carry, (n,) cells each."""
     newest: Tensor | None = None
     """(n, number, targets): newest values of a series, if its codec needs them."""
-    following: Mapping[str, list[str]] = field(default_factory=dict)
-    """The time column of a series, and its stamps of the moments that are forecast."""
+    following: Mapping[str, list[Any]] = field(default_factory=dict)
+    """The time column of a series, and its stamps of the moments that are forecast; before it that of groups, and their names."""
     skipped: Sequence[str] = ()
     """Fault of each row that was left out."""
     remarks: Sequence[str] = ()

@@ -74,8 +74,13 @@ def of_table(
         more["remarks"] = windows.remarks
         if windows.newest is not None:
             more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
+        named = {codec.stored["group"]: list(windows.groups)} if windows.groups else {}
         if windows.following:
-            more["following"] = {codec.stored["time"]: windows.following}
+            steps = codec.stored["steps"]
+            repeated = {name: [group for group in groups for _ in range(steps)] for name, groups in named.items()}
+            more["following"] = {**repeated, codec.stored["time"]: windows.following}
+        elif named and not labeled:
+            more["columns"] = named
         return of_inputs(network, windows.inputs, table.path, **more), windows.targets
     items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad)
     more = {"columns": items.columns, "skipped": items.skipped, "remarks": items.remarks}

@@ -11,8 +11,10 @@ import pytest
 import torch
 from support.runs import SIMULATED, partrain, summary, write_job
 
+from partrain.api.trained import load as trained
 from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.arrays.mapped import Mapped
+from partrain.data.base import WrongSetting
 from partrain.data.codec import Codec
 from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
@@ -360,6 +362,9 @@ def test_a_forecast_needs_the_step_that_was_trained(tmp_path: Path) -> None:
     said = partrain("predict", tmp_path / "run", "-i", tmp_path / "daily.csv")
     assert (said.code, said.errors) == (66, ["no-input"])
     assert "column `month`: its rows are 1 day apart, those trained on 1 month" in said.err
+    (tmp_path / "twice.csv").write_text("month,y\n2020-01,1\n2020-01,2\n")
+    said = partrain("predict", tmp_path / "run", "-i", tmp_path / "twice.csv")
+    assert "if the file is of several stations or persons, keep the rows of one" in " ".join(said.err.split())
     (tmp_path / "short.csv").write_text("month,y\n2020-01,1\n2020-02,2\n")
     assert "short.csv: 2 rows, but a window takes 24" in partrain("predict", tmp_path / "run", "-i", tmp_path / "short.csv").err
 
@@ -376,3 +381,255 @@ def test_a_converted_series_keeps_its_newest_values(tmp_path: Path) -> None:
     other = load(Mapped.model_validate({"kind": "mapped", "path": "s.items", "validation": 4}), tmp_path, training=training)
     for name in "inputs", "targets", "newest", "test_newest":
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def stations(path: Path, spans: dict[str, range], order: str = "station") -> None:
+    """Write the rows of stations, whose values tell station and moment: 1000 for each station's place, and the moment."""
+    rows = [(name, moment, 1000 * at + moment) for at, (name, span) in enumerate(spans.items()) for moment in span]
+    if order == "time":
+        rows.sort(key=lambda row: row[1])
+    elif order == "mixed":
+        random.Random(3).shuffle(rows)
+        rows.sort(key=lambda row: row[1] // 100)  # no row is older than one before it, of the same station
+        rows = sorted(rows, key=lambda row: row[1] + 7 * (row[0] == "b"))
+    elif order == "newest first":
+        rows.sort(key=lambda row: -row[1])
+    path.write_text("\n".join(["station,t,y", *(f"{name},{moment},{value}" for name, moment, value in rows), ""]))
+
+
+SPANS = {"a": range(40), "b": range(10, 40), "c": range(25)}
+GROUPED: dict[str, Any] = {"group": "station", "time": "t", "standardise": False, "steps": 3}
+
+
+def parts_of(data: Any) -> dict[str, tuple[Any, Any]]:
+    """Return inputs and targets (n, ...) of the parts: training, held out, test."""
+    trained = np.setdiff1d(np.arange(data.items), data.held_out)
+    parts = {"training": trained, "held_out": data.held_out}
+    found = {name: (data.inputs[part, :, 0], data.targets[part]) for name, part in parts.items()}
+    return found | {"test": (data.test_inputs[:, :, 0], data.test_targets)}
+
+
+def test_no_window_crosses_two_groups_and_borders_are_moments(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", SPANS)
+    section = series(**GROUPED, validation=5, test_items=7)
+    data = load(section, tmp_path)
+    parts = parts_of(data)
+    rows = {name: np.concatenate([inputs, targets], axis=1) for name, (inputs, targets) in parts.items()}
+    assert all((np.diff(some, axis=1) == 1).all() for some in rows.values()), "each row follows the one before, of its station"
+    moments = {name: targets % 1000 for name, (_, targets) in parts.items()}
+    assert sorted(parts["test"][1][:, 0].tolist()) == [34, 35, 36, 37, 1034, 1035, 1036, 1037], "whole moments, at least 7 items"
+    assert moments["held_out"].max() < moments["test"].min()
+    assert rows["training"].max(axis=1).astype(int).__mod__(1000).max() < moments["held_out"].min()
+    assert sorted(parts["held_out"][1][:, 0].tolist()) == [29, 30, 31, 1029, 1030, 1031]
+    trained = sum(len(range(start, 29 - 3 + 1)) for start in (5, 15)) + len(range(5, 25 - 3 + 1))
+    assert len(rows["training"]) == trained, "all windows before the border, whatever the end of their station"
+    assert data.inputs.flags.c_contiguous
+    spec = read_spec(section, tmp_path)
+    assert (spec.items, spec.test_items, spec.held_out) == (data.items, 8, 6)
+    assert spec.remarks == ()
+    assert data.gap is None
+
+
+@pytest.mark.parametrize("order", ["time", "mixed", "newest first"])
+def test_the_order_of_rows_in_the_file_does_not_matter(tmp_path: Path, order: str) -> None:
+    keys = {**GROUPED, "standardise": True, "validation": 5, "test_items": 7, "difference": [1], "season": 4}
+    stations(tmp_path / "s.csv", SPANS)
+    before = load(series(**keys), tmp_path)
+    stations(tmp_path / "s.csv", SPANS, order)
+    assert load(series(**keys), tmp_path).fingerprint == before.fingerprint
+
+
+@pytest.mark.parametrize("keys", [{}, {"difference": [1, 4], "season": 12, "stride": 2}, {"time": None, "stride": 4}])
+def test_a_single_group_has_the_items_of_a_series(tmp_path: Path, keys: dict[str, Any]) -> None:
+    draw = random.Random(0)
+    rows = [f"x,{moment},{draw.gauss(0, 1):.4f}" for moment in range(90)]
+    (tmp_path / "s.csv").write_text("\n".join(["station,t,y", *rows, ""]))
+    asked = {"time": "t", "steps": 3, "validation": 6, "test_items": 5, **keys}
+    alone, grouped = load(series(**asked), tmp_path), load(series(group="station", **asked), tmp_path)
+    assert {**grouped.codec, "group": None} == {**alone.codec, "group": None}
+    trained, held_out = hold_out(alone.items, 6, "given", 0, alone.gap)
+    apart = hold_out(grouped.items, grouped.held_out, "given", 0)
+    for name in ("inputs", "targets", "newest"):
+        whole, other = getattr(alone, name), getattr(grouped, name)
+        assert (whole is None) == (other is None)
+        if whole is not None:
+            assert np.array_equal(whole[trained], other[apart[0]])
+            assert np.array_equal(whole[held_out], other[apart[1]])
+            assert np.array_equal(getattr(alone, f"test_{name}"), getattr(grouped, f"test_{name}"))
+
+
+def test_means_are_those_of_all_training_rows(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", SPANS)
+    keys = {**GROUPED, "validation": 5, "test_items": 7}
+    data = load(series(**keys | {"standardise": True}), tmp_path)
+    rows = [1000 * at + moment for at, span in enumerate(SPANS.values()) for moment in span if moment < 29]
+    assert data.codec["mean"]["y"] == pytest.approx(np.mean(rows))
+    assert data.codec["deviation"]["y"] == pytest.approx(np.std(rows))
+
+
+def test_without_time_all_groups_end_together(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", SPANS)
+    data = load(series(**GROUPED | {"time": None}, validation=3, test_items=3), tmp_path)
+    parts = parts_of(data)
+    assert parts["test"][1][:, 0].tolist() == [37, 1037, 2022]
+    assert parts["held_out"][1][:, 0].tolist() == [34, 1034, 2019]
+
+
+def test_windows_begin_at_the_same_moments_whatever_the_beginning_of_a_group(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", {"a": range(60), "b": range(7, 60)})
+    data = load(series(**GROUPED, stride=6, test_items=2), tmp_path)
+    assert {int(start) % 1000 % 6 for start in data.inputs[:, 0, 0]} == {0}
+    assert data.test_targets is not None
+    assert data.test_targets[:, 0].tolist() == [53, 1053]
+
+
+def test_groups_too_short_for_a_window_are_left_out_and_told(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", {"a": range(40), "b": range(7), "c": range(2)})
+    section = series(**GROUPED, test_items=2)
+    (remark,) = read_spec(section, tmp_path).remarks
+    assert remark.message == (
+        f"{tmp_path / 's.csv'}: 2 of 3 groups of `station` are too short for a window of 8 rows, and left out; "
+        f"the first: b ({tmp_path / 's.csv'}:42)"
+    )
+    assert len(load(section, tmp_path).inputs) == read_spec(section, tmp_path).items
+    stations(tmp_path / "s.csv", {"b": range(7), "c": range(2)})
+    with pytest.raises(InputMissing, match=r"too short: the longest of 2 groups has 7 rows, one window takes 8"):
+        load(section, tmp_path)
+    stations(tmp_path / "s.csv", {"a": range(12), "b": range(100, 112)})
+    with pytest.raises(
+        InputMissing, match=r"too short: 10 windows .* none lies before the newest 5 to hold out and 3 to test on"
+    ):
+        load(series(**GROUPED, validation=5, test_items=3), tmp_path)
+    with pytest.raises(InputMissing, match=r"too short: 5 windows for 20 held-out items"):
+        load(series(**GROUPED, validation=20, test_items=3), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            "a,1,1 b,1,1 a,2,2 b,2,3 b,2,4",
+            "6: column `t`, `station` b: `2` stands in two rows: a series has one row for each moment",
+        ),
+        ("a,1,1 b,1,1 a,3,2 a,2,2", "5: column `t`, `station` a: `2` comes after `3`: sort the rows by time"),
+        (
+            "a,1,1 a,2,1 a,3,1 b,1,2 b,3,1",
+            "6: column `t`, `station` b: between `1` and `3` 1 moment is missing (rows are 1 apart): add",
+        ),
+        ("a,1,1 a,2,1 a,3,1 b,1,2 b,2.5,1", "6: column `t`, `station` b: `1` and `2.5` are not whole steps apart"),
+        ("a,1,1 b,1990-01,1", "3: column `t`, `station` b: `1990-01` is another kind of time stamp than `1`"),
+        ("a,1,1 b,1,high a,2,x", "3: column `y`, `station` b: `high` is no finite number"),
+        ("a,1,1 ,1,2", "3: column `station`: no value; fill it in, or delete the row"),
+    ],
+)
+def test_faults_name_line_and_group(tmp_path: Path, rows: str, message: str) -> None:
+    (tmp_path / "s.csv").write_text("\n".join(["station,t,y", *rows.split(), ""]))
+    for ask in (read_spec, load):
+        with pytest.raises(InputMissing) as caught:
+            ask(series(**GROUPED | {"window": 1, "steps": 1}), tmp_path)
+        assert caught.value.message.startswith(f"{tmp_path / 's.csv'}:{message}")
+        assert "several stations" not in caught.value.message
+
+
+def test_holes_are_filled_within_a_group(tmp_path: Path) -> None:
+    rows = ["a,1,1", "a,2,2", "a,3,3", "b,1,", "b,2,10", "a,4,4", "b,4,30", "b,5,", "b,6,50", "a,5,5", "a,6,6"]
+    (tmp_path / "s.csv").write_text("\n".join(["station,t,y", *rows, ""]))
+    keys = {**GROUPED, "window": 2, "steps": 1, "missing": "interpolate"}
+    data = load(series(**keys), tmp_path)
+    assert data.inputs[:, :, 0].tolist() == [[1, 2], [2, 3], [3, 4], [4, 5], [10, 20], [20, 30], [30, 40]]
+    (remark,) = read_spec(series(**keys), tmp_path).remarks
+    assert remark.message.endswith("s.csv:5: column `y`, `station` b: no value in the first 1 moment, which are left out")
+    (tmp_path / "s.csv").write_text("\n".join(["station,t,y", *rows[:-2], "b,7,", ""]))
+    with pytest.raises(InputMissing, match=r"s\.csv:11: column `y`, `station` b: no value, and none after it to interpolate to"):
+        load(series(**keys), tmp_path)
+
+
+def test_a_group_has_no_other_role() -> None:
+    for key in ("target", "columns", "time"):
+        with pytest.raises(ValueError, match="`group`: `station` has another role: a name of groups is no input, and no target"):
+            series(group="station", **{key: "station"})
+
+
+def test_a_repeated_moment_of_an_ungrouped_file_names_the_key(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", SPANS, "time")
+    with pytest.raises(
+        InputMissing, match=r"stands in two rows: .*; if the file is of several stations or persons, `group` names"
+    ):
+        load(series(time="t"), tmp_path)
+
+
+def test_a_run_on_groups_forecasts_each(tmp_path: Path) -> None:
+    """Answers equal the network applied by hand; evaluation of run and file and the naive forecasts go by group."""
+    stations(tmp_path / "s.csv", SPANS | {"short": range(4)}, "time")
+    keys = 'kind="series", path="s.csv", target="y", group="station", time="t", window=5, steps=2, season=4, difference=1'
+    job = write_job(tmp_path, f"dataset={{{keys}, validation=6, test_items=6}}", 'model={name="linear"}', SIMULATED)
+    said = partrain("run", job, "--out", tmp_path / "run", "--quiet")
+    assert said.code == 0, said
+    told = json.loads(partrain("evaluate", tmp_path / "run", "--json").out)
+    assert told["validation"]["loss"] == pytest.approx(summary(tmp_path / "run")["best"]["loss"], rel=1e-5)
+    assert told["test"]["naive"]["mae"] == pytest.approx(1.5), "values rise by 1 a moment"
+    assert told["test"]["seasonal_naive"]["mae"] == pytest.approx(4)
+    whole = json.loads(partrain("evaluate", tmp_path / "run", "-i", tmp_path / "s.csv", "--json").out)
+    (judged,) = (part for part in whole.values() if isinstance(part, dict))
+    assert judged["items"] == sum(len(span) - 1 - 5 - 2 + 1 for span in SPANS.values())
+    said = partrain("predict", tmp_path / "run", "-i", tmp_path / "s.csv")
+    assert "1 of 4 groups of `station` have fewer than 6 rows and are left out; the first: short" in " ".join(said.err.split())
+    rows = [line.split(",") for line in said.out.splitlines()]
+    assert rows[0] == ["station", "t", "y"]
+    assert [row[:2] for row in rows[1:]] == [[name, str(span.stop + step)] for name, span in SPANS.items() for step in (0, 1)]
+    network = trained(tmp_path / "run").network
+    codec = network.codec.stored
+    for at, (name, span) in enumerate(SPANS.items()):
+        values = 1000.0 * at + np.array(span)
+        window = (np.diff(values)[-5:, None] - codec["mean"]["y"]) / codec["deviation"]["y"]
+        with torch.no_grad():
+            answer = network.module(torch.tensor(window[None], dtype=torch.float32))[0].double().numpy()
+        expected = values[-1] + np.cumsum(answer * codec["deviation"]["y"] + codec["mean"]["y"])
+        assert [float(row[2]) for row in rows[1:] if row[0] == name] == pytest.approx(expected.tolist(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_an_exported_graph_with_preprocessing_answers_windows_of_groups(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    stations(tmp_path / "s.csv", SPANS)
+    keys = 'kind="series", path="s.csv", target="y", group="station", time="t", window=5, steps=2, difference=1'
+    job = write_job(tmp_path, f"dataset={{{keys}}}", 'model={name="linear"}', "stop.rounds=1", SIMULATED)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    said = partrain("export", tmp_path / "run", "--format", "onnx", "--with-preprocessing", "--output", tmp_path / "y.onnx")
+    assert said.code == 0, said
+    graph = onnxruntime.InferenceSession(tmp_path / "y.onnx")
+    windows = np.array([[[1000.0 * at + moment] for moment in span[-6:]] for at, span in enumerate(SPANS.values())])
+    (answers,) = graph.run(["answers"], {"inputs": windows})
+    rows = [line.split(",") for line in partrain("predict", tmp_path / "run", "-i", tmp_path / "s.csv").out.splitlines()[1:]]
+    assert answers.flatten().tolist() == pytest.approx([float(row[2]) for row in rows], rel=1e-6)
+
+
+def test_answers_without_time_name_the_group(tmp_path: Path) -> None:
+    """A DataFrame is read as its file is; a group that training did not have is answered; the step must be that of training."""
+    stations(tmp_path / "s.csv", SPANS)
+    keys = 'kind="series", path="s.csv", target="y", group="station", window=5, steps=2, validation=4'
+    job = write_job(tmp_path, f"dataset={{{keys}}}", 'model={name="linear"}', "stop.rounds=1", SIMULATED)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    stations(tmp_path / "new.csv", {"z": range(5), "a": range(9)}, "time")
+    rows = [line.split(",") for line in partrain("predict", tmp_path / "run", "-i", tmp_path / "new.csv").out.splitlines()]
+    assert [row[0] for row in rows] == ["station", "a", "z"]
+    assert rows[0][1:] == ["y+1", "y+2"]
+    polars = pytest.importorskip("polars")
+    answers = trained(tmp_path / "run").predict(polars.read_csv(tmp_path / "new.csv"))
+    assert answers.tolist() == [pytest.approx([float(cell) for cell in row[1:]]) for row in rows[1:]]
+    (tmp_path / "new.csv").write_text("t,y\n" + "".join(f"{moment},1\n" for moment in range(9)))
+    assert "no column `station`, which `group` asks for" in partrain("predict", tmp_path / "run", "-i", tmp_path / "new.csv").err
+    said = partrain("data", "convert", job, "-o", tmp_path / "s.items")
+    assert (said.code, "`group` and `validation_path` choose its held-out items" in " ".join(said.err.split())) == (78, True)
+
+
+def test_groups_without_held_out_items(tmp_path: Path) -> None:
+    stations(tmp_path / "s.csv", SPANS)
+    section = series(**GROUPED)
+    data = load(section, tmp_path)
+    assert data.test_inputs is None
+    assert data.held_out is not None, "a converted file would draw held-out windows at random"
+    assert read_spec(section, tmp_path) == data.spec
+    assert len(data.inputs) == sum(len(span) - 8 + 1 for span in SPANS.values())
+    with pytest.raises(WrongSetting, match="`fold`"):
+        read_spec(series(**GROUPED, fold="1/3"), tmp_path)
