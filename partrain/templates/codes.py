@@ -23,8 +23,10 @@ GAIN = 0.03
 """Share of the target's variance, on rows set aside, that names explain at least."""
 BY_SIZE = 0.6
 """Part of that share which the bins, or the next numbers, explain at most: otherwise the size counts."""
+MORE = 0.1
+"""Share of the target's variance that names explain beyond bins and next numbers, from which the size does not count either."""
 SURE = 4.0
-"""Standard errors by which names are better than bins."""
+"""Standard errors by which names are better than bins and next numbers."""
 PRIOR = 3.0
 """Rows with the mean of all that the mean of a number is taken with."""
 MOST_KINDS = 10
@@ -81,18 +83,19 @@ def _structure(name: str, facts: ColumnFacts, rows: FirstRows) -> str:
         return ""
     numbers = [int(cell) for cell in rows.used(name)]
     gains = dict.fromkeys(("own", "bins", "near"), 0.0)
-    advantages, total = list[float](), 0.0
+    errors, total = {kind: list[float]() for kind in gains}, 0.0
     for values in _kinds(rows.values(rows.targets[0])):
         mean, predictions = _predictions(numbers[::2], values[::2])
         for number, value in zip(numbers[1::2], values[1::2], strict=True):
             error = (value - mean) ** 2
-            errors = {kind: (value - by_number.get(number, mean)) ** 2 for kind, by_number in predictions.items()}
             total += error
-            for kind in gains:
-                gains[kind] += error - errors[kind]
-            advantages.append(errors["bins"] - errors["own"])
-    if gains["own"] < GAIN * total or max(gains["bins"], gains["near"]) > BY_SIZE * gains["own"]:
+            for kind, by_number in predictions.items():
+                errors[kind].append((value - by_number.get(number, mean)) ** 2)
+                gains[kind] += error - errors[kind][-1]
+    rival = max("bins", "near", key=gains.__getitem__)
+    if gains["own"] < GAIN * total or gains[rival] > max(BY_SIZE * gains["own"], gains["own"] - MORE * total):
         return ""
+    advantages = [other - own for other, own in zip(errors[rival], errors["own"], strict=True)]
     middle = sum(advantages) / len(advantages)
     deviation = math.sqrt(sum((advantage - middle) ** 2 for advantage in advantages) / len(advantages))
     if middle * math.sqrt(len(advantages)) < SURE * deviation:

@@ -894,6 +894,19 @@ def test_numbers_that_are_names_are_categories() -> None:
         assert words in said.err or words.replace("`1.1` and `1.10`", "`1.10` and `1.1`") in said.err
 
 
+@pytest.mark.parametrize(("own", "are_names"), [(1.0, True), (0.0, False)])
+def test_numbers_whose_neighbours_are_alike_are_names_if_each_tells_more(own: float, are_names: bool) -> None:
+    """Towns numbered by region: those of a region are alike, and each has an effect of its own, or none."""
+    draw = random.Random(3)
+    towns = [2 * math.sin(town / 10) + draw.gauss(0, own) for town in range(100)]
+    rows = [(town, draw.gauss(0, 1)) for town in draw.choices(range(100), k=1500)]
+    lines = [f"{town},{x:.3f},{towns[town] + 0.2 * x + draw.gauss(0, 0.3):.3f}" for town, x in rows]
+    Path("t.csv").write_text("\n".join(["town,x,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--group", "none")
+    assert said.code == 0, said
+    assert ("town" in tomllib.loads(Path("job.toml").read_text())["dataset"].get("categories", [])) == are_names, said.err
+
+
 def test_sentences_beside_numbers_are_inputs() -> None:
     draw = random.Random(1)
     fill, good, bad = ["the", "a", "it", "was", "bought", "this", "very"], ["great", "lovely", "happy"], ["awful", "poor", "sad"]
