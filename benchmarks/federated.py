@@ -53,7 +53,10 @@ def write_partitions(folder: Path) -> Path:
 def measured(words: list[str]) -> tuple[str, float, float]:
     """Run a command: its output, the seconds of the whole process, and the peak memory of it and its children in MiB."""
     began, peak = time.perf_counter(), 0.0
-    with tempfile.TemporaryFile("w+") as out, subprocess.Popen(words, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        subprocess.Popen(words, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True) as process,
+    ):
         while process.poll() is None:
             peak = max(peak, memory(process.pid))
             time.sleep(0.5)
@@ -90,8 +93,23 @@ def memory(session: int) -> float:
 def own(folder: Path, turn: int) -> dict[str, float]:
     """One run of partrain."""
     out = folder / f"run{turn}"
-    sets = ["~transport.network", "~transport.availability", f"stop={{rounds={ROUNDS + 1}, judge_every={ROUNDS + 1}}}", f"seed={turn}"]
-    words = [sys.executable, "-m", "partrain", "run", str(JOB), "--out", str(out), "-q", *(part for one in sets for part in ("--set", one))]
+    sets = [
+        "~transport.network",
+        "~transport.availability",
+        f"stop={{rounds={ROUNDS + 1}, judge_every={ROUNDS + 1}}}",
+        f"seed={turn}",
+    ]
+    words = [
+        sys.executable,
+        "-m",
+        "partrain",
+        "run",
+        str(JOB),
+        "--out",
+        str(out),
+        "-q",
+        *(part for one in sets for part in ("--set", one)),
+    ]
     _, seconds, peak = measured(words)
     moments: dict[int, float] = {}
     for line in (out / "events.jsonl").read_text().splitlines():
@@ -108,7 +126,13 @@ def own(folder: Path, turn: int) -> dict[str, float]:
 
 def flower(python: str, data: Path) -> dict[str, float]:
     """One run of Flower."""
-    words = [python, str(Path(__file__).parent / "peers" / "flower_mlp.py"), str(data), f"--rounds={ROUNDS}", f"--clients={CLIENTS}"]
+    words = [
+        python,
+        str(Path(__file__).parent / "peers" / "flower_mlp.py"),
+        str(data),
+        f"--rounds={ROUNDS}",
+        f"--clients={CLIENTS}",
+    ]
     text, seconds, peak = measured([*words, "--rate=0.1", "--batch=20", "--cores=2"])
     result = json.loads(text.splitlines()[-1])
     return {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
+from pathlib import Path
 
 BEGAN = time.perf_counter()
 
@@ -28,7 +28,7 @@ parser.add_argument("data")
 for option, kind in (("rounds", int), ("clients", int), ("rate", float), ("batch", int), ("cores", int)):
     parser.add_argument(f"--{option}", type=kind, required=True)
 arguments = parser.parse_args()
-PATH = os.path.abspath(arguments.data)
+PATH = str(Path(arguments.data).resolve())
 
 
 def network() -> nn.Module:
