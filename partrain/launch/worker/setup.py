@@ -76,6 +76,13 @@ class ProcessSetup:
         return [share.items for share in self.spec.plan.shares]
 
     @cached_property
+    def participation(self) -> Participation:
+        """The draw of the workers of each round."""
+        job, shares = self.spec.job, self.spec.plan.shares
+        sizes = [share.partition or share.items for share in shares]
+        return Participation(job.sync, job.seed, sizes, job.transport.availability_of(len(shares)))
+
+    @cached_property
     def partition_sizes(self) -> tuple[int | None, ...]:
         """The job's `partition_size` of each worker, by rank."""
         return tuple(share.spec.partition_size for share in self.spec.plan.shares)
@@ -277,12 +284,7 @@ class WorkerSetup:
             metrics=self.metrics,
             augment=self.augment,
             faults=job.faults,
-            participation=Participation(
-                job.sync,
-                job.seed,
-                [share.partition or share.items for share in plan.shares],
-                job.transport.availability_of(len(plan.shares)),
-            ),
+            participation=self._shared.participation,
         )
 
     def _items(
