@@ -932,7 +932,10 @@ def test_a_skewed_target_is_named(skewed: bool) -> None:
     lines = ["a,b,y", *(f"{a:.4f},{b:.4f},{math.exp(2 * a + b) if skewed else 2 * a + b:.5f}" for a, b in rows)]
     Path("t.csv").write_text("\n".join([*lines, ""]))
     said = partrain("init", "--from", "t.csv", "--target", "y")
-    assert ('target_transform = "log" often lowers the mean error' in said.err) == skewed
+    assert (
+        'loss = "huber", which they do not decide (`loss`); target_transform = "log" often lowers the mean error' in said.err
+    ) == skewed
+    assert (tomllib.loads(Path("job.toml").read_text())["task"].get("loss") == "huber") == skewed
     assert ('\n# target_transform = "log"   # the 1% of the targets' in Path("job.toml").read_text()) == skewed
 
 
