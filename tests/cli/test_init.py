@@ -907,6 +907,18 @@ def test_numbers_whose_neighbours_are_alike_are_names_if_each_tells_more(own: fl
     assert ("town" in tomllib.loads(Path("job.toml").read_text())["dataset"].get("categories", [])) == are_names, said.err
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_few_numbers_are_names_unless_the_target_follows_them_as_a_curve(named: bool) -> None:
+    draw = random.Random(4)
+    tasters = [draw.gauss(0, 1.5) if named else (number - 4) ** 2 / 6 for number in range(9)]
+    rows = [(draw.randrange(9), draw.gauss(0, 1)) for _ in range(500)]
+    lines = [f"{taster},{x:.3f},{tasters[taster] + x + draw.gauss(0, 0.5):.3f}" for taster, x in rows]
+    Path("t.csv").write_text("\n".join(["taster,x,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--group", "none")
+    assert said.code == 0, said
+    assert ("taster" in tomllib.loads(Path("job.toml").read_text())["dataset"].get("categories", [])) == named, said.err
+
+
 def test_sentences_beside_numbers_are_inputs() -> None:
     draw = random.Random(1)
     fill, good, bad = ["the", "a", "it", "was", "bought", "this", "very"], ["great", "lovely", "happy"], ["awful", "poor", "sad"]
