@@ -26,8 +26,8 @@ GAIN = 0.03
 BY_SIZE = 0.6
 """Part of that share which the bins, or the next numbers, explain at most: otherwise the size counts."""
 MORE, MORE_OF_FEW = 0.1, 0.05
-"""Share of the target's variance that names explain beyond bins and next numbers, from which the size does not count either; of few
-numbers, beyond a parabola."""
+"""Share of the target's variance that names explain beyond bins and next numbers, from which the size does not count either. Few
+numbers have to explain so much beyond a parabola, besides."""
 SURE = 4.0
 """Standard errors by which names are better than bins and next numbers, or than a parabola."""
 PRIOR = 3.0
@@ -98,7 +98,8 @@ def _structure(name: str, facts: ColumnFacts, rows: FirstRows) -> str:
                 errors[kind].append((value - by_number.get(number, mean)) ** 2)
                 gains[kind] += error - errors[kind][-1]
     rival = max((kind for kind in errors if kind != "own"), key=gains.__getitem__)
-    bound = gains["own"] - MORE_OF_FEW * total if few else max(BY_SIZE * gains["own"], gains["own"] - MORE * total)
+    part, rest = BY_SIZE * gains["own"], gains["own"] - (MORE_OF_FEW if few else MORE) * total
+    bound = min(part, rest) if few else max(part, rest)
     if gains["own"] < GAIN * total or gains[rival] > bound:
         return ""
     advantages = [other - own for other, own in zip(errors[rival], errors["own"], strict=True)]
