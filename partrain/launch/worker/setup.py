@@ -106,8 +106,8 @@ class ProcessSetup:
         """Draw a network; then overwrite what was drawn by the file, so that the draws are those of a network without one."""
         job, file = self.spec.job, self.spec.start_file
         module = build_drawn(job.model, self.spec.folder, self.interface, job.seed).train()
-        mark_moved(module, self.spec.moved)
-        if self.spec.resuming:
+        mark_moved(module, self.spec.point.moved)
+        if self.spec.point.resuming:
             return module, ""
         if file is None:
             if job.model.starts_from_items and not self.dataset.stream:
@@ -122,7 +122,7 @@ class ProcessSetup:
         """The network of the checkpoint, and its answers to drawn items, in the dry run of a resumed run; {} elsewhere."""
         from safetensors.numpy import load
 
-        file = self.spec.start_file if self.spec.resuming else None
+        file = self.spec.start_file if self.spec.point.resuming else None
         return load(bytes(self._start[: file.size])) if file else {}
 
     @cached_property
@@ -176,7 +176,7 @@ class WorkerSetup:
             needs = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
             needs.require(spec.memory)
             self.warnings.append(needs.warning(spec.memory))
-            if spec.run_folder and not spec.resuming:  # a resumed run has most of its checkpoints
+            if spec.run_folder and not spec.point.resuming:  # a resumed run has most of its checkpoints
                 self.warnings.append(
                     DiskNeeds.of(needs.snapshot, job, last_round(job, plan.shares) or 0, spec.run_folder).warning
                 )
