@@ -79,6 +79,12 @@ def evaluate(
         Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX file of the targets.")
     ] = None,
     *,
+    by_group: Annotated[
+        bool,
+        typer.Option(
+            "--by-group", help="Evaluate on each group of [dataset] group, too: mean, median, worst tenth and worst group."
+        ),
+    ] = False,
     newest: Newest = False,
     skip_bad: SkipBad = False,
     trust_code: TrustCode = False,
@@ -97,16 +103,19 @@ def evaluate(
         checkpoint, newest=newest, trusted=trust_code, own=job, use="items" if source is None else "network"
     )
     from partrain.inference import evaluate as judging
+    from partrain.inference.by_group import group_column
 
     left_out: dict[str, Any] = {}
     if source is None:
-        results = judging.evaluate(network, content, split)
+        results = judging.evaluate(network, content, split, by_group=by_group)
     else:
         from partrain.inference.inputs.kinds import STDIN
         from partrain.inference.inputs.read import read
 
-        sample = read(network, source, targets, labeled=True, skip_bad=skip_bad)
-        results = {STDIN if str(source) == "-" else str(source): judging.evaluate_sample(network, sample)}
+        sample = read(
+            network, source, targets, labeled=True, skip_bad=skip_bad, group=group_column(network) if by_group else None
+        )
+        results = {STDIN if str(source) == "-" else str(source): judging.evaluate_sample(network, sample, by_group=by_group)}
         left_out = _report(sample)
     _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json=as_json)
 

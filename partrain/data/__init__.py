@@ -28,6 +28,7 @@ from partrain.data.base import (
 )
 from partrain.data.channels import check_channels, with_channel_scale
 from partrain.data.forms import IN_MEMORY, SECTIONS, DataForm, form_of
+from partrain.preprocess.cells import Class
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +40,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "DatasetSpec",
+    "groups_by_part",
     "lay_out",
     "load",
     "read_spec",
@@ -124,6 +126,15 @@ def load(
     if _by_channel(section):
         return with_channel_scale(section, dataset, training or _all)
     return dataset
+
+
+def groups_by_part(section: DataSection, folder: Path, dataset: Dataset) -> dict[str, list[Class]]:
+    """Return the name of the group of each item: of items that stay (n,), and under "test_" of test items.
+
+    `dataset`: the items of a section with groups. Its files are read again for the names.
+    """
+    parts: dict[str, list[Class]] = import_module(_form(section).loader).groups_by_part(section, folder, dataset)
+    return parts
 
 
 def _by_channel(section: DataSection) -> bool:

@@ -22,7 +22,7 @@ class DataForm:
     headers: str
     """Module with `read_spec(section, folder)`: reads headers only, without numpy."""
     loader: str
-    """Module with `load(section, folder, allocate, training)`."""
+    """Module with `load(section, folder, allocate, training)`; if a section has `group`, also with `groups_by_part(section, folder, dataset)`."""
     items: str = ""
     """Module with `read_items(network, path, kind, wanted)`: the items of a file or folder that a network answers."""
     proposal: str = ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
+from partrain.inference.by_group import group_column, groups_by_split, render_groups, scores_of_groups
 from partrain.inference.network import (
     Split,
     TrainedNetwork,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from partrain.checkpoint import Content
     from partrain.inference.inputs.sample import Sample
+    from partrain.preprocess.cells import Class
+    from partrain.tasks.judged import JudgedMetrics
 
 WIDEST_CONFUSION = 20
 """Largest number of classes for which the whole confusion matrix is shown."""
@@ -33,21 +37,26 @@ LABELS = {
 """Labels of groups of metrics."""
 
 
-def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None) -> dict[str, Any]:
-    """Evaluate on one split; by default on validation and test items, if there are any."""
+def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None, *, by_group: bool = False) -> dict[str, Any]:
+    """Evaluate on one split; by default on validation and test items, if there are any. `by_group`: on each of their groups, too."""
+    if by_group:
+        group_column(network)
     dataset = load_dataset(network.loaded, content)
     splits = items_by_split(network, dataset)
     trained = splits["training"].targets if "training" in splits else None
     if wanted is not None and wanted not in splits:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(splits)}")
     names = [wanted] if wanted else ("validation", "test")
-    return {name: scores(network, items, trained) for name, items in splits.items() if name in names}
+    results = {name: scores(network, items, trained) for name, items in splits.items() if name in names}
+    groups = groups_by_split(network, dataset) if by_group else {}
+    return {name: scored | _of_groups(network, splits[name], groups.get(name)) for name, scored in results.items()}
 
 
-def evaluate_sample(network: TrainedNetwork, sample: Sample) -> dict[str, Any]:
-    """Evaluate on items that have targets."""
+def evaluate_sample(network: TrainedNetwork, sample: Sample, *, by_group: bool = False) -> dict[str, Any]:
+    """Evaluate on items that have targets. `by_group`: on each of their groups, too."""
     assert sample.targets is not None
-    return scores(network, network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest))
+    items = network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest)
+    return scores(network, items) | _of_groups(network, items, sample.groups if by_group else None)
 
 
 def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = None) -> dict[str, Any]:
@@ -57,13 +66,31 @@ def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = Non
     """
     with blame_user_code(network.loaded):
         metrics = network.metrics(reports=True)
+    judged = _judged(network, items, metrics)
+    return judged if metrics.measured is None else judged | trivial_of(network, items, trained)
+
+
+def _judged(network: TrainedNetwork, items: Samples, metrics: JudgedMetrics) -> dict[str, Any]:
+    """Return number of items, loss, accuracy and metrics. `metrics`: those of the network, with reports."""
     numbers = evaluate_items(network, items, metrics)
     if metrics.measured is None:
         return numbers
     codec = network.codec
     names = (lambda _: codec.classes or []) if network.kind.one_class else codec.names
-    report = metrics.report(names)
-    return numbers | (report | numbers) | trivial_of(network, items, trained)
+    return numbers | (metrics.report(names) | numbers)
+
+
+def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] | None) -> dict[str, Any]:
+    """Return under `groups` the scores of each group. `groups`: the name of the group of each item; None: they are not wanted."""
+    if groups is None:
+        return {}
+    with blame_user_code(network.loaded):
+        metrics = network.metrics(reports=True)
+
+    def judge(some: Tensor) -> dict[str, Any]:
+        return _judged(network, items.chosen(some), metrics)
+
+    return {"groups": scores_of_groups(group_column(network), groups, judge, network.own_errors)}
 
 
 def render(results: dict[str, Any]) -> list[str]:
@@ -82,6 +109,8 @@ def render(results: dict[str, Any]) -> list[str]:
                 lines += ["", *table(head, [[_shown(row[column]) for column in head] for row in scored[key]])]
         if "confusion" in scored:
             lines += ["", *_confusion(scored["confusion"], [str(row.get("name", row["label"])) for row in scored["classes"]])]
+        if "groups" in scored:
+            lines += ["", *render_groups(scored["groups"])]
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -65,10 +65,16 @@ class TrainedNetwork:
         task = self.loaded.job.task
         return [*self.kind.judged, *(task.judged if task else ())]
 
+    @property
+    def own_errors(self) -> Sequence[str]:
+        """Names of own metrics of which lower is better."""
+        task = self.loaded.job.task
+        return (task.lower_is_better if task else None) or ()
+
     def metrics(self, *, reports: bool = False, observe: Observe | None = None) -> JudgedMetrics:
         """Make the job's metrics beside loss and accuracy; see `judged_metrics`."""
         task = self.loaded.job.task
-        names, lower = (task.metrics or (), task.lower_is_better or ()) if task else ((), ())
+        names, lower = (task.metrics if task else None) or (), self.own_errors
         restore = self.codec.restore_units
         kind, outputs, folder = self.kind, self.record.outputs, self.loaded.folder
         return judged_metrics(names, lower, self.task, kind, outputs, folder, restore, reports=reports, observe=observe)

@@ -7,7 +7,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +118,7 @@ def _evaluate(run: RunHistory, *, trusted: bool, answers: JudgedAnswers) -> None
     dataset = load_dataset(loaded, content)
     by_split = items_by_split(network, dataset)
     split = next(name for name in ("test", "validation", "training") if name in by_split)
-    items = by_split[split]
-    newest = None if items.newest is None else items.newest[:MOST_ITEMS]
-    items = replace(items, inputs=items.inputs[:MOST_ITEMS], targets=items.targets[:MOST_ITEMS], newest=newest)
+    items = by_split[split].chosen(slice(MOST_ITEMS))
     batches: list[AnswerBatch] = []
     draw = next((draw for kind, draw in _DRAWN.items() if isinstance(network.kind, kind)), None)
     metrics = network.metrics(reports=True, observe=batches.append if draw else None)

@@ -16,7 +16,7 @@ from partrain.record.round_record import finite
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import conditions_of
 from partrain.record.waiting import TELLING_SECONDS, core_wait_share, shares_of
-from partrain.tasks.metric_names import LOWER
+from partrain.tasks import metric_names
 
 MARK = "*"
 """Behind the best number of a column."""
@@ -24,7 +24,7 @@ MARK = "*"
 
 def lower_is_better(name: str, job: Mapping[str, Any]) -> bool:
     """Return whether a lower number of this name is better: a loss, an error of the tool, or the job's `lower_is_better`."""
-    return name == "loss" or name in (job.get("task") or {}).get("lower_is_better", ()) or LOWER.get(name, False)
+    return metric_names.lower_is_better(name, (job.get("task") or {}).get("lower_is_better", ()))
 
 
 def target_of(job: Mapping[str, Any]) -> dict[str, float]:

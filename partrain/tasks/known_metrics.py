@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from partrain.config.problems import Finding, WrongValue
 from partrain.system.postponed import postponed
@@ -22,10 +24,24 @@ def known_metric(spec: KnownMetric, outputs: int, ignore: int | None) -> Any:
     module, _, name = spec.target.partition(":")
     import_torchmetrics()
     metric = getattr(import_module(f"torchmetrics.{module}"), name)
+    metric = _where_defined(metric) if name.endswith("AUROC") else metric
     counted: dict[str, Any] = {spec.counted: outputs} if spec.counted else {}
     with silent():
         made: Any = metric(**counted, **({} if ignore is None else {"ignore_index": ignore}), **spec.arguments)
     return made.set_dtype(torch.float64) if spec.target.startswith("regression:") else made
+
+
+def _where_defined(metric: Any) -> Any:
+    """Return a class of areas under ROC curves, which are NaN for a class that all items have, or none has: torchmetrics gives 0."""
+
+    def compute(self: Any) -> Tensor:
+        areas, targets = metric.compute(self), self.target  # of one worker a list of batches, of several a tensor
+        targets = targets if isinstance(targets, Tensor) else torch.cat(targets)
+        counts = targets.bincount(minlength=len(areas)) if targets.ndim == 1 else targets.sum(0)
+        defined: Tensor = areas.where((counts > 0) & (counts < len(targets)), math.nan)
+        return defined
+
+    return type(metric.__name__, (metric,), {"compute": compute})
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -85,6 +85,11 @@ LOWER = {name: metric.lower for name, metric in METRICS.items()}
 """All names; True if lower is better."""
 BOUNDS = {"mean_iou": (0.0, 1.0)} | {name: metric.bounds for name, metric in METRICS.items()}
 """The smallest and the largest number of each metric, by name."""
+
+
+def lower_is_better(name: str, own: Collection[str] = ()) -> bool:
+    """Return whether a lower number of this name is better: a loss, an error of the tool, or one of the job's `own` errors."""
+    return name == "loss" or name in own or LOWER.get(name, False)
 
 
 def name_of(metric: str) -> str:

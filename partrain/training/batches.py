@@ -61,6 +61,11 @@ class Samples:
         """Convert raw inputs and targets of a block to those of batches; see `batch`."""
         return self.scaled(self._on_device(inputs), buffer, change), self._on_device(targets)
 
+    def chosen(self, items: Tensor | slice) -> Samples:
+        """Return some of the items, by number."""
+        newest, group = (None if array is None else array[items] for array in (self.newest, self.group))
+        return replace(self, inputs=self.inputs[items], targets=self.targets[items], newest=newest, group=group)
+
     def index(self, numbers: NDArray[np.int64]) -> Tensor:
         """Put numbers of items (b,) where the items are."""
         return torch.from_numpy(numbers).to(self.inputs.device, non_blocking=True)

@@ -61,6 +61,31 @@ def series(path: Path, rows: int = 300) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+def clinics(path: Path) -> None:
+    """Write a table of 12 clinics of unlike size, in no order. All rows of clinic 3 are ill; every ninth row has no `b`."""
+    draw = random.Random(2)
+    rows = []
+    for clinic in range(12):
+        for row in range(8 + clinic):
+            a, b = draw.random(), draw.random()
+            ill = clinic == 3 or a - b > 0.3 * (row % 2) - 0.1
+            rows.append(f"clinic {clinic},{a:.3f},{b if row % 9 else '':.4},{'yes' if ill else 'no'}")
+    draw.shuffle(rows)
+    path.write_text("\n".join(["clinic,a,b,ill", *rows]) + "\n")
+
+
+def stations(path: Path) -> None:
+    """Write a table of the levels of three stations, the rows of all days together: station 12 ended early, 7 began late."""
+    days = {5: range(90), 12: range(40), 7: range(50, 90)}
+    lines = ["station,day,level"] + [
+        f"{station},{day},{station + math.sin(day / 3 + station):.4f}"
+        for day in range(90)
+        for station, own in days.items()
+        if day in own
+    ]
+    path.write_text("\n".join(lines) + "\n")
+
+
 def arrays(folder: Path, items: int = 60) -> None:
     """Write NPZ files: images with label maps, two inputs, labels that are right or wrong each, tokens, sequences of unequal length."""
     draw = np.random.default_rng(0)
@@ -132,6 +157,16 @@ JOBS: dict[str, tuple[str, ...]] = {
                 one_hot=["survived"], validation=20),
         'model={name="tabular", width=16, hidden=16, blocks=1, members=2}',
     ),
+    "clinics": (
+        dataset(kind="csv", path="clinics.csv", target="ill", group="clinic", missing="drop", validation=40, test_share=0.25),
+        'task={metrics=["auroc", "f1"]}',
+    ),
+    "stations": (
+        dataset(kind="series", path="stations.csv", target="level", group="station", time="day", window=6, steps=2,
+                validation=20, test_items=20),
+        'model={name="lstm", hidden=8}',
+        'optimizer={name="adam", lr=0.01, batch_size=8}',
+    ),
     "sales": (
         dataset(kind="series", path="sales.csv", target=["made", "sold"], columns=["sold"], window=8, steps=3, difference=[1, 4],
                 season=4, time="day", validation=20),
@@ -174,6 +209,8 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         series(folder / "series.csv")
         passengers(folder / "passengers.csv")
         sales(folder / "sales.csv")
+        clinics(folder / "clinics.csv")
+        stations(folder / "stations.csv")
         arrays(folder)
         train(folder, *JOBS[name], "stop.judge_every=1000", SIMULATED, text=JOB)
 

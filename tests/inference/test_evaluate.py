@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.runs import partrain
 
 from partrain.data import load
+from partrain.inference.by_group import scores_of_groups
 from partrain.inference.evaluate import scores
 from partrain.inference.network import TrainedNetwork
 from partrain.record.round_record import without_nan
@@ -250,3 +251,138 @@ def test_numbers_that_never_vary_have_no_r2() -> None:
     metric = OfNumbers()
     metric.add(targets + 0.5, targets)
     assert math.isnan(metric.numbers()["r2"])
+
+
+# By group
+
+NUMBERS = {"clinics": ["loss", "accuracy", "auroc", "f1"], "stations": ["loss", "mae", "rmse", "r2"]}
+
+
+def rows_of(path: Path) -> tuple[str, list[str]]:
+    head, *rows = path.read_text().splitlines()
+    return head, rows
+
+
+@pytest.mark.parametrize("words", [["--split", "validation"], ["--split", "test"], ["--input"]])
+def test_the_numbers_of_a_clinic_are_those_of_a_file_of_its_rows(run_of: Runs, tmp_path: Path, words: list[str]) -> None:
+    run, path = run_of("clinics"), run_of("clinics").parent / "clinics.csv"
+    words += [str(path)] * (words == ["--input"])
+    told, without = (report(run, *words, *more)[words[-1]] for more in (["--by-group"], []))
+    groups = told.pop("groups")
+    assert told == without, "the numbers of all items stay"
+    assert (groups["column"], groups["count"], list(groups["numbers"])) == ("clinic", len(groups["each"]), NUMBERS["clinics"])
+    assert sum(row["items"] for row in groups["each"]) == told["items"]
+    head, rows = rows_of(path)
+    for row in groups["each"]:
+        own = tmp_path / "own.csv"
+        own.write_text("\n".join([head, *(line for line in rows if line.startswith(f"{row['group']},"))]))
+        alone = report(run, "--input", own)[str(own)]
+        assert {key: value for key, value in row.items() if key != "group"} == {
+            key: pytest.approx(alone[key]) for key in ("items", *NUMBERS["clinics"])
+        }
+
+
+def test_windows_of_a_series_by_group(run_of: Runs, tmp_path: Path) -> None:
+    """The newest rows of a station hold its test windows alone; a whole file is judged window by window."""
+    run, path = run_of("stations"), run_of("stations").parent / "stations.csv"
+    test, validation = (report(run, "--by-group")[split]["groups"] for split in ("test", "validation"))
+    whole = report(run, "--by-group", "--input", path)[str(path)]["groups"]
+    assert [[row["group"] for row in told["each"]] for told in (whole, validation, test)] == [[5, 7, 12], [5, 7], [5, 7]]
+    assert "groups" not in report(run, "--input", path)[str(path)]
+    head, rows = rows_of(path)
+    for told, window in ((whole, None), (test, 6)):
+        for row in told["each"]:
+            lines = [line for line in rows if line.startswith(f"{row['group']},")]
+            own = tmp_path / "own.csv"
+            own.write_text("\n".join([head, *(lines if window is None else lines[-(row["items"] + window + 1) :])]))
+            alone = report(run, "--input", own)[str(own)]
+            assert [row[key] for key in ("items", *NUMBERS["stations"])] == [
+                pytest.approx(alone[key]) for key in ("items", *NUMBERS["stations"])
+            ]
+
+
+def test_groups_are_summed_up_each_counting_once(run_of: Runs) -> None:
+    path = run_of("clinics").parent / "clinics.csv"
+    groups = report(run_of("clinics"), "--by-group", "--input", path)[str(path)]["groups"]
+    for key, lower in (("loss", True), ("accuracy", False)):
+        values = sorted((row[key] for row in groups["each"]), reverse=lower)
+        worst = next(row for row in groups["each"] if row[key] == values[0])
+        assert groups["numbers"][key] == {
+            "mean": pytest.approx(np.mean(values)),
+            "median": pytest.approx(np.median(values)),
+            "worst_tenth": values[0],
+            "worst": {"group": worst["group"], "items": worst["items"], "value": values[0]},
+            "undefined": 0,
+        }
+    auroc = {row["group"]: row["auroc"] for row in groups["each"]}
+    assert auroc.pop("clinic 3") is None
+    assert groups["numbers"]["auroc"]["undefined"] == 1
+    assert groups["numbers"]["auroc"]["mean"] == pytest.approx(np.mean(list(auroc.values())))
+    lines = partrain("evaluate", run_of("clinics"), "--by-group", "--input", path).out.splitlines()
+    first = lines.index("12 groups of `clinic`:")
+    assert lines[first + 1].split("  ")[0] == "each group once"
+    assert [line.split()[0] for line in lines[first + 3 :]] == [*NUMBERS["clinics"], "auroc:"]
+    assert lines[-1] == "auroc: not defined in 1 of 12 groups, left out"
+
+
+@given(st.lists(st.none() | st.floats(0, 10), min_size=1, max_size=60), st.booleans())
+def test_the_worst_tenth(values: list[float | None], lower: bool) -> None:
+    name = "mae" if lower else "accuracy"
+    told = scores_of_groups("who", range(len(values)), lambda items: {"items": 1, name: values[int(items)]}, ())["numbers"][name]
+    defined = sorted((value for value in values if value is not None), reverse=lower)
+    assert told["undefined"] == len(values) - len(defined)
+    if not defined:
+        assert [told[key] for key in ("mean", "median", "worst_tenth", "worst")] == [None] * 4
+        return
+    assert told["worst"]["value"] == defined[0]
+    assert told["worst_tenth"] == pytest.approx(np.mean(defined[: max(1, len(defined) // 10)]))
+
+
+def test_an_own_metric_of_which_lower_is_better_is_worst_where_it_is_largest() -> None:
+    for own, worst in ((["cost"], 2.0), ([], 1.0)):
+        told = scores_of_groups("who", ["a", "b"], lambda items: {"items": 1, "cost": 1.0 + int(items)}, own)
+        assert told["numbers"]["cost"]["worst"]["value"] == worst
+
+
+def test_rows_that_are_left_out_shift_no_group(run_of: Runs, tmp_path: Path) -> None:
+    """A row without a group is a row that cannot be read."""
+    path = run_of("clinics").parent / "clinics.csv"
+    head, rows = rows_of(path)
+    bad = tmp_path / "bad.csv"
+    bad.write_text("\n".join([head, "clinic 1,big,1,no", rows[0], ",0.5,0.5,no", *rows[1:]]))
+    said = partrain("evaluate", run_of("clinics"), "--by-group", "--input", bad, "--skip-bad", "--json")
+    told = json.loads(said.out)
+    assert (said.code, told["skipped"]["rows"]) == (0, 2), said
+    assert told[str(bad)]["groups"] == report(run_of("clinics"), "--by-group", "--input", path)[str(path)]["groups"]
+    bad.write_text("\n".join([head, rows[0], ",0.5,0.5,no"]))
+    said = partrain("evaluate", run_of("clinics"), "--by-group", "--input", bad)
+    assert (said.code, len(said.err.splitlines())) == (66, 1)
+    assert f"{bad}:3: column `clinic`: no value; fill it in, or delete the row" in said.err
+
+
+def test_groups_that_cannot_be_had(run_of: Runs, tmp_path: Path) -> None:
+    said = partrain("evaluate", run_of("spots"), "--by-group")
+    assert (said.code, said.errors, len(said.err.splitlines())) == (78, ["bad-job"], 1), said
+    assert "--by-group: the job names no groups: name the column of the persons or clinics with `group` in [dataset]" in said.err
+    (tmp_path / "t.csv").write_text("a,b,ill\n1,2,no\n")
+    np.savez(tmp_path / "t.npz", inputs=np.zeros((1, 2)), targets=np.zeros(1, int))
+    for name, message in (
+        ("t.csv", "t.csv:1: no column `clinic`, which `group` asks for"),
+        ("t.npz", "--by-group needs the column `clinic`"),
+    ):
+        said = partrain("evaluate", run_of("clinics"), "--by-group", "--input", tmp_path / name)
+        assert (said.code, said.errors, len(said.err.splitlines())) == (66, ["no-input"], 1), said
+        assert message in said.err
+
+
+def test_a_job_file_may_name_the_groups_of_a_file(run_of: Runs, tmp_path: Path) -> None:
+    run, path = run_of("tabular"), run_of("tabular").parent / "table.csv"
+    said = partrain("evaluate", run, "--by-group", "--input", path)
+    assert "or evaluate --input FILE with a --job FILE that names it" in said.err
+    job = tmp_path / "job.toml"
+    job.write_text((run / "job.toml").read_text().replace('"price"]', '"price"]\ngroup = "shop"'))
+    table = tmp_path / "shops.csv"
+    head, rows = rows_of(path)
+    table.write_text("\n".join([f"shop,{head}", *(f"{row % 4},{line}" for row, line in enumerate(rows))]))
+    groups = report(run, "--by-group", "--input", table, "--job", job)[str(table)]["groups"]
+    assert [(row["group"], row["items"]) for row in groups["each"]] == [(shop, 30) for shop in range(4)]

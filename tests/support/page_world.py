@@ -102,7 +102,9 @@ def write_tables() -> None:
         for date, day in days
     ]
     Path("stations.csv").write_text("\n".join(["station,date,level", *levels]) + "\n")
-    visits = [f"clinic {visit % 8},{dose:.3f},{'well' if dose + visit % 8 > 3.5 else 'ill'}" for visit, (dose, _) in enumerate(sums)]
+    visits = [
+        f"clinic {visit % 8},{dose:.3f},{'well' if dose + visit % 8 > 3.5 else 'ill'}" for visit, (dose, _) in enumerate(sums)
+    ]
     Path("visits.csv").write_text("\n".join(["clinic,dose,outcome", *visits]) + "\n")
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 

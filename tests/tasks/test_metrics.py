@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,9 @@ from partrain.launch.worker import dry_run
 from partrain.tasks import BuiltinTask, make
 from partrain.tasks.judged import judged_metrics
 from partrain.tasks.kinds import KINDS
+from partrain.tasks.known_metrics import known_metric, silent
 from partrain.tasks.measures import OfClasses
+from partrain.tasks.metric_names import CLASSES, LABELS
 
 pytestmark = [
     pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics"),
@@ -284,3 +287,18 @@ def test_means_over_classes_leave_the_ignored_class_out() -> None:
     assert measure.numbers()["mean_iou"] == pytest.approx((1 / 2 + 1) / 2)
     wanted = sklearn.recall_score([1, 1, 2], [0, 1, 2], labels=[1, 2], average="macro")
     assert measure.numbers()["recall"] == pytest.approx(wanted)
+
+
+def test_an_area_is_undefined_for_a_class_that_all_items_have_or_none_has() -> None:
+    """torchmetrics gives 0 for such a class, and so a mean over classes that is too low."""
+    answers = torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.6, 0.3]])
+    for labels, areas in (([0, 1, 1], [1, 1, math.nan]), ([1, 1, 1], [math.nan] * 3)):
+        metric = known_metric(CLASSES["auroc"], 3, None)
+        for item, label in enumerate(labels):
+            metric.update(answers[item : item + 1], torch.tensor([label]))
+        with silent():
+            assert metric.compute().tolist() == pytest.approx(areas, nan_ok=True)
+    metric = known_metric(LABELS["auroc"], 3, None)
+    metric.update(answers, torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 0]]))
+    with silent():
+        assert metric.compute().tolist() == pytest.approx([1, 1, math.nan], nan_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from partrain.data.base import WrongContent
 from partrain.preprocess.cells import Class, parse_class
@@ -18,3 +18,8 @@ def group_codes(block: RowBlock, name: str, numbers: dict[Class, int]) -> Sequen
     if (hole := next((row for row, hole in enumerate(cells.mapped(block.source.is_missing)) if hole), None)) is not None:
         raise WrongContent((["group"], f"{block.where(name, hole)}: no value; fill it in, or delete the row"))
     return cells.mapped(lambda cell: numbers.setdefault(parse_class(cell, whole=True), len(numbers)))
+
+
+def ordered_groups(names: Iterable[Class]) -> list[Class]:
+    """Return names of groups in their order: numbers before words."""
+    return sorted(names, key=lambda name: (isinstance(name, str), name))

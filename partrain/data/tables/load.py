@@ -159,6 +159,18 @@ def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
     return parts
 
 
+def groups_by_part(section: Tabular, folder: Path, dataset: Dataset) -> dict[str, list[Class]]:
+    """Return the name of the group of each item, whose number the data set has; see `data.groups_by_part`."""
+    assert section.group is not None
+    schema, numbers = scan(section, folder).schema, dict[Class, int]()
+    for path in (section.path, section.test_path, section.validation_path):  # the order in which `load` numbers them
+        if path:
+            groups_of(open_table(section, local_path(path, folder)), schema, section.group, numbers)
+    names = list(numbers)
+    codes = {"": dataset.group, "test_": dataset.test_group}
+    return {part: [names[code] for code in some.tolist()] for part, some in codes.items() if some is not None}
+
+
 def read(table: TableFile, schema: TableSchema) -> Pair:
     """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = _Grown(schema.width), []

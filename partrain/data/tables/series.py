@@ -30,6 +30,7 @@ from partrain.data.tables.series_groups import GroupSplit, GroupWindows, WindowS
 from partrain.data.tables.series_rows import Missing, SeriesRows, read_groups, read_rows
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.number_format import counted
+from partrain.preprocess.cells import Class
 from partrain.tasks.kinds import FORECAST
 
 if TYPE_CHECKING:
@@ -233,6 +234,17 @@ def _load_groups(section: Series, folder: Path, allocate: Allocate) -> Dataset:
     codec = _codec(section, mean, deviation, parts.groups[0].rows)
     fingerprint = fingerprint_of(slots, buffer, codec)
     return DatasetInfo(slots, FORECAST, section.steps * len(section.target), 1.0, fingerprint, codec=codec).open(buffer)
+
+
+def groups_by_part(section: Series, folder: Path, _: Dataset) -> dict[str, list[Class]]:
+    """Return the name of the group of each window, in the order of `_load_groups`; see `data.groups_by_part`."""
+    table = _open(section, folder)
+    groups = _split_groups(section, table, _read_groups(section, table)).groups
+    named = [(group, group.rows.group) for group in groups if group.rows.group is not None]
+    return {
+        "": [name for group, name in named for _ in group.stay],
+        "test_": [name for group, name in named for _ in group.tests],
+    }
 
 
 def _windows_of(section: Series, group: GroupWindows, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from partrain.data.base import WrongContent
 from partrain.data.tables.files import TableFile
-from partrain.data.tables.group_cells import group_codes
+from partrain.data.tables.group_cells import group_codes, ordered_groups
 from partrain.data.tables.time_stamps import (
     SEVERAL,
     SINGLE,
@@ -92,7 +92,7 @@ def read_groups(table: TableFile, names: Sequence[str], time: str | None, missin
     members: list[list[int]] = [[] for _ in numbers]
     for row, code in enumerate(codes):
         members[code].append(row)
-    ordered = sorted(numbers, key=lambda name: (isinstance(name, str), name))
+    ordered = ordered_groups(numbers)
     parts = {name: whole.part(members[numbers[name]], _named(group, name)).in_order() for name in ordered}
     first = parts[ordered[0]]
     for rows in parts.values() if time else ():

@@ -29,6 +29,7 @@ def read(
     id_column: str | None = None,
     with_input: bool = False,
     skip_bad: bool = False,
+    group: str | None = None,
 ) -> Sample:
     """Read the items of a file.
 
@@ -40,12 +41,20 @@ def read(
         id: A column of a table that answers carry.
         with_input: Answers carry all columns of a table.
         skip_bad: Leave out rows of a table that cannot be read, instead of raising InputMissing for the first.
+        group: The column of a table that names the group of each item, if the groups are wanted.
     """
     if str(path) == "-":
         with stored_stdin(network.kind) as stored:
             try:
                 items = read(
-                    network, stored, targets, labeled=labeled, id_column=id_column, with_input=with_input, skip_bad=skip_bad
+                    network,
+                    stored,
+                    targets,
+                    labeled=labeled,
+                    id_column=id_column,
+                    with_input=with_input,
+                    skip_bad=skip_bad,
+                    group=group,
                 )
             except InputMissing as fault:
                 raise InputMissing(fault.message.replace(str(stored), STDIN)) from None
@@ -53,11 +62,13 @@ def read(
             return replace(items, skipped=named[0], remarks=named[1])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
-    wanted = Wanted(labeled and targets is None and bool(network.kind.targets), id_column, with_input, skip_bad)
+    wanted = Wanted(labeled and targets is None and bool(network.kind.targets), id_column, with_input, skip_bad, group)
     kind, codec = _kind(network, require_regular(path)), network.codec
     if wanted.option and (kind not in ("table", "documents") or codec.is_series):
         what = "a series, whose rows are no items" if codec.is_series else f"no table ({NAMES})"
         raise InputMissing(f"{path}: {wanted.option} concerns the rows of a table, and this is {what}")
+    if group is not None and kind != "table":
+        raise InputMissing(f"{path}: --by-group needs the column `{group}`, and this is no table ({NAMES})")
     sample: Sample
     sample, answers = import_module(form_of(kind).items).read_items(network, path, kind, wanted)
     if not labeled or sample.targets is not None:

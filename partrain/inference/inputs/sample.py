@@ -19,6 +19,7 @@ from partrain.data.codec import Codec
 from partrain.data.tables.labels import encode_labels, remap_labels
 from partrain.errors import InputMissing
 from partrain.inference.inputs.remarks import far_numbers
+from partrain.preprocess.cells import Class
 from partrain.tasks.kinds import USER
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Sample:
     """(n, number, targets): newest values of a series, if its codec needs them."""
     following: Mapping[str, list[Any]] = field(default_factory=dict)
     """The time column of a series, and its stamps of the moments that are forecast; before it that of groups, and their names."""
+    groups: Sequence[Class] = ()
+    """The name of the group of each item, if it is requested."""
     skipped: Sequence[str] = ()
     """Fault of each row that was left out."""
     remarks: Sequence[str] = ()
@@ -62,6 +65,8 @@ class Wanted:
     """Answers carry all columns of a table."""
     skip_bad: bool = False
     """Rows of a table that cannot be read are left out."""
+    group: str | None = None
+    """Column of a table that names the group of each item."""
 
     @property
     def option(self) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +16,15 @@ from partrain.data.tables import load
 from partrain.data.tables.dialect import Dialect
 from partrain.data.tables.files import TableFile, cells_of
 from partrain.data.tables.formats import open_file
+from partrain.data.tables.labels import groups_of
 from partrain.data.tables.typed_files import FrameTable
 from partrain.errors import InputMissing
 from partrain.inference.inputs.remarks import FAR, far_numbers
 from partrain.inference.inputs.sample import Sample, Wanted, of_inputs
 from partrain.inference.inputs.series import read_windows
+from partrain.preprocess.cells import Class
 from partrain.preprocess.column import CellFault, RowBlock
+from partrain.preprocess.table import TableSchema
 from partrain.preprocess.words import MISSING, UNSEEN
 
 if TYPE_CHECKING:
@@ -29,8 +32,16 @@ if TYPE_CHECKING:
 
     from partrain.inference.network import TrainedNetwork
 
-    Pair = tuple[NDArray[Any], NDArray[Any] | None]
-    """Inputs as the network takes them, and targets as the file has them."""
+
+class _Converted(NamedTuple):
+    """Converted rows of a table."""
+
+    inputs: NDArray[Any]
+    """As the network takes them."""
+    targets: NDArray[Any] | None = None
+    """As the file has them."""
+    groups: Sequence[Class] = ()
+    """The name of the group of each row, if it is wanted."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,8 @@ class TableItems:
     """Number of each item's row, from 0 on."""
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
     """Cells of the columns that answers carry."""
+    groups: Sequence[Class] = ()
+    """The name of the group of each item, if it is wanted."""
     skipped: Sequence[str] = ()
     """Fault of each row that was left out, in the file's order."""
     remarks: Sequence[str] = ()
@@ -57,21 +70,28 @@ def open_table(network: TrainedNetwork, path: Path) -> TableFile:
 def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
     """Read the rows of a table, or the windows of a series; see `DataForm.items`."""
     table = open_table(network, path)
-    return of_table(network, table, labeled=wanted.targets, carry=wanted.carried(table), skip_bad=wanted.skip_bad)
+    carry = wanted.carried(table)
+    return of_table(network, table, labeled=wanted.targets, carry=carry, skip_bad=wanted.skip_bad, group=wanted.group)
 
 
 def of_table(
-    network: TrainedNetwork, table: TableFile, *, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
+    network: TrainedNetwork,
+    table: TableFile,
+    *,
+    labeled: bool,
+    carry: Sequence[str] = (),
+    skip_bad: bool = False,
+    group: str | None = None,
 ) -> tuple[Sample, NDArray[Any] | None]:
     """Return the rows of a table or the windows of a series as items, and if `labeled` their targets.
 
-    `carry` and `skip_bad`: see `read_table`.
+    `carry`, `skip_bad` and `group`: see `read_table`.
     """
     codec = network.codec
     more: dict[str, Any] = {}
     if codec.is_series:
         windows = read_windows(codec, table, labeled=labeled, reconstruct=not network.kind.targets)
-        more["remarks"] = windows.remarks
+        more |= {"remarks": windows.remarks, "groups": windows.groups}
         if windows.newest is not None:
             more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
         named = {codec.stored["group"]: list(windows.groups)} if windows.groups else {}
@@ -82,13 +102,19 @@ def of_table(
         elif named and not labeled:
             more["columns"] = named
         return of_inputs(network, windows.inputs, table.path, **more), windows.targets
-    items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad)
-    more = {"columns": items.columns, "skipped": items.skipped, "remarks": items.remarks}
+    items = read_table(network, table, labeled=labeled, carry=carry, skip_bad=skip_bad, group=group)
+    more = {"columns": items.columns, "groups": items.groups, "skipped": items.skipped, "remarks": items.remarks}
     return of_inputs(network, items.inputs, table.path, list(map(str, items.rows)), **more), items.targets
 
 
 def read_table(
-    network: TrainedNetwork, sheet: TableFile, *, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
+    network: TrainedNetwork,
+    sheet: TableFile,
+    *,
+    labeled: bool,
+    carry: Sequence[str] = (),
+    skip_bad: bool = False,
+    group: str | None = None,
 ) -> TableItems:
     """Read the rows of a table that is no series.
 
@@ -98,41 +124,45 @@ def read_table(
         labeled: Read the targets too.
         carry: Columns whose cells are carried into the answers.
         skip_bad: Leave out rows that cannot be read, instead of raising InputMissing for the first.
+        group: The column that names the group of each row, if the groups are wanted.
     """
+    if group is not None:
+        sheet.require(group, "group")
     if not skip_bad:
         try:
-            inputs, targets = _convert(network, sheet, labeled=labeled)
+            inputs, targets, groups = _convert(network, sheet, labeled=labeled, group=group)
         except CellFault as fault:
             option = "" if isinstance(sheet, FrameTable) else "; --skip-bad leaves such rows out"
             raise InputMissing(f"{fault.message}{option}") from None
         columns = cells_of(sheet.blocks(carry), carry) if carry else {}
         every = range(len(inputs))
-        return TableItems(inputs, targets, every, columns, remarks=_remarks(network, sheet, inputs, every))
+        return TableItems(inputs, targets, every, columns, groups, remarks=_remarks(network, sheet, inputs, every))
     for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
         for name in network.codec.stored.get(role) or ():
             sheet.require(name, role)
-    blocks: list[tuple[RowBlock, Pair]] = []
+    blocks: list[tuple[RowBlock, _Converted]] = []
     bad: list[tuple[int, str]] = []
     sheet.unreadable = bad
     for block in sheet.blocks(sheet.names):
-        for part, pair in _sort_out(network, sheet, block, labeled=labeled):
-            if isinstance(pair, str):
-                bad.append((part.positions[0], pair))
+        for part, converted in _sort_out(network, sheet, block, labeled=labeled, group=group):
+            if isinstance(converted, str):
+                bad.append((part.positions[0], converted))
             else:
-                blocks.append((part, pair))
+                blocks.append((part, converted))
     bad.sort()
     if not blocks:
         raise InputMissing(f"{bad[0][1]} (no row can be read, and this is the first)" if bad else f"{sheet.path}: holds no items")
     kept = [position for part, _ in blocks for position in part.positions]
     number = {position: row for row, position in enumerate(sorted([*kept, *(position for position, _ in bad)]))}
     rows = [number[position] for position in kept]
-    answers = [part for _, (_, part) in blocks if part is not None]
-    inputs = np.concatenate([inputs for _, (inputs, _) in blocks])
+    answers = [converted.targets for _, converted in blocks if converted.targets is not None]
+    inputs = np.concatenate([converted.inputs for _, converted in blocks])
     return TableItems(
         inputs,
         np.concatenate(answers) if labeled else None,
         rows,
         cells_of((part for part, _ in blocks), carry),
+        [name for _, converted in blocks for name in converted.groups],
         [fault for _, fault in bad],
         _remarks(network, sheet, inputs, rows),
     )
@@ -166,11 +196,11 @@ def _present(sheet: TableFile, name: str) -> int:
 
 
 def _sort_out(
-    network: TrainedNetwork, sheet: TableFile, block: RowBlock, *, labeled: bool
-) -> Iterator[tuple[RowBlock, Pair | str]]:
+    network: TrainedNetwork, sheet: TableFile, block: RowBlock, *, labeled: bool, group: str | None
+) -> Iterator[tuple[RowBlock, _Converted | str]]:
     """Yield rows converted, or one row and its fault: half by half, so that few bad rows cost few attempts."""
     try:
-        yield block, _convert(network, sheet.part(block), labeled=labeled)
+        yield block, _convert(network, sheet.part(block), labeled=labeled, group=group)
     except InputMissing as fault:
         count = len(block.positions)
         if count == 1:
@@ -178,14 +208,15 @@ def _sort_out(
             return
         for first in True, False:
             half = block.kept([(index < count // 2) == first for index in range(count)])
-            yield from _sort_out(network, sheet, half, labeled=labeled)
+            yield from _sort_out(network, sheet, half, labeled=labeled, group=group)
 
 
-def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool) -> Pair:
+def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool, group: str | None) -> _Converted:
     """Convert all rows of a table."""
     codec = network.codec
     if codec.is_table:
-        return _labeled_rows(codec, sheet) if labeled else (load.encode(codec.stored, sheet), None)
+        inputs, targets = _labeled_rows(codec, sheet) if labeled else (load.encode(codec.stored, sheet), None)
+        return _Converted(inputs, targets, [] if group is None else _groups(codec, sheet, group, labeled=labeled))
     width = math.prod(network.record.input)
     if labeled:
         raise InputMissing(
@@ -196,11 +227,25 @@ def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool) -> Pai
     numbers = load.numbers_of(sheet, sheet.names)
     if not np.isfinite(numbers.astype(np.float32)).all():
         raise InputMissing(f"{sheet.path}: holds a number that float32 cannot")
-    return codec.standardize(numbers.reshape(len(numbers), *network.record.input)), None
+    return _Converted(codec.standardize(numbers.reshape(len(numbers), *network.record.input)))
 
 
-def _labeled_rows(codec: Codec, sheet: TableFile) -> Pair:
-    schema = replace(load.schema_of(codec.stored), missing=codec.stored["missing"])
+def _schema(codec: Codec, *, labeled: bool) -> TableSchema:
+    """Return the recipe by which rows are read with their targets, or without them."""
+    schema = load.schema_of(codec.stored)
+    return replace(schema, missing=codec.stored["missing"]) if labeled else replace(schema, targets=(), classes=None)
+
+
+def _groups(codec: Codec, sheet: TableFile, group: str, *, labeled: bool) -> list[Class]:
+    """Return the name of the group of each row that is an item."""
+    numbers = dict[Class, int]()
+    codes = groups_of(sheet, _schema(codec, labeled=labeled), group, numbers)
+    names = list(numbers)
+    return [names[code] for code in codes.tolist()]
+
+
+def _labeled_rows(codec: Codec, sheet: TableFile) -> tuple[NDArray[Any], NDArray[Any]]:
+    schema = _schema(codec, labeled=True)
     for name in schema.inputs:
         sheet.require(name, "inputs")
     for name in schema.targets:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partrain.data import load, read_spec
+from partrain.data import groups_by_part, load, read_spec
 from partrain.data.folds import Fold
 from partrain.data.groups import draw_groups
 from partrain.data.partition import Partition, assign, chosen_of, hold_out, split, training_of
@@ -183,6 +183,8 @@ def test_groups_of_files_of_their_own_are_numbered_with_those_of_the_table(tmp_p
     assert not {*data.test_group} & {*data.group}
     training, held_out = split(data, section, "shuffled", 0)
     assert not {*data.group[training]} & {*data.group[held_out]}
+    names = groups_by_part(section, tmp_path, data)
+    assert names == {"": [*(f"p{row % 30}" for row in range(300)), "v1", "v2", "v1"], "test_": ["s1", "s1"]}
 
 
 @pytest.mark.parametrize(
