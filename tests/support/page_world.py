@@ -106,6 +106,7 @@ def write_tables() -> None:
         f"clinic {visit % 8},{dose:.3f},{'well' if dose + visit % 8 > 3.5 else 'ill'}" for visit, (dose, _) in enumerate(sums)
     ]
     Path("visits.csv").write_text("\n".join(["clinic,dose,outcome", *visits]) + "\n")
+    Path("new-clinics.csv").write_text("\n".join(["clinic,dose,outcome", *visits[:40]]) + "\n")
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 
 
@@ -142,6 +143,7 @@ def write_jobs_of_pages() -> None:
     for words in (["first.toml"], ["--from", "data.csv", "--target", "cultivator", "my.toml"],
                   ["--from", "datasets/wine/wine.csv", "--target", "cultivator", "wine.toml"],
                   ["--from", "houses.csv", "--target", "price", "houses.toml"],
+                  ["--from", "visits.csv", "--target", "outcome", "--group", "clinic", "visits.toml"],
                   ["--from", "topics.csv", "--target", "topic", "topics.toml"]):  # fmt: skip
         said = partrain("init", *words)
         assert said.code == 0, said
@@ -157,7 +159,7 @@ def train_runs() -> None:
     every = 'checkpoint={commit="every", keep=9}'
     short = "stop={rounds=2, judge_every=1}"
     for job, run, *sets in (("first", "first", short), ("wine", "wine"), ("wine", "one", short, "workers.0.count=1"),
-                            ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("topics", "topics", short), ("jobs/mnist", "mnist", every),
+                            ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("topics", "topics", short), ("visits", "visits", short), ("jobs/mnist", "mnist", every),
                             ("jobs/mnist-digits-0-4", "mnist-digits-0-4")):  # fmt: skip
         words = [word for each in sets for word in ("--set", each)]
         said = partrain("run", f"{job}.toml", "--out", f"runs/{run}", "--quiet", *words)
