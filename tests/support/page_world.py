@@ -54,7 +54,7 @@ def shorten(path: Path) -> None:
 
 
 def write_tables() -> None:
-    """Wines with a name each, houses, passengers by month, frauds, news, numbers of pixels, levels at two stations."""
+    """Wines with a name each, houses, passengers by month, frauds, news, numbers of pixels, levels at two stations, visits of clinics."""
     draw = random.Random(1)
     header, *rows = Path("datasets/wine/wine.csv").read_text(encoding="utf-8").splitlines()
     measured, _, target = header.rpartition(",")
@@ -102,6 +102,10 @@ def write_tables() -> None:
         for date, day in days
     ]
     Path("stations.csv").write_text("\n".join(["station,date,level", *levels]) + "\n")
+    for table, clinics in ("visits", range(20)), ("new-clinics", range(20, 24)):
+        visits = [(f"clinic {clinic}", draw.random(), draw.random()) for clinic in clinics for _ in range(12)]
+        lines = [f"{clinic},{a:.3f},{b:.3f},{'well' if a > b else 'ill'}" for clinic, a, b in visits]
+        Path(f"{table}.csv").write_text("\n".join(["clinic,a,b,outcome", *lines]) + "\n")
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 
 
@@ -138,6 +142,7 @@ def write_jobs_of_pages() -> None:
     for words in (["first.toml"], ["--from", "data.csv", "--target", "cultivator", "my.toml"],
                   ["--from", "datasets/wine/wine.csv", "--target", "cultivator", "wine.toml"],
                   ["--from", "houses.csv", "--target", "price", "houses.toml"],
+                  ["--from", "visits.csv", "--target", "outcome", "--group", "clinic", "visits.toml"],
                   ["--from", "topics.csv", "--target", "topic", "topics.toml"]):  # fmt: skip
         said = partrain("init", *words)
         assert said.code == 0, said
@@ -153,7 +158,7 @@ def train_runs() -> None:
     every = 'checkpoint={commit="every", keep=9}'
     short = "stop={rounds=2, judge_every=1}"
     for job, run, *sets in (("first", "first", short), ("wine", "wine"), ("wine", "one", short, "workers.0.count=1"),
-                            ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("topics", "topics", short), ("jobs/mnist", "mnist", every),
+                            ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("topics", "topics", short), ("visits", "visits", short), ("jobs/mnist", "mnist", every),
                             ("jobs/mnist-digits-0-4", "mnist-digits-0-4")):  # fmt: skip
         words = [word for each in sets for word in ("--set", each)]
         said = partrain("run", f"{job}.toml", "--out", f"runs/{run}", "--quiet", *words)
