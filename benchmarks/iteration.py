@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.sections import Adam
@@ -28,6 +28,7 @@ from partrain.system import malloc
 from partrain.tasks.task import Classification, Regression
 from partrain.training.batches import Batches, Samples
 from partrain.training.feed import Piece
+from partrain.training.gradient import Trained
 from partrain.training.replica import Replica, row_layout
 from partrain.training.worker import LocalWorker
 
@@ -84,8 +85,7 @@ def whole(made: LocalWorker, iterations: int) -> float:
 def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
     """Time the feed and the engine with its steps: seconds per iteration. The rest of an iteration is what the loop itself takes."""
     spans: dict[str, list[float]] = defaultdict(list)
-    pieces, train = made._feed.pieces, made._stepping.train if made._stepping else None
-    assert train
+    pieces, train = made._feed.pieces, made._engine.train
 
     def fed(count: int) -> Iterator[Piece]:
         seconds, given = 0.0, pieces(count)
@@ -98,16 +98,24 @@ def phases(made: LocalWorker, iterations: int) -> dict[str, float]:
                 return
             yield piece
 
-    def trained(piece: Piece, rates: Sequence[float], scale: float) -> list[float]:
+    def trained(piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
         began = time.perf_counter()
-        losses = train(piece, rates, scale)
+        trained = list(train(piece, rates, iteration))
         spans["engine and step"].append((time.perf_counter() - began) / len(rates))
-        return losses
+        return iter(trained)
 
-    made._feed.pieces, made._stepping.train = fed, trained  # type: ignore[method-assign, union-attr]
+    made._feed.pieces, made._engine.train = fed, trained  # type: ignore[method-assign]
     whole(made, iterations)
-    made._feed.pieces, made._stepping.train = pieces, train  # type: ignore[method-assign, union-attr]
+    made._feed.pieces, made._engine.train = pieces, train  # type: ignore[method-assign]
     return {phase: statistics.median(values) for phase, values in spans.items()}
+
+
+def taken(made: LocalWorker, count: int) -> Iterator[Tensor]:
+    """Yield the inputs of the next mini-batches."""
+    for piece in made._feed.pieces(count):
+        if piece.numbers is not None:
+            piece = Piece(piece.sizes, *made.samples.batch(made.samples.index(piece.numbers)))
+        yield from (inputs for inputs, _ in piece.batches())
 
 
 def products(made: LocalWorker, iterations: int) -> float:
@@ -119,7 +127,7 @@ def products(made: LocalWorker, iterations: int) -> float:
     with torch.no_grad():
         for number in range(1, iterations // ROUND + 1):
             made.begin(number, number * ROUND)
-            for inputs, _ in made._feed.take(ROUND):
+            for inputs in taken(made, ROUND):
                 began, flat = time.perf_counter(), inputs.flatten(1)
                 kept = [flat, *outs]
                 for layer, x, out in zip(layers, kept, outs, strict=False):

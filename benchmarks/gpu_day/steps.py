@@ -26,13 +26,13 @@ from torch import Tensor
 
 from partrain.job.load import load
 from partrain.job.plan import make_plan
+from partrain.launch.resume_point import ResumePoint
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.worker import setup as worker_setup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.system.accelerator import Accelerator
 from partrain.system.memory import memory_limits
-from partrain.training.stop import Progress
 
 
 def prepared(file: Path, device: str, sets: list[str]) -> worker_setup.WorkerSetup:
@@ -41,7 +41,7 @@ def prepared(file: Path, device: str, sets: list[str]) -> worker_setup.WorkerSet
     dataset, stock = load_shared(loaded)
     plan = make_plan(loaded.job, dataset.items)
     spec = ProcessSpec(
-        loaded.job, loaded.folder, plan, (0,), range(1), None, None, Handed(stock), dataset.info, Progress(), 0.0, False, memory_limits()
+        loaded.job, loaded.folder, plan, (0,), range(1), None, None, Handed(stock), dataset.info, ResumePoint(), memory_limits()
     )  # fmt: skip
     return worker_setup.WorkerSetup(0, worker_setup.ProcessSetup(spec))
 

@@ -24,7 +24,7 @@ from partrain.record.round_record import number_of
 from partrain.record.run_folder import RunFolder, is_superseded, run_folders
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary
-from partrain.record.waiting import cause, shares_of
+from partrain.record.waiting import cause, participation_of, shares_of
 from partrain.runs.comparing import ComparedRow, ComparedRuns, target_of
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
@@ -34,7 +34,7 @@ from partrain.runs.selection import BadSelection, check_names, differences, orde
 METRIC = "metrics."
 """Start of the names of judged metrics."""
 FACTS = ("rule", "workers", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
-         "test_accuracy", "bytes_per_round", "waiting", "staleness", "distance")  # fmt: skip
+         "test_accuracy", "bytes_per_round", "participation", "waiting", "staleness", "distance")  # fmt: skip
 """Names of the results of a run."""
 Facts = dict[str, float | str | None]
 """The results of a run; None if unknown."""
@@ -314,6 +314,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any], Course]:
         "accuracy": result.metrics.get("accuracy"),
         "test_accuracy": summary["test"].get("accuracy"),
         "bytes_per_round": state.bytes_per_round(),
+        "participation": participation_of(summary["workers"]),
         "waiting": shares_of(summary["workers"]).get("wait"),
         "staleness": state.merged("staleness"),
         "distance": state.merged("distance"),

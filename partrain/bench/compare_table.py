@@ -12,7 +12,7 @@ from partrain.bench import incomplete_rows
 from partrain.display.text_table import comma_separated, markdown, table, wrapped
 from partrain.runs.table import setting_text
 
-MORE = ("rule", "bytes/round", "staleness", "distance")
+MORE = ("rule", "bytes/round", "participation", "staleness", "distance")
 """Columns behind those of `ComparedRuns.cells`."""
 MOST_LIMITS = 4
 """Rows of which a line below the table tells what kept the workers from computing."""
@@ -102,6 +102,7 @@ def _further(row: dict[str, Any]) -> list[str]:
     return [
         row["rule"],
         f"{statistics.median(row['bytes_per_round']):,.0f}" if row["bytes_per_round"] else "-",
+        f"{statistics.median(row['participation']):.0%}" if row["participation"] else "-",
         f"{statistics.median(row['staleness']):.2f}" if row["staleness"] else "-",
         f"{statistics.median(row['distance']):.1e}" if row["distance"] else "-",
     ]

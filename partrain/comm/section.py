@@ -48,7 +48,7 @@ class TransportSection(Section):
     """`simulated`: spread of the time of iterations, as the standard deviation of its logarithm; a number for each
     worker, or one for all."""
 
-    availability: list[Annotated[float, Field(gt=0, le=1)]] = Field([1.0], min_length=1)
+    availability: list[Annotated[float, Field(ge=0.001, le=1)]] = Field([1.0], min_length=1)
     """Chance that a worker can be reached in a round; a number for each worker, or one for all. partrain draws it for each round. `[sync]
     clients` are drawn among the workers that can be reached; without it all of these train. The others sit the round out."""
     network: SimulatedNetwork | None = None

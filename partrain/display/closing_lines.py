@@ -15,7 +15,7 @@ from partrain.record.file_names import BEST
 from partrain.record.result_lines import result_lines
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
-from partrain.record.waiting import cause, shares_of
+from partrain.record.waiting import cause, participation_of, shares_of
 
 
 def closing_lines(
@@ -61,7 +61,7 @@ def closing_lines(
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)
     lines += _waiting(content, remedy)
-    if any("participation" in worker for worker in content["workers"]):
+    if participation_of(content["workers"]) is not None:
         shares = [worker.get("participation", 1.0) for worker in content["workers"]]
         lines.append(f"each worker trained in {_span(shares)} of the rounds")
     if not replicas and (least := least_worker(content["workers"], seconds)):

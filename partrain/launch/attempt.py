@@ -17,10 +17,10 @@ from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
 from partrain.errors import UserCodeFailed, WorkersLost
 from partrain.launch import forkserver
-from partrain.launch.context import Start
 from partrain.launch.prepared import PreparedRun
 from partrain.launch.processes import MemoryFile, WorkerProcesses
 from partrain.launch.ready_check import ReadyWorkers
+from partrain.launch.resume_point import ResumePoint
 from partrain.launch.worker.entry import dry_run_main, worker_main
 from partrain.launch.worker.messages import Done, Message, Ready
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
@@ -31,12 +31,12 @@ from partrain.system.parent_death import describe_exit
 class Attempt:
     """The workers of this machine: not ready, ready, done or lost."""
 
-    def __init__(self, prepared: PreparedRun, start: Start, machine: Machine | None, run_folder: Path | None) -> None:
+    def __init__(self, prepared: PreparedRun, point: ResumePoint, machine: Machine | None, run_folder: Path | None) -> None:
         """Make the arena."""
         self._prepared, self._machine, self._run_folder = prepared, machine, run_folder
         self.job, self.plan, self._initial = job, plan, initial = prepared.loaded.job, prepared.plan, prepared.initial
-        self.start = start
-        """The state from which the workers start."""
+        self.point = point
+        """The point that the workers begin at."""
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
@@ -54,8 +54,6 @@ class Attempt:
         self.slots: list[memoryview] = []
         """The slots of the arena, once they are mapped."""
         self._memory = memory_limits()  # the data are in memory by now, the workers are not
-        self._known_rounds = 0
-        self._ended: str | None = None
 
     @property
     def complete(self) -> bool:
@@ -91,17 +89,11 @@ class Attempt:
     def _ranks_by_process(self) -> list[tuple[int, ...]]:
         return self.job.transport.ranks_by_process(self.members, lambda rank: self.plan.shares[rank].spec.process)
 
-    def restart(self, start: Start, known_rounds: int, ended: str | None) -> None:
-        """Start the workers again from a state.
-
-        Args:
-            start: Progress and seconds of the state; its `arrays_elsewhere` is True if there is one to restore, in a slot.
-            known_rounds: Rounds up to this one ran before, and run again as they did.
-            ended: Reason for the end of training, if only the test is left.
-        """
+    def restart(self, point: ResumePoint) -> None:
+        """Start the workers again; the state that they restore, if there is one, is in a slot."""
         self.kill()
         self.arena.reset(self.ready.slots_at or os.fstat(self.arena.descriptor).st_size)
-        self.start, self._known_rounds, self._ended = start, known_rounds, ended
+        self.point = point
         self.ready.forget_processes()
         self.done = {}
         self.start_workers()
@@ -129,17 +121,10 @@ class Attempt:
             arena_fd=MemoryFile(self.arena.descriptor),
             dataset_fd=MemoryFile(self._prepared.dataset_fd),
             dataset=self._prepared.dataset.info,
-            progress=self.start.progress,
-            elapsed=self.start.elapsed,
-            resuming=self.start.resuming,
+            point=self.point,
             memory=self._memory,
-            other_workers=self.start.other_workers,
-            known_rounds=self._known_rounds,
-            caps=self.start.caps,
-            ended=self._ended,
             start_file=self._initial.file if self._initial else None,
             start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
-            moved=self.start.moved,
             try_built_in=self.try_built_in,
         )
         self.processes[ranks[0]] = forkserver.start_process(name, main, spec)

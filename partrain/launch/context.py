@@ -12,6 +12,7 @@ from partrain.comm.machine import Machine
 from partrain.display.display import Display
 from partrain.errors import Failure
 from partrain.launch.hook_process import HookProcess
+from partrain.launch.resume_point import ResumePoint
 from partrain.launch.signals import Signals
 from partrain.record.event_log import EventLog
 from partrain.record.events import BesideTrivial, KnownEvent, StoppingEvent
@@ -97,24 +98,16 @@ class RunContext:
 
 @dataclass
 class Start:
-    """The starting point of a run: nothing, or a checkpoint."""
+    """The start of a session: the point that its workers begin at, and what the coordinator knows of a checkpoint there."""
 
-    progress: Progress = field(default_factory=Progress)
+    point: ResumePoint = field(default_factory=ResumePoint)
     arrays: dict[str, Any] | None = None
     """The checkpoint's arrays by path; None for a fresh start, and on machines without the checkpoint."""
     history: list[tuple[float, ...]] = field(default_factory=list)
-    elapsed: float = 0.0
-    """Training seconds before this session."""
-    arrays_elsewhere: bool = False
-    """Another machine has the checkpoint."""
     content: Content | None = None
     """The checkpoint, where `arrays` are of one."""
-    other_workers: bool = False
-    """The checkpoint is of a run with other workers: each worker's own state of the rule starts again."""
     code: dict[str, str] = field(default_factory=dict)
     """Digests of the files of user code, by name, once the dry run has imported it."""
-    moved: list[str] = field(default_factory=list)
-    """Frozen parameters that the network moves itself, by name, once the dry run has seen it."""
     accept_changes: bool = False
     """The user has agreed to train on with changed code."""
     changed_files: list[str] = field(default_factory=list)
@@ -123,15 +116,8 @@ class Start:
     """Changes that the user has agreed to, in words."""
     has_tried_code: bool = False
     """User code has been tried with the checkpoint's network."""
-    caps: list[list[int]] = field(default_factory=list)
-    """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
     recorded: list[tuple[int, list[float]]] = field(default_factory=list)
     """Numbers of the rounds that follow, as an earlier session recorded them (`round_records.compared`)."""
-
-    @property
-    def resuming(self) -> bool:
-        """True if workers restore a state before they train."""
-        return self.arrays_elsewhere or self.arrays is not None
 
 
 @dataclass

@@ -64,19 +64,19 @@ class Coordinator:
         """Make what a run needs, but no process."""
         job, plan, task = prepared.loaded.job, prepared.plan, prepared.dataset.task
         self.job, self.plan, self.start, self.context, self._rendezvous = job, plan, start, context, rendezvous
-        self._machine = rendezvous.machine if rendezvous else None
-        self.attempt = Attempt(prepared, start, self._machine, context.folder)
+        self._machine, point = rendezvous.machine if rendezvous else None, start.point
+        self.attempt = Attempt(prepared, point, self._machine, context.folder)
         arena = self.attempt.arena
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
         self.round_records = RoundRecords(
-            arena, start.progress, start.elapsed, job, plan, task, context, hooked=hooked, recorded=start.recorded
+            arena, point.progress, point.elapsed, job, plan, task, context, hooked=hooked, recorded=start.recorded
         )
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(
             arena, self.round_records, coalesce=coalesce, stall_seconds=job.transport.stall_seconds, context=context
         )
-        self._replays = Replays(job, start, self.attempt, self.round_records, self.checkpointer, context)
-        arena.put("committed", start.progress.round)
+        self._replays = Replays(job, self.attempt, self.round_records, self.checkpointer, context)
+        arena.put("committed", point.progress.round)
         self._training = self._finished_training = False
         self.started_at: float | None = None
         """Moment of the first local iteration, by `boot_seconds`."""
@@ -111,8 +111,8 @@ class Coordinator:
             slots = attempt.map_slots()
             restored = None
             if self.start.arrays is not None:
-                attempt.ready.restore(self.start.arrays, slots[0], others=self.start.other_workers)
-                restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
+                attempt.ready.restore(self.start.arrays, slots[0], others=self.start.point.other_workers)
+                restored = PendingSnapshot(0, self.start.point.progress.stored(), durable=False, seconds=self.start.point.elapsed)
             if folder := self.context.folder:
                 keep, columns = self.job.checkpoint.keep, self._columns
                 manifest = manifest | {"versions": manifest["versions"] | versions_of(self.start.code)}
@@ -304,7 +304,7 @@ class Coordinator:
             case NumbersAdded():
                 self.round_records.add(message.round, message.numbers)
             case DryRunPassed():
-                self.start.moved = message.moved
+                self.start.point.moved = message.moved
                 self.attempt.end_dry_run()
             case TrainingStarted():
                 self.started_at = self.started_at or message.moment
@@ -376,7 +376,7 @@ class Coordinator:
     def _outcome(self) -> Ended:
         """Derive the end of the run from worker 0 of this machine: all workers end alike."""
         done = self.attempt.done[self.attempt.members.start]
-        self.round_records.seconds = self.attempt.start.elapsed + done.seconds
+        self.round_records.seconds = self.attempt.point.elapsed + done.seconds
         status, reason = "not-reached" if self.job.stop.has_target else "finished", done.reason
         if done.reached:
             status = "reached"

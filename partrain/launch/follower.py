@@ -17,6 +17,7 @@ from partrain.launch.coordinator import Coordinator
 from partrain.launch.initial_weights import load_start
 from partrain.launch.prepared import PreparedRun
 from partrain.launch.rendezvous import Rendezvous, note_run_folder
+from partrain.launch.resume_point import ResumePoint
 from partrain.launch.shared_dataset import load_shared
 from partrain.system.environment import versions
 from partrain.training.stop import Progress
@@ -36,17 +37,11 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         rendezvous.answer(failure.message)
         raise
     rendezvous.answer()
-    start = Start(
-        Progress(**proposal["progress"]),
-        elapsed=proposal["elapsed"],
-        arrays_elsewhere=proposal["resuming"],
-        other_workers=proposal["other_workers"],
-        caps=proposal["caps"],
-    )
+    point = ResumePoint(**proposal["point"] | {"progress": Progress(**proposal["point"]["progress"])})
     rendezvous.machine = replace(machine, timeout_s=prepared.loaded.job.transport.stall_seconds)
     context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine, note=show)
     with closing(prepared), context.signals:
-        coordinator = Coordinator(prepared, start, context, rendezvous)
+        coordinator = Coordinator(prepared, Start(point), context, rendezvous)
         members = coordinator.attempt.members
         show(
             f"machine {machine.number} of {machine.count} trains workers {members[0]} to {members[-1]}; "
@@ -62,11 +57,12 @@ def _prepare(machine: Machine, own: LoadedJob | None, proposal: Mapping[str, Any
     if versions() != proposal["versions"]:
         raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
     folder = own.folder if own else Path(proposal["folder"])
-    loaded = parse(proposal["job"], folder, "<first machine>", local=True, resuming=proposal["resuming"])
+    resuming = proposal["point"]["resuming"]
+    loaded = parse(proposal["job"], folder, "<first machine>", local=True, resuming=resuming)
     dataset, dataset_fd = load_shared(loaded)
     if dataset.fingerprint != proposal["data"]:
         raise BadJob("its data set is not that of the first machine")
-    initial = None if proposal["resuming"] else load_start(loaded)
+    initial = None if resuming else load_start(loaded)
     if initial and initial.file.sha256 != proposal["from"]:
         raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
     pinned = {name: proposal[name] for name in ("horizon", "average_from")}

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -22,7 +22,7 @@ from partrain.errors import BadJob, UserCodeFailed, WorkersLost
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.job.workers import has_replicas
-from partrain.launch.context import Start
+from partrain.launch.resume_point import ResumePoint
 from partrain.system.environment import versions
 
 PARTING_S = 5.0
@@ -41,7 +41,7 @@ class Rendezvous:
         self._store = machine.store()
 
     def propose(
-        self, loaded: LoadedJob, plan: Plan, start: Start, run_folder: Path, data: str, start_file: str | None = None
+        self, loaded: LoadedJob, plan: Plan, point: ResumePoint, run_folder: Path, data: str, start_file: str | None = None
     ) -> None:
         """Propose a run (machine 0). Raises BadJob with the other machines' problems if one cannot join."""
         proposal = {
@@ -53,11 +53,7 @@ class Rendezvous:
             "from": start_file,
             "horizon": plan.horizon,
             "average_from": plan.average_from,
-            "progress": start.progress.stored(),
-            "elapsed": start.elapsed,
-            "resuming": start.resuming,
-            "other_workers": start.other_workers,
-            "caps": start.caps,
+            "point": asdict(point),
             "refusal": refusal(loaded),
         }
         self._store.set("start", json.dumps(proposal))

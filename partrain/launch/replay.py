@@ -10,7 +10,7 @@ from partrain.job.load import Job
 from partrain.launch.attempt import Attempt
 from partrain.launch.checkpoint_writer import WriterLost
 from partrain.launch.checkpointer import Checkpointer
-from partrain.launch.context import RunContext, Start
+from partrain.launch.context import RunContext
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.record.events import ReplayEvent
@@ -33,11 +33,11 @@ class Replays:
     """The replays of one run. There may be `max_replays` within `REPLAY_WINDOW` rounds."""
 
     def __init__(
-        self, job: Job, start: Start, attempt: Attempt, records: RoundRecords, checkpointer: Checkpointer, context: RunContext
+        self, job: Job, attempt: Attempt, records: RoundRecords, checkpointer: Checkpointer, context: RunContext
     ) -> None:
-        """Prepare replays of a run that starts at `start`."""
+        """Prepare replays of a run whose first attempt has not begun."""
         self._job, self._context = job, context
-        self._start = replace(start, progress=replace(start.progress))  # the run's own progress moves on
+        self._first = replace(attempt.point, progress=replace(attempt.point.progress))  # the run's own progress moves on
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
         """Rounds in which the newest replays were needed."""
@@ -64,22 +64,24 @@ class Replays:
         self.count(loss)
         self._tell_start()  # of a replay that lost a worker while its workers started
         state = self._checkpointer.restart()
-        progress = Progress(**state.progress) if state else replace(self._start.progress)
+        progress = Progress(**state.progress) if state else replace(self._first.progress)
         discarded = self._trained_since(state)
         elapsed = self._elapsed_at(state, started_at)
         repeats = self._job.sync.repeatable
         if not repeats:
             self._context.rewind(progress.round)
-        begun = progress.round > self._start.progress.round
-        start = Start(
-            progress,
+        begun = progress.round > self._first.progress.round
+        point = replace(
+            attempt.point,
+            progress=progress,
             elapsed=elapsed,
-            arrays_elsewhere=state is not None or self._start.resuming,
-            other_workers=self._start.other_workers and not begun,
+            resuming=state is not None or self._first.resuming,
+            other_workers=self._first.other_workers and not begun,
             caps=self._caps_after(progress.round) if repeats else [],
-            moved=attempt.start.moved,
+            known_rounds=records.newest if repeats else 0,
+            ended=state.reason if state else None,
         )
-        attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
+        attempt.restart(point)
         records.rewind(replace(progress), elapsed, repeats=repeats)
         if training:
             self._starting = ReplayEvent(
@@ -124,7 +126,7 @@ class Replays:
 
     def _caps_after(self, round_number: int) -> list[list[int]]:
         """Return the recorded caps of the rounds after a round: of this session, then of the one that it repeats."""
-        ours, earlier = self._records.caps_after(round_number), self._start.caps[round_number - self._start.progress.round :]
+        ours, earlier = self._records.caps_after(round_number), self._first.caps[round_number - self._first.progress.round :]
         return ours + earlier[len(ours) :]
 
     def _trained_since(self, state: PendingSnapshot | None) -> list[int]:
@@ -137,7 +139,7 @@ class Replays:
 
     def _elapsed_at(self, state: PendingSnapshot | None, started_at: float | None) -> float:
         """Return the training seconds from which a replay goes on: by a real clock, lost time has passed."""
-        copied = state.seconds if state else self._start.elapsed
+        copied = state.seconds if state else self._first.elapsed
         if self._job.transport.implementation().one_process or started_at is None:
             return copied
-        return max(copied, self._start.elapsed + boot_seconds() - started_at)
+        return max(copied, self._first.elapsed + boot_seconds() - started_at)

@@ -28,6 +28,7 @@ from partrain.launch.manifest import accepting, surroundings
 from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome
 from partrain.launch.prepared import PreparedRun
+from partrain.launch.resume_point import ResumePoint
 from partrain.launch.round_records import compared
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun, set_best_aside
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 def restore_run_state(state: RunState, start: Start, manifest: Manifest) -> None:
     """Fill the run state from the checkpoint when a run resumes in a new folder, which has no events yet."""
-    state.round = start.progress.round
+    state.round = start.point.progress.round
     for member, before in zip(manifest.workers, counts_before(start, len(manifest.workers)), strict=True):
         worker = state.workers[member.rank] = WorkerState(member.rank)
         worker.begin(member.device, state.round, before.get("before"))
@@ -188,7 +189,8 @@ def resume(
         warn_if_schedule_ended(loaded, content, context)
         prepared = prepare(loaded, context, content, moved=moved, other_workers=other_workers)
         changed = changed_files(loaded, manifest.versions)
-        start = Start(progress, content.arrays, content=content, accept_changes=accept_changes, changed_files=changed)
+        point = ResumePoint(progress, resuming=True)
+        start = Start(point, content.arrays, content=content, accept_changes=accept_changes, changed_files=changed)
         _try_code(loaded, content, context, prepared, start)
         warn_if_code_changed(changed, context)
         prepared = replace(prepared, manifest=accepting(prepared.manifest, start.accepted, progress.round, code_digests(loaded)))
@@ -197,22 +199,22 @@ def resume(
         history = history_of(content, columns)
         relink(content, folder, progress.best_round or None, source and _best_beside(source, progress))
         if start.accepted:
-            start.progress = progress.without_best()
+            point.progress = progress.without_best()
             if former := set_best_aside(folder, progress.round):
                 context.warn(
                     f"code that has changed judged round {progress.best_round} the best: its checkpoint is now {former.name}, and "
                     f"best.h5 will be the best from round {progress.round + 1} on"
                 )
         if moved:
-            _move_best(folder, start.progress.best_round, loaded)
+            _move_best(folder, point.progress.best_round, loaded)
         recorded = recorded_rounds(folder / EVENTS, progress.round) if before == now else []
         if recorded:
             last = recorded[-1][0].round
             which = f"rounds {progress.round + 1:,} to {last:,} run" if len(recorded) > 1 else f"round {last:,} runs"
             context.note(f"{which} again, after the checkpoint of round {progress.round:,}")
         earlier = truncate_after(folder / EVENTS, progress.round)
-        start.history, start.elapsed = history, earlier.clock.train
-        start.caps = [[int(record.cap) for record in rows] for rows in recorded if all(math.isfinite(row.cap) for row in rows)]
+        start.history, point.elapsed = history, earlier.clock.train
+        point.caps = [[int(record.cap) for record in rows] for rows in recorded if all(math.isfinite(row.cap) for row in rows)]
         comparable = (
             loaded.job.user_code
             and not (start.accepted or start.changed_files)
@@ -221,7 +223,7 @@ def resume(
         if loaded.job.sync.repeatable and comparable:
             start.recorded = [(rows[0].round, compared(rows)) for rows in recorded]
         if before != now:
-            start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
+            start.arrays, point.other_workers = shared_out(content.arrays, len(now)), True
             context.note(
                 f"{_described(before)} before, {_described(now)} from round {progress.round + 1} on: the network, moments and center "
                 f"stay, {_shared_out(content.arrays)}"

@@ -25,6 +25,7 @@ from partrain.launch.other_workers import history_of, shared_out, without_lost_w
 from partrain.launch.outcome import Outcome, close
 from partrain.launch.prepared import RecordedRun
 from partrain.launch.rendezvous import Rendezvous, note_run_folder
+from partrain.launch.resume_point import ResumePoint
 from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.start_event import label_skews, start_event, warn_if_code_changed, warn_if_newer, warn_if_skewed
@@ -104,7 +105,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             seconds = context.state.clock.train
             with suppress(Failure):  # the disk may be what has failed
                 context.emit(FaultEvent(t=context.now(), what=problem, rank=None))
-                close(Ended("failed", reason, start.progress, seconds), loaded.job.sync, None, context)
+                close(Ended("failed", reason, start.point.progress, seconds), loaded.job.sync, None, context)
             raise
 
 
@@ -136,7 +137,7 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
     _stage_job(loaded, context)
     context.emit(FaultEvent(t=context.now(), what=text, rank=lost.failure.rank))
     context.warn(text)
-    start = Start(elapsed=context.state.clock.train)
+    start = Start(ResumePoint(elapsed=context.state.clock.train))
     if content:
         manifest, size = manifest_of(content), sum(group.count for group in loaded.job.workers)
         history = history_of(content, own_columns(loaded.job, manifest.network.task, size))  # type: ignore[arg-type]
@@ -144,7 +145,7 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
         warn_if_code_changed(changed_files(loaded, manifest.versions), context)
         accepted = first.accepted and first.content and content.round == first.content.round
         progress = manifest.progress.without_best() if accepted else manifest.progress
-        start = replace(start, progress=progress, arrays=arrays, history=history, other_workers=True)
+        start = Start(replace(start.point, progress=progress, resuming=True, other_workers=True), arrays, history)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:
         manifest_now = ready.manifest.model_copy(update={"run": lost.run})
         return _perform(loaded, context, start, replace(ready, manifest=manifest_now))
@@ -157,7 +158,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Rec
         note_run_folder(context.torchrun, context.run_folder)
     if context.machine:
         rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
-        rendezvous.propose(loaded, plan, start, context.run_folder, dataset.fingerprint, prepared.manifest.start_file)
+        rendezvous.propose(loaded, plan, start.point, context.run_folder, dataset.fingerprint, prepared.manifest.start_file)
     with context.signals:  # to the last line: a run that is done is done
         coordinator = Coordinator(prepared, start, context, rendezvous)
         skews = label_skews(job, plan, dataset)

@@ -63,7 +63,7 @@ def start_event(
         name=job.name,
         run_id=manifest.run,
         rule=job.sync.rule,
-        resumed_from=start.progress.round if start.arrays is not None else None,
+        resumed_from=start.point.progress.round if start.arrays is not None else None,
         start_file=manifest.start_file,
         code=start.code,
         accepted=start.accepted,

@@ -18,9 +18,10 @@ from partrain.system.memory import memory_limits
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from torch import nn
 
-__all__ = ["AnyModel", "Interface", "build", "build_drawn"]
+__all__ = ["AnyModel", "Interface", "build", "build_drawn", "start_from_items"]
 
 FAILED_ALLOCATION = r"tried to allocate (\d+) bytes"
 """Pattern of torch's message for a failed allocation."""
@@ -99,6 +100,11 @@ def build_drawn(section: AnyModel, folder: Path, interface: Interface, seed: int
     """Build the network with the draws of a job's `seed`: workers and later commands make one network, whatever it draws. See `build`."""
     with seeded(derive(seed, "init")):
         return build(section, folder, interface)
+
+
+def start_from_items(section: AnyModel, module: nn.Module, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+    """Set the parameters of a drawn network that training items (n, ...) and targets decide, where its table `starts_from_items`."""
+    import_module(f"partrain.models.{section.builder}").start_from_items(module, inputs, targets)
 
 
 def _build_known(section: AnyModel, interface: Interface) -> nn.Module:

@@ -84,6 +84,11 @@ class Network(Section):
         return path
 
     @property
+    def starts_from_items(self) -> bool:
+        """True if training items decide some of the first parameters: `models.start_from_items`."""
+        return False
+
+    @property
     def starts_published(self) -> bool:
         """True if the network starts with published weights, which its name stands for."""
         return False
@@ -207,7 +212,8 @@ class TabularNetwork(Network):
     are trained at once, each by its own loss; the answer is their mean. 8 answer better than 1; small tables take half as long
     again, large ones up to four times as long."""
     linear: bool = False
-    """Add a linear function of the numbers to the answers, which follow them beyond the numbers that were trained on."""
+    """Add a linear function of the numbers to the answers, which follow them beyond the numbers that were trained on. For targets that are
+    numbers it starts as their ridge regression."""
 
     @model_validator(mode="after")
     def _frequencies_in_use(self) -> Self:
@@ -215,6 +221,10 @@ class TabularNetwork(Network):
         if idle:
             raise ValueError(f"`{idle[0]}` has no effect with `periodic` = 0: remove it")
         return self
+
+    @property
+    def starts_from_items(self) -> bool:
+        return self.linear
 
 
 class Autoencoder(Network):

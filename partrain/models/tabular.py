@@ -10,12 +10,14 @@ Symbols: b items of a batch; n numbers of an item; c of them codes; w width of a
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from partrain.models import Interface
     from partrain.models.sections import TabularNetwork
 
@@ -126,6 +128,43 @@ class TabularModule(nn.Module):
         if self.factors is None:
             return answers
         return answers.flatten(0, 1) if self.training else answers.mean(1)
+
+
+PENALTIES = 0.0001, 0.001, 0.01, 0.1, 1.0
+"""Penalties of the ridge regression that are tried, per item and for numbers of deviation 1."""
+NEWEST = 0.2
+"""Share of the items, the last ones, by which the penalty is chosen."""
+MOST_ITEMS = 100_000
+"""Most items that the ridge regression sees, at equal distances."""
+
+
+def start_from_items(module: nn.Module, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+    """Start the linear path as a ridge regression of targets (n, k) that are numbers; it stays 0 where their mean errs less on the last items.
+
+    `inputs` (n, features) and targets are those of training, in their order in the data set. Of classes (n,) the path starts at 0.
+    """
+    assert isinstance(module, TabularModule)
+    path = module.straight
+    if path is None or targets.ndim != 2 or targets.shape[1] != path.out_features:
+        return
+    chosen = slice(None, None, -(-len(inputs) // MOST_ITEMS))
+    x = torch.from_numpy(inputs[chosen][:, module.plain]).double()
+    y = torch.from_numpy(targets[chosen]).double()
+    older = len(x) - int(NEWEST * len(x))
+    fits = {penalty: _ridge(x[:older], y[:older], penalty) for penalty in PENALTIES}
+    newer, rest = x[older:] - x[:older].mean(0), y[older:] - y[:older].mean(0)
+    errors = {penalty: float((rest - newer @ weights).square().sum()) for penalty, weights in fits.items()}
+    best = min(errors, key=errors.__getitem__)
+    if errors[best] < float(rest.square().sum()):
+        with torch.no_grad():
+            path.weight.copy_(_ridge(x, y, best).T)
+
+
+def _ridge(x: Tensor, y: Tensor, penalty: float) -> Tensor:
+    """Return the weights (p, k) of the ridge regression of y (n, k) on x (n, p)."""
+    x, y = x - x.mean(0), y - y.mean(0)
+    weights: Tensor = torch.linalg.solve(x.T @ x + penalty * len(x) * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
+    return weights
 
 
 def build(section: TabularNetwork, interface: Interface) -> nn.Module:

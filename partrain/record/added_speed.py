@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from partrain.record.waiting import participation_of
+
 LITTLE, PART = 0.03, 0.5
 """Gain in speed below which a worker is not worth its place, if it is also below this part of what one of as many equal workers adds."""
 TELLING_SECONDS = 1.0
@@ -40,7 +42,7 @@ def added_speed(workers: Sequence[Mapping[str, Any]], seconds: float) -> dict[in
         workers: Those of summary.json.
         seconds: Seconds of training.
     """
-    if len(workers) < 2 or seconds < TELLING_SECONDS or any("participation" in worker for worker in workers):
+    if len(workers) < 2 or seconds < TELLING_SECONDS or participation_of(workers) is not None:
         return {}  # without a worker that sits rounds out, others would be drawn
     items, gains = sum(worker["item_iterations"] for worker in workers), {}
     for worker in workers:

@@ -49,7 +49,7 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     longest = max(workers, key=lambda worker: worker["seconds"]["compute"])
     lasting = sum(longest["seconds"]["compute"] - worker["seconds"]["compute"] for worker in workers)
     waited = f"waited {shares['wait']:.0%} of their time"
-    all_train = not any("participation" in worker for worker in workers)  # otherwise who is drawn more often computes longest
+    all_train = participation_of(workers) is None  # otherwise the worker that is drawn most often computes longest
     if all_train and lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
         return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
     return f"workers {waited}: each round waits for its slowest worker, which is not always the same; {_less_often(content)}"
@@ -64,6 +64,12 @@ def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the shares of the ACTIVITIES in the time of some workers of a summary; empty without time."""
     seconds = [worker["seconds"] for worker in workers]
     return time_shares((spent["compute"], spent["wait"], spent["sync"]) for spent in seconds)
+
+
+def participation_of(workers: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the share of the rounds in which a worker of a summary trained, on average; None if no worker sat one out."""
+    sampled = any("participation" in worker for worker in workers)
+    return sum(worker.get("participation", 1.0) for worker in workers) / len(workers) if sampled else None
 
 
 def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:

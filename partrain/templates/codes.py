@@ -18,13 +18,18 @@ ROWS = 5
 MOST_VERSIONS = 100
 """Different numbers with a point up to which they may be versions."""
 BINS = 16
-"""Bins of equal rows, in the order of the numbers."""
+"""Bins of equal rows, in the order of the numbers. Fewer numbers are compared with a parabola instead."""
+FEWEST = 3
+"""Different numbers from which they may be names."""
 GAIN = 0.03
 """Share of the target's variance, on rows set aside, that names explain at least."""
 BY_SIZE = 0.6
 """Part of that share which the bins, or the next numbers, explain at most: otherwise the size counts."""
+MORE, MORE_OF_FEW = 0.1, 0.05
+"""Share of the target's variance that names explain beyond bins and next numbers, from which the size does not count either. Few
+numbers have to explain so much beyond a parabola, besides."""
 SURE = 4.0
-"""Standard errors by which names are better than bins."""
+"""Standard errors by which names are better than bins and next numbers, or than a parabola."""
 PRIOR = 3.0
 """Rows with the mean of all that the mean of a number is taken with."""
 MOST_KINDS = 10
@@ -77,22 +82,27 @@ def _structure(name: str, facts: ColumnFacts, rows: FirstRows) -> str:
     Every other row makes the predictions, and the rows between them judge.
     """
     count = len(facts.different)
-    if facts.missing or facts.unread or not facts.whole or not BINS < count <= facts.rows // ROWS:
+    if facts.missing or facts.unread or not facts.whole or not FEWEST <= count <= facts.rows // ROWS:
         return ""
-    numbers = [int(cell) for cell in rows.used(name)]
-    gains = dict.fromkeys(("own", "bins", "near"), 0.0)
-    advantages, total = list[float](), 0.0
+    few, numbers = count <= BINS, [int(cell) for cell in rows.used(name)]
+    if few and any(numbers.count(number) < ROWS for number in set(numbers)):
+        return ""
+    errors: dict[str, list[float]] = defaultdict(list)
+    gains, total = defaultdict[str, float](float), 0.0
     for values in _kinds(rows.values(rows.targets[0])):
-        mean, predictions = _predictions(numbers[::2], values[::2])
+        mean, predictions = (_predictions_of_few if few else _predictions)(numbers[::2], values[::2])
         for number, value in zip(numbers[1::2], values[1::2], strict=True):
             error = (value - mean) ** 2
-            errors = {kind: (value - by_number.get(number, mean)) ** 2 for kind, by_number in predictions.items()}
             total += error
-            for kind in gains:
-                gains[kind] += error - errors[kind]
-            advantages.append(errors["bins"] - errors["own"])
-    if gains["own"] < GAIN * total or max(gains["bins"], gains["near"]) > BY_SIZE * gains["own"]:
+            for kind, by_number in predictions.items():
+                errors[kind].append((value - by_number.get(number, mean)) ** 2)
+                gains[kind] += error - errors[kind][-1]
+    rival = max((kind for kind in errors if kind != "own"), key=gains.__getitem__)
+    part, rest = BY_SIZE * gains["own"], gains["own"] - (MORE_OF_FEW if few else MORE) * total
+    bound = min(part, rest) if few else max(part, rest)
+    if gains["own"] < GAIN * total or gains[rival] > bound:
         return ""
+    advantages = [other - own for other, own in zip(errors[rival], errors["own"], strict=True)]
     middle = sum(advantages) / len(advantages)
     deviation = math.sqrt(sum((advantage - middle) ** 2 for advantage in advantages) / len(advantages))
     if middle * math.sqrt(len(advantages)) < SURE * deviation:
@@ -105,6 +115,21 @@ def _kinds(values: Sequence[Any]) -> list[Sequence[float]]:
     if not isinstance(values[0], str):
         return [values]
     return [[float(value == kind) for value in values] for kind, _ in Counter(values).most_common(MOST_KINDS)]
+
+
+def _predictions_of_few(numbers: Sequence[int], values: Sequence[float]) -> tuple[float, dict[str, dict[int, float]]]:
+    """Predict a target by the mean of all rows; and for each number by its own rows, and by a parabola through all rows."""
+    import numpy as np
+
+    mean, different = sum(values) / len(values), sorted(set(numbers))
+    center, scale = (different[0] + different[-1]) / 2, max((different[-1] - different[0]) / 2, 1)
+    curve = np.polynomial.Polynomial.fit([(number - center) / scale for number in numbers], values, min(2, len(different) - 1))
+    own = {
+        number: (sum(value for other, value in zip(numbers, values, strict=True) if other == number) + PRIOR * mean)
+        / (numbers.count(number) + PRIOR)
+        for number in different
+    }
+    return mean, {"own": own, "curve": {number: float(curve((number - center) / scale)) for number in different}}
 
 
 def _predictions(numbers: Sequence[int], values: Sequence[float]) -> tuple[float, dict[str, dict[int, float]]]:

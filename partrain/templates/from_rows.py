@@ -79,10 +79,13 @@ def rows_job(
     if targets.kind != "class":
         standardised = "true    # losses are in standard deviations of the target, answers in its units"
         lines.append(f"standardise_target = {'false' if targets.kind == 'label' else standardised}")
-    if targets.kind == "number" and len(names) == 1 and (share := tail_share(first.values(names[0]))) >= HEAVY:
+    share = tail_share(first.values(names[0])) if targets.kind == "number" and len(names) == 1 else 0.0
+    if share >= HEAVY:
         far = f"the {TAIL:.0%} of the targets that are farthest from the mean have {share:.0%} of the variance"
         lines.append(f'# target_transform = "log"   # {far}')
-        notes.append(f'{far}: target_transform = "log" often lowers the mean error, and sometimes R2 (`target_transform`)')
+        notes.append(
+            f'{far}: loss = "huber", which they do not decide (`loss`); target_transform = "log" often lowers the mean error, too'
+        )
     lines += ["test_share = 0.15", f"validation = {max(targets.rows * 15 // 100, 1)}"]
     if time:
         lines.append(
@@ -109,7 +112,7 @@ def rows_job(
         model += ["periodic = 0", f"linear = true                # {beyond}"]
     shown = listed(f"`{name}`" for name in names)
     what = f"Predict the {targets.kind}{'s' * (len(names) > 1)} {shown} from {inputs} columns of {file.path.name}: {targets.rows:,} rows."
-    task, more = targets.task()
+    task, more = targets.task(skewed=share >= HEAVY)
     return Draft(assemble(file.path, what, model, lines, items, size.recipe, task, targets.decides), [*notes, *more])
 
 

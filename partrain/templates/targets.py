@@ -84,13 +84,16 @@ class Targets:
             lines.append(f"classes = {names}   # the others are too rare, or too new")
         return lines
 
-    def task(self) -> tuple[list[str], list[str]]:
-        """Return the lines of `[task]`, and notes."""
+    def task(self, *, skewed: bool) -> tuple[list[str], list[str]]:
+        """Return the lines of `[task]`, and notes. `skewed`: a few of the numbers have much of the variance."""
         if self.kind == "label":
             return ['kind = "multi-label"          # each target is 0 or 1, in any combination', 'metrics = ["f1"]'], []
         if self.kind == "number":
             what = "the share of the variance that is explained; the mean error in units of the target"
-            return [f'metrics = ["r2", "mae"]      # {what}'], []
+            loss = [
+                'loss = "huber"               # linear for large errors: a squared one would learn the few far targets'
+            ] * skewed
+            return [*loss, f'metrics = ["r2", "mae"]      # {what}'], []
         if not self.rarest:
             return [], []
         metrics = ["auroc", "average_precision", "f1"] if find_spec("torchmetrics") else ["f1"]

@@ -19,6 +19,10 @@ BLOCK_BYTES = 1 << 20
 """Inputs gathered at a time: iterations then train on slices of one contiguous block."""
 
 
+Batch = tuple[Any, Tensor]
+"""Inputs (b, ...), or a tuple or dict of such tensors where items have several, and targets (b, ...)."""
+
+
 class Piece(NamedTuple):
     """Mini-batches that follow one another: in memory, or in a list of numbers."""
 
@@ -28,12 +32,15 @@ class Piece(NamedTuple):
     targets: Tensor
     numbers: NDArray[np.int64] | None = None
     """Numbers of the items among all, whose raw inputs and targets the piece has; None: the piece has its own items, converted."""
+    scale: float = 1.0
+    """Factor of raw inputs."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield each mini-batch of converted items."""
+        return zip(split(self.inputs, self.sizes), torch.split(self.targets, list(self.sizes)), strict=True)
 
 
 NO_PIECE = Piece((), None, torch.empty(0))
-
-Batch = tuple[Tensor, Tensor]
-"""Inputs (b, ...), or a tuple or dict of such tensors where items have several, and targets (b, ...)."""
 
 
 class Feed:
@@ -70,13 +77,6 @@ class Feed:
         self._blocks = self._number() if self._most_numbered else self._gather()
         self._rest = NO_PIECE
 
-    def take(self, count: int) -> Iterator[Batch]:
-        """Yield the next mini-batches, and move the cursor past them."""
-        for sizes, inputs, targets, numbers in self.pieces(count):
-            if numbers is not None:
-                inputs, targets = self.samples.batch(self.samples.index(numbers))
-            yield from zip(split(inputs, sizes), torch.split(targets, list(sizes)), strict=True)
-
     def pieces(self, count: int) -> Iterator[Piece]:
         """Yield the next mini-batches in pieces, and move the cursor past each."""
         while count:
@@ -98,7 +98,7 @@ class Feed:
     def _number(self) -> Iterator[Piece]:
         assert isinstance(self.batches, Batches)
         for sizes in self.batches.blocks(self._most_numbered):
-            yield Piece(sizes, self.samples.inputs, self.samples.targets, self.batches.draw(sum(sizes)))
+            yield Piece(sizes, self.samples.inputs, self.samples.targets, self.batches.draw(sum(sizes)), self.samples.scale)
 
     def _gather(self) -> Iterator[Piece]:
         for sizes, position, raw_inputs, raw_targets in self.batches.gather(self.samples, self._block_items):

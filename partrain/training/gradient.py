@@ -1,4 +1,4 @@
-"""Loss and gradient of a worker: by autograd, or by compiled code for a plain stack of layers.
+"""The engine of a worker's local iterations: autograd, or compiled code for a plain stack of layers.
 
 Autograd takes recurrent layers on the CPU through compiled code, too.
 
@@ -7,9 +7,9 @@ Autograd can work in parts, to save memory, and in bfloat16, to save time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,16 +29,32 @@ Gradients = Sequence[Tensor | None]
 """A gradient tensor by tensor; None for a parameter that the loss does not depend on."""
 
 
-class GradientEngine(Protocol):
-    """Loss and gradient of one replica on one batch."""
+Trained = Iterator[tuple[Sequence[float | Tensor], Sequence[int]]]
+"""Losses, numbers or tensors (), and items of some mini-batches, as soon as these are differentiated; their steps follow before the next ones."""
+
+
+class LocalEngine(Protocol):
+    """Local iterations of one replica."""
 
     in_row: bool
-    """True if the engine writes the gradient into the replica's row itself; the engine keeps no reference to its inputs and draws no random numbers."""
+    """True if the engine writes each gradient into the replica's row; the engine keeps no reference to its inputs and draws no random numbers."""
     compiled: bool
     """True if the network, or a part of it, computes in compiled code."""
 
-    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor | float, Gradients]:
-        """Compute the mean loss over a batch, a number or a tensor (), and its gradient. `iteration`: local iterations before, for user code."""
+    def train(self, piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
+        """Take a step for each mini-batch of a piece, at its learning rate. `iteration`: local iterations before, for user code."""
+
+    def gradient(self, piece: Piece, iteration: int) -> float | Tensor:
+        """Write the gradient of a piece's only mini-batch into the row. Returns the mean loss, a number or a tensor ()."""
+
+    def add_gradient(self, inputs: Any, targets: Tensor, iteration: int, share: float, *, add: bool) -> float | Tensor:
+        """Write `share` times the gradient of a large batch into the row, or add it to what the row holds. Returns the mean loss."""
+
+    def step(self, rate: float) -> None:
+        """Take a step with the gradient in the row."""
+
+    def most_numbered(self, samples: Samples) -> int:
+        """Return the most items of a piece that the engine gathers from all items by their numbers; 0 if the feed has to convert them."""
 
 
 class AutogradEngine:
@@ -50,8 +66,30 @@ class AutogradEngine:
         self._replica, self.compiled = replica, compiled
         self._backward = backward_of(task, parts, precision, replica.params.device)
 
-    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
-        return self._backward(self._replica.module, self._replica.trainable_parameters, inputs, targets, iteration)
+    def train(self, piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
+        for number, (rate, size, (inputs, targets)) in enumerate(zip(rates, piece.sizes, piece.batches(), strict=True)):
+            loss, gradients = self._differentiate(inputs, targets, iteration + number)
+            yield [loss], [size]
+            self._replica.optimizer.step(gradients, rate)
+
+    def gradient(self, piece: Piece, iteration: int) -> float | Tensor:
+        ((inputs, targets),) = piece.batches()
+        return self.add_gradient(inputs, targets, iteration, 1.0, add=False)
+
+    def add_gradient(self, inputs: Any, targets: Tensor, iteration: int, share: float, *, add: bool) -> float | Tensor:
+        loss, gradients = self._differentiate(inputs, targets, iteration)
+        self._replica.store_gradient(gradients, share, add=add)
+        return loss
+
+    def step(self, rate: float) -> None:
+        self._replica.step(self._replica.grads, rate)
+
+    def most_numbered(self, samples: Samples) -> int:
+        return 0
+
+    def _differentiate(self, inputs: Any, targets: Tensor, iteration: int) -> tuple[float | Tensor, Gradients]:
+        loss, gradients = self._backward(self._replica.module, self._replica.trainable_parameters, inputs, targets, iteration)
+        return loss.item() if loss.is_cpu else loss.detach(), gradients
 
 
 MOST_ITEMS, MOST_PRODUCTS = 1 << 16, 1 << 30
@@ -59,37 +97,41 @@ MOST_ITEMS, MOST_PRODUCTS = 1 << 16, 1 << 30
 
 
 class MlpEngine:
-    """A plain stack of layers in compiled code."""
+    """A plain stack of layers in compiled code, and the steps of some optimizers. Autograd takes large batches."""
 
     in_row = compiled = True
 
-    def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp) -> None:
-        self._replica, self._task, self._mlp = replica, task, mlp
-        self.steps, self.step = mlp.steps, mlp.step
-        """`steps`: True if `train` does the optimizer's steps, too, and `step` takes one with the gradient in the row."""
+    def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp, autograd: AutogradEngine) -> None:
+        self._replica, self._task, self._mlp, self.add_gradient = replica, task, mlp, autograd.add_gradient
+        self.step = mlp.step if mlp.steps else replica.optimizer.bind(replica.gradient_views)
 
-    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[float, Gradients]:
-        return self._mlp.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
+    def train(self, piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
+        if self._mlp.steps:
+            yield self._losses(piece, rates), piece.sizes
+            return
+        for rate, size, (inputs, targets) in zip(rates, piece.sizes, piece.batches(), strict=True):
+            yield self._losses(Piece([size], inputs, targets)), [size]
+            self.step(rate)
+
+    def gradient(self, piece: Piece, iteration: int) -> float:
+        (loss,) = self._losses(piece)
+        return loss
 
     def most_numbered(self, samples: Samples) -> int:
-        """Return the most items of a piece that `train` gathers from all items by their numbers; 0 if the feed has to convert them."""
         inputs, targets, dtype = samples.inputs, samples.targets, samples.dtype
         convertible = (inputs.dtype == dtype and samples.scale == 1) or (inputs.dtype == torch.uint8 and dtype == torch.float32)
         simple = samples.channel_scale is None and not samples.parts and inputs.is_contiguous() and targets.is_contiguous()
         own_targets = type(self._task).targets is Task.targets and targets.dtype in (torch.int64, dtype)
         most = max(1, min(MOST_ITEMS, MOST_PRODUCTS // self._replica.params.numel()))
-        return most if self.steps and convertible and simple and own_targets else 0
+        return most if self._mlp.steps and convertible and simple and own_targets else 0
 
-    def train(self, piece: Piece, rates: Sequence[float], scale: float) -> list[float]:
-        """Train on the mini-batches of a piece, each at its learning rate. Returns their losses.
-
-        Without rates only the gradient of each is computed. `scale`: that of numbered items.
-        """
+    def _losses(self, piece: Piece, rates: Sequence[float] = ()) -> list[float]:
+        """Train on the mini-batches of a piece, each at its learning rate; without rates compute only the gradient of each."""
         targets = piece.targets if piece.numbers is not None else self._task.targets(piece.inputs, piece.targets)
-        return self._mlp.train(piece.inputs, targets, piece.sizes, rates, piece.numbers, scale)
+        return self._mlp.train(piece.inputs, targets, piece.sizes, rates, piece.numbers, piece.scale)
 
 
-def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tuple[GradientEngine, str]:
+def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tuple[LocalEngine, str]:
     """Choose the engine: a function of network, task and settings, never of a clock.
 
     Returns it, and why the network's code could not be compiled, or "".
@@ -99,7 +141,7 @@ def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tupl
         try:
             plain = task.plain and parts == 1
             if plain and (mlp := CompiledMlp.of(replica.module, replica.gradient_views, replica.optimizer)):
-                return MlpEngine(replica, task, mlp), ""
+                return MlpEngine(replica, task, mlp, AutogradEngine(replica, task, parts, engine.precision)), ""
             compiled = compile_recurrent(replica.module)
         except CannotCompile as error:
             reason = str(error)

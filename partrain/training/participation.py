@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import lru_cache
 
 from partrain.protocols import Rule
 from partrain.seeds import generator
 
 
-@dataclass(frozen=True)
 class Participation:
     """The draw of the workers of each round. All workers draw alike, so none has to tell the others.
 
@@ -18,29 +17,34 @@ class Participation:
         chances by items (there with replacement) is `client_sampling = "items"`.
     """
 
-    rule: Rule
-    seed: int
-    sizes: Sequence[int]
-    """Items of each worker's partition, by rank."""
-    availability: Sequence[float] = field(default=())
-    """Chance that a worker can be reached in a round, by rank; empty: always."""
+    def __init__(self, rule: Rule, seed: int, sizes: Sequence[int], availability: Sequence[float] = ()) -> None:
+        """Prepare the draws.
 
-    def of(self, round_number: int) -> Sequence[int]:
-        """Return the ranks of the workers that train in a round, ascending; at least one."""
-        workers = len(self.sizes)
-        count = self.rule.active_workers(workers, round_number)
-        if self.rule.clients is None and not self.availability:
+        Args:
+            rule: The sync rule (`clients`, `ramp_workers`).
+            seed: The job's seed.
+            sizes: Items of each worker's partition, by rank.
+            availability: Chance that a worker can be reached in a round, by rank; empty: always.
+        """
+        self._rule, self._seed, self._sizes, self._availability = rule, seed, sizes, availability
+        self.of = lru_cache(maxsize=2)(self._of)  # the workers of a process ask in turn
+        """Function that returns the ranks of the workers that train in a round (its number), ascending; at least one."""
+
+    def _of(self, round_number: int) -> Sequence[int]:
+        workers = len(self._sizes)
+        count = self._rule.active_workers(workers, round_number)
+        if self._rule.clients is None and not self._availability:
             return range(count)
-        draw = generator(self.seed, "clients", round_number)
+        draw = generator(self._seed, "clients", round_number)
         reached = list(range(workers))
-        if self.availability:
+        if self._availability:
             reached = []
             while not reached:  # a round begins when a worker can be reached
-                reached = [rank for rank, chance in enumerate(self.availability) if draw.random() < chance]
+                reached = [rank for rank, chance in enumerate(self._availability) if draw.random() < chance]
         if len(reached) <= count:
             return reached
         chances = None
-        if self.rule.client_sampling == "items":
-            items = sum(self.sizes[rank] for rank in reached)
-            chances = [self.sizes[rank] / items for rank in reached]
+        if self._rule.client_sampling == "items":
+            items = sum(self._sizes[rank] for rank in reached)
+            chances = [self._sizes[rank] / items for rank in reached]
         return sorted(draw.choice(reached, count, replace=False, p=chances).tolist())

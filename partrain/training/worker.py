@@ -23,7 +23,7 @@ from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate
 from partrain.training.faults import Faults
 from partrain.training.feed import Feed
-from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, MlpEngine, engine_for
+from partrain.training.gradient import engine_for
 from partrain.training.learning_rate import LearningRate
 from partrain.training.participation import Participation
 from partrain.training.replica import Replica
@@ -90,13 +90,8 @@ class LocalWorker:
         """The engine, and why the network's code could not be compiled, or ""."""
         self.compiled = self._engine.compiled
         """True if the network, or a part of it, trains in compiled code."""
-        self._stepping = self._engine if isinstance(self._engine, MlpEngine) and self._engine.steps else None
-        bound = self._stepping.step if self._stepping else self.optimizer.bind(replica.gradient_views)
-        self._bound_step = bound if self._engine.in_row else None
-        """The optimizer's step with the gradient in the row."""
-        self._autograd = AutogradEngine(replica, task, optimizer.accumulate, engine.precision)
         plain = augment is None and isinstance(batches, Batches)
-        most = self._stepping.most_numbered(samples) if self._stepping and plain else 0
+        most = self._engine.most_numbered(samples) if plain else 0
         self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment, most_numbered=most)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
@@ -180,21 +175,12 @@ class LocalWorker:
         began = self.clock()
         self._seed_generators()
         count = self.iterations if iterations is None else iterations
-        if self._stepping:
-            for piece in self._feed.pieces(count):
-                rates = self._learning_rate.after(self.done, len(piece.sizes))
-                self._note(self._stepping.train(piece, rates, self.samples.scale), piece.sizes)
-                self.done += len(rates)
-                self.lr = rates[-1]
-        else:
-            for inputs, targets in self._feed.take(count):
-                gradients = self._differentiate(self._engine, inputs, targets)
-                (self.lr,) = self._learning_rate.after(self.done, 1)
-                self.done += 1
-                if self._bound_step:
-                    self._bound_step(self.lr)
-                else:
-                    self.optimizer.step(gradients, self.lr)
+        for piece in self._feed.pieces(count):
+            rates = self._learning_rate.after(self.done, len(piece.sizes))
+            for losses, sizes in self._engine.train(piece, rates, self._iterations):
+                self._note(losses, sizes)
+                self.done += len(sizes)
+            self.lr = rates[-1]
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
         if self.guard.check_update(before, self._has_finite_loss):
@@ -209,14 +195,9 @@ class LocalWorker:
         self._seed_generators()
         if full:
             self._full_gradient()
-        elif self._stepping:
-            (piece,) = self._feed.pieces(1)
-            self._note(self._stepping.train(piece, (), self.samples.scale), piece.sizes)
         else:
-            ((inputs, targets),) = self._feed.take(1)
-            gradients = self._differentiate(self._engine, inputs, targets)
-            if not self._engine.in_row:
-                self.replica.store_gradient(gradients)
+            (piece,) = self._feed.pieces(1)
+            self._note([self._engine.gradient(piece, self._iterations)], piece.sizes)
         self.done += 1
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
@@ -229,8 +210,8 @@ class LocalWorker:
         began = self.clock()
         self._applied += 1
         self.lr = self._learning_rate.at(self._applied - 0.5)  # a worker without items takes the others' steps
-        if self._bound_step and gradient is self.grads:
-            self._bound_step(self.lr)
+        if gradient is self.grads:
+            self._engine.step(self.lr)
         else:
             self.replica.step(gradient, self.lr)
         self._count_seconds(began)
@@ -274,13 +255,10 @@ class LocalWorker:
         self.items, self.done, self.active = items, done, False
         del self._losses[losses:], self._sizes[losses:]
 
-    def _differentiate(self, engine: GradientEngine, inputs: Tensor, targets: Tensor) -> Gradients:
-        """Compute a gradient, and note its loss."""
-        loss, gradients = engine.differentiate(inputs, targets, self.total_iterations + self.done)
-        if isinstance(loss, Tensor):
-            loss = loss.item() if loss.is_cpu else loss.detach()
-        self._note([loss], [targets.shape[0]])  # `len` of a tensor takes microseconds
-        return gradients
+    @property
+    def _iterations(self) -> int:
+        """Local iterations since the run began."""
+        return self.total_iterations + self.done
 
     def _note(self, losses: Sequence[float | Tensor], sizes: Sequence[int]) -> None:
         """Note the losses of mini-batches of these sizes."""
@@ -293,8 +271,8 @@ class LocalWorker:
     def _full_gradient(self) -> None:
         """Write the mean gradient over the partition into the row, block by block in a fixed order."""
         for number, (inputs, targets) in enumerate(self._feed.partition(FULL_GRADIENT_ITEMS)):
-            gradients = self._differentiate(self._autograd, inputs, targets)
-            self.replica.store_gradient(gradients, len(targets) / self.partition_size, add=number > 0)
+            share = len(targets) / self.partition_size
+            self._note([self._engine.add_gradient(inputs, targets, self._iterations, share, add=number > 0)], [len(targets)])
 
     def _count_seconds(self, began: float) -> None:
         """Add the time since `began`. Waits for an accelerator first: its work would count as mixing otherwise."""

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,20 @@ def test_a_run_folder_gives_its_figures(tmp_path: Path) -> None:
         4e-6 / busy
     )  # the summary's seconds are whole microseconds: two in the part, six in the whole, each wrong by half of one
     assert row["waiting"] == [pytest.approx(sum(event["wait"] for event in rounds) / busy, abs=rounded)]
+
+
+def test_rounds_that_workers_sit_out_are_told_and_blame_no_worker(tmp_path: Path) -> None:
+    job = write_job(tmp_path, SIMULATED, "workers.0.count=4", "sync.clients=1", "stop={rounds=6}")
+    said = partrain("run", job, "--out", tmp_path / "run")
+    trained = dict.fromkeys(range(4), 0) | Counter(event["rank"] for event in events(tmp_path / "run", "round") if event["items"])
+    shares = [worker.get("participation", 1.0) for worker in summary(tmp_path / "run")["workers"]]
+    assert shares == [pytest.approx(trained[rank] / 6, abs=1e-4) for rank in range(4)]
+    assert sum(trained.values()) == 6
+    assert f"each worker trained in {min(shares):.0%} to {max(shares):.0%} of the rounds" in said.out
+    assert "leave it out" not in said.out
+    (row,) = compared(tmp_path / "run")["rows"]
+    assert row["participation"] == [pytest.approx(0.25)]
+    assert "participation" in partrain("compare", tmp_path / "run").out
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "{}", '{"status": "reached", "rounds": "many"}', "null", "not JSON"])

@@ -894,6 +894,31 @@ def test_numbers_that_are_names_are_categories() -> None:
         assert words in said.err or words.replace("`1.1` and `1.10`", "`1.10` and `1.1`") in said.err
 
 
+@pytest.mark.parametrize(("own", "are_names"), [(1.0, True), (0.0, False)])
+def test_numbers_whose_neighbours_are_alike_are_names_if_each_tells_more(own: float, are_names: bool) -> None:
+    """Towns numbered by region: those of a region are alike, and each has an effect of its own, or none."""
+    draw = random.Random(3)
+    towns = [2 * math.sin(town / 10) + draw.gauss(0, own) for town in range(100)]
+    rows = [(town, draw.gauss(0, 1)) for town in draw.choices(range(100), k=1500)]
+    lines = [f"{town},{x:.3f},{towns[town] + 0.2 * x + draw.gauss(0, 0.3):.3f}" for town, x in rows]
+    Path("t.csv").write_text("\n".join(["town,x,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--group", "none")
+    assert said.code == 0, said
+    assert ("town" in tomllib.loads(Path("job.toml").read_text())["dataset"].get("categories", [])) == are_names, said.err
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_few_numbers_are_names_unless_the_target_follows_them_as_a_curve(named: bool) -> None:
+    draw = random.Random(4)
+    tasters = [draw.gauss(0, 1.5) if named else (number - 4) ** 2 / 6 for number in range(9)]
+    rows = [(draw.randrange(9), draw.gauss(0, 1)) for _ in range(500)]
+    lines = [f"{taster},{x:.3f},{tasters[taster] + x + draw.gauss(0, 0.5):.3f}" for taster, x in rows]
+    Path("t.csv").write_text("\n".join(["taster,x,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--group", "none")
+    assert said.code == 0, said
+    assert ("taster" in tomllib.loads(Path("job.toml").read_text())["dataset"].get("categories", [])) == named, said.err
+
+
 def test_sentences_beside_numbers_are_inputs() -> None:
     draw = random.Random(1)
     fill, good, bad = ["the", "a", "it", "was", "bought", "this", "very"], ["great", "lovely", "happy"], ["awful", "poor", "sad"]
@@ -919,7 +944,10 @@ def test_a_skewed_target_is_named(skewed: bool) -> None:
     lines = ["a,b,y", *(f"{a:.4f},{b:.4f},{math.exp(2 * a + b) if skewed else 2 * a + b:.5f}" for a, b in rows)]
     Path("t.csv").write_text("\n".join([*lines, ""]))
     said = partrain("init", "--from", "t.csv", "--target", "y")
-    assert ('target_transform = "log" often lowers the mean error' in said.err) == skewed
+    assert (
+        'loss = "huber", which they do not decide (`loss`); target_transform = "log" often lowers the mean error' in said.err
+    ) == skewed
+    assert (tomllib.loads(Path("job.toml").read_text())["task"].get("loss") == "huber") == skewed
     assert ('\n# target_transform = "log"   # the 1% of the targets' in Path("job.toml").read_text()) == skewed
 
 

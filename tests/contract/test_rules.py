@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.lab import Snapshot, Trial, blobs, descend, mlp, restless, same
+from support.lab import Snapshot, Trial, blobs, descend, mlp, restless, same, take
 from support.rule_forms import ALONE, FORMS, MEAN, NAMES, VARIANTS
 from torch.nn import functional
 
@@ -70,7 +70,7 @@ def test_one_worker_is_the_local_optimizer_to_the_bit(rule: Rule, optimizer: Any
     steps = kind(reference.module.parameters(), fused=True, **settings)
     for number in range(1, 5):
         reference.begin(number, 0)
-        for inputs, targets in reference._feed.take(3 * (rule.visits_per_worker or 1)):
+        for inputs, targets in take(reference._feed, 3 * (rule.visits_per_worker or 1)):
             steps.zero_grad()
             functional.cross_entropy(reference.module(inputs), targets).backward()
             steps.step()

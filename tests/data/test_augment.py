@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from support.lab import take
 from support.runs import SIMULATED, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.data import load
@@ -41,7 +42,7 @@ def feed(block: int, augment: Any, position: int = 0) -> list[torch.Tensor]:
     made = Feed(Samples(inputs, torch.arange(40), 1.0), batches, reuse=False, augment=augment)
     made._block_items = block
     made.begin(1)
-    return [inputs.clone() for inputs, _ in made.take(7)]
+    return [inputs.clone() for inputs, _ in take(made, 7)]
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)

@@ -35,8 +35,8 @@ from partrain.comm.machine import Machine, first_host, shutdown_timeout
 from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
-from partrain.launch.context import Start
 from partrain.launch.rendezvous import Rendezvous, announced, meet, note_run_folder, refusal
+from partrain.launch.resume_point import ResumePoint
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -130,9 +130,9 @@ def test_what_cannot_run_on_several_machines_is_refused_by_all(tmp_path: Path) -
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     loaded = load(write_job(tmp_path, 'transport.kind="simulated"', text=MANY))
     first, other = (Rendezvous(Machine(number, 2, "127.0.0.1", store.port)) for number in range(2))
-    plan, start = make_plan(loaded.job, 430, machines=2), Start()
+    plan, point = make_plan(loaded.job, 430, machines=2), ResumePoint()
     with pytest.raises(BadJob, match="simulated workers live in one process"):
-        first.propose(loaded, plan, start, tmp_path / "run", "data")
+        first.propose(loaded, plan, point, tmp_path / "run", "data")
     with pytest.raises(BadJob, match="simulated workers live in one process"):
         other.receive()
 

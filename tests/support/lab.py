@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from partrain.seeds import derive, generator
 from partrain.tasks.task import Classification, Regression, Task
 from partrain.training.batches import Batches, Samples
 from partrain.training.faults import Faults
+from partrain.training.feed import Batch, Feed, Piece
 from partrain.training.loop import Ending, LoopConfig, Signal, WorkerRun
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.section import Engine
@@ -169,6 +170,14 @@ def join(
     vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
     commons = CenterClient(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
     return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact=exact), rows[rank]
+
+
+def take(feed: Feed, count: int) -> Iterator[Batch]:
+    """Yield the next mini-batches of a feed, converted."""
+    for piece in feed.pieces(count):
+        if piece.numbers is not None:
+            piece = Piece(piece.sizes, *feed.samples.batch(feed.samples.index(piece.numbers)))
+        yield from piece.batches()
 
 
 # The smallest worker

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.lab import OneWeight, Trial, blobs, line, mlp, restless
+from support.lab import OneWeight, Trial, blobs, line, mlp, restless, take
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -85,7 +85,7 @@ def test_gradients_of_any_layout_train_as_torch_does() -> None:
     worker, reference = trained(trial), trial.worker()
     optimizer = torch.optim.SGD(reference.module.parameters(), lr=0.1, momentum=0.9, fused=True)
     reference.begin(1, 0)
-    for inputs, targets in reference._feed.take(3):
+    for inputs, targets in take(reference._feed, 3):
         optimizer.zero_grad()
         functional.cross_entropy(reference.module(inputs), targets).backward()
         optimizer.step()

@@ -156,7 +156,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 def _changes(setup: WorkerSetup, worker: LocalWorker, recorded: dict[str, NDArray[Any]], spec: ProcessSpec) -> Iterator[str]:
     """Tell what user code computes otherwise than before the checkpoint: answers of its network, or what was judged last."""
     load_network(setup.module, recorded)
-    job, progress, held_out = spec.job, spec.progress, setup.held_out()
+    job, progress, held_out = spec.job, spec.point.progress, setup.held_out()
     stored = recorded.get(PROBE)
     if stored is not None and not agree(probe(setup.module, setup.interface), torch.from_numpy(stored)):
         yield f"[model] name: `{job.model.name}`: {CHANGED}"

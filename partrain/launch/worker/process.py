@@ -162,7 +162,7 @@ class WorkerProcess:
         """Build the worker, join the group, and restore the state if the run resumes."""
         self.spec = spec = shared.spec
         self.rank, self.arena, self.transport, self.channel = rank, arena, transport, channel
-        self.progress = Progress(**asdict(spec.progress))
+        self.progress = Progress(**asdict(spec.point.progress))
         self._metrics = tuple(spec.job.metrics(spec.dataset.task))
         self._previous_poll_s = 0.0
         """Seconds of training when the round before ended."""
@@ -215,7 +215,7 @@ class WorkerProcess:
         self._slots = arena.map_slots(rows_end, self.map.size)
         layout_of_slots = self.worker.parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)
         channel.send(Ready(rank, os.getpid(), self.worker.compiled, *layout_of_slots))
-        if spec.resuming:
+        if spec.point.resuming:
             self._restore()
 
     def _build_worker(self, setup: WorkerSetup) -> int:
@@ -243,11 +243,11 @@ class WorkerProcess:
         if not spec.job.caps_rounds:
             progress.caps = []
             return
-        iterations = [share.iterations for share in spec.plan.shares]
-        form, seconds = (iterations, rule.visits_per_worker or 1, spec.caps, progress.round + 1), spec.job.faults.round_seconds
+        point, iterations = spec.point, [share.iterations for share in spec.plan.shares]
+        form, seconds = (iterations, rule.visits_per_worker or 1, point.caps, progress.round + 1), spec.job.faults.round_seconds
         self.worker.round_caps = Balance(*form) if seconds is None else TimeLimit(*form, seconds=seconds)
         progress.caps = self.worker.round_caps.restored(
-            spec.caps[0] if spec.caps else [] if spec.other_workers else progress.caps
+            point.caps[0] if point.caps else [] if point.other_workers else progress.caps
         )
 
     def _center(self, vectors: torch.Tensor, scratch: list[torch.Tensor]) -> CenterClient:
@@ -268,7 +268,7 @@ class WorkerProcess:
         slot = self._slots[self.arena.get("restored") - 1]
         self.transport.broadcast_bytes(slot)
         arrays = self.map.view(slot, self.rank)
-        if self.spec.other_workers:
+        if self.spec.point.other_workers:
             arrays = {path: array for path, array in arrays.items() if not begins_anew(path)}
         restore(self.worker, arrays, self.state, self.group.center_client)
 
@@ -282,7 +282,7 @@ class WorkerProcess:
             planned_items=self._planned_items,
             snapshot_every=job.checkpoint.every,
             wait_for_files=job.checkpoint.commit == "every",
-            ended=self.spec.ended,
+            ended=self.spec.point.ended,
             after_judgement=job.hooks.after_judgement is not None,
             compares=self._compared is not None,
             best_by=job.best_by(self.spec.dataset.task),
@@ -326,12 +326,12 @@ class WorkerProcess:
             self.channel.send(TrainingFinished())
 
     def poll(self, seconds: float) -> Signal:
-        replayed = self.progress.round < self.spec.known_rounds
+        replayed = self.progress.round < self.spec.point.known_rounds
         signal = Signal.STOP if self.arena.get("command") and not replayed else Signal(0)
         if self.rank:
             return signal
         limit = self.spec.job.stop.seconds
-        if limit is not None and seconds + self.spec.elapsed >= limit and not replayed:
+        if limit is not None and seconds + self.spec.point.elapsed >= limit and not replayed:
             signal |= Signal.OUT_OF_TIME
         lasted, self._previous_poll_s = seconds - self._previous_poll_s, seconds
         wanted = self.arena.get("wanted") if self.arena.get("granted") else 0
@@ -346,7 +346,7 @@ class WorkerProcess:
 
     def after_judgement(self, progress: Progress, *, best: bool, worker: LocalWorker) -> bool:
         asked = False
-        if self._after_judgement and progress.round >= self.spec.known_rounds:
+        if self._after_judgement and progress.round >= self.spec.point.known_rounds:
             numbers, asked = self._after_judgement.call(progress, best=best, module=worker.module)
             self.channel.send(NumbersAdded(progress.round, numbers))
         return bool(self.group.scores(asked)[0][0])
@@ -397,7 +397,7 @@ class WorkerProcess:
         self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
         if self.rank == 0:
             self._warn_of_changed_values(progress.round)
-            self.channel.send(SnapshotFilled(slot, progress.stored(), durable, self.spec.elapsed + seconds, reason))
+            self.channel.send(SnapshotFilled(slot, progress.stored(), durable, self.spec.point.elapsed + seconds, reason))
             self._copied_s = time.perf_counter()
             self._copy_s = self._copied_s - self._recorded_s
         wait = durable and self.spec.job.checkpoint.commit == "every"

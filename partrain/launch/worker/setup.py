@@ -31,7 +31,7 @@ from partrain.job.plan import last_round
 from partrain.launch.targets import class_weights
 from partrain.launch.worker.memory import DiskNeeds, MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.models import Interface, build_drawn
+from partrain.models import Interface, build_drawn, start_from_items
 from partrain.models.freeze import mark_moved
 from partrain.models.start import start_from
 from partrain.models.ties import move
@@ -76,6 +76,13 @@ class ProcessSetup:
         return [share.items for share in self.spec.plan.shares]
 
     @cached_property
+    def participation(self) -> Participation:
+        """The draw of the workers of each round."""
+        job, shares = self.spec.job, self.spec.plan.shares
+        sizes = [share.partition or share.items for share in shares]
+        return Participation(job.sync, job.seed, sizes, job.transport.availability_of(len(shares)))
+
+    @cached_property
     def partition_sizes(self) -> tuple[int | None, ...]:
         """The job's `partition_size` of each worker, by rank."""
         return tuple(share.spec.partition_size for share in self.spec.plan.shares)
@@ -99,8 +106,14 @@ class ProcessSetup:
         """Draw a network; then overwrite what was drawn by the file, so that the draws are those of a network without one."""
         job, file = self.spec.job, self.spec.start_file
         module = build_drawn(job.model, self.spec.folder, self.interface, job.seed).train()
-        mark_moved(module, self.spec.moved)
-        if file is None or self.spec.resuming:
+        mark_moved(module, self.spec.point.moved)
+        if self.spec.point.resuming:
+            return module, ""
+        if file is None:
+            if job.model.starts_from_items and not self.dataset.stream:
+                trained = np.sort(split(self.dataset, job.dataset, job.partition.order, job.seed)[0])
+                inputs = self.dataset.inputs[trained] * np.float32(self.spec.dataset.scale)
+                start_from_items(job.model, module, inputs, self.dataset.targets[trained])
             return module, ""
         return module, start_from(module, tensors(file, self._start[: file.size]), job.model, file.name, self.interface.outputs)
 
@@ -109,7 +122,7 @@ class ProcessSetup:
         """The network of the checkpoint, and its answers to drawn items, in the dry run of a resumed run; {} elsewhere."""
         from safetensors.numpy import load
 
-        file = self.spec.start_file if self.spec.resuming else None
+        file = self.spec.start_file if self.spec.point.resuming else None
         return load(bytes(self._start[: file.size])) if file else {}
 
     @cached_property
@@ -163,7 +176,7 @@ class WorkerSetup:
             needs = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
             needs.require(spec.memory)
             self.warnings.append(needs.warning(spec.memory))
-            if spec.run_folder and not spec.resuming:  # a resumed run has most of its checkpoints
+            if spec.run_folder and not spec.point.resuming:  # a resumed run has most of its checkpoints
                 self.warnings.append(
                     DiskNeeds.of(needs.snapshot, job, last_round(job, plan.shares) or 0, spec.run_folder).warning
                 )
@@ -271,12 +284,7 @@ class WorkerSetup:
             metrics=self.metrics,
             augment=self.augment,
             faults=job.faults,
-            participation=Participation(
-                job.sync,
-                job.seed,
-                [share.partition or share.items for share in plan.shares],
-                job.transport.availability_of(len(plan.shares)),
-            ),
+            participation=self._shared.participation,
         )
 
     def _items(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ from partrain.config.usercode import UserCode
 from partrain.data import DatasetInfo
 from partrain.job.load import Job
 from partrain.job.plan import Plan
+from partrain.launch.resume_point import ResumePoint
 from partrain.system.memory import MemoryLimits
-from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine
@@ -38,20 +38,9 @@ class ProcessSpec:
     dataset_fd: Any
     """Memory file of the data set, likewise."""
     dataset: DatasetInfo
-    progress: Progress
-    elapsed: float
-    """Training seconds before this session."""
-    resuming: bool
+    point: ResumePoint
     memory: MemoryLimits
     """Free memory before the first process started."""
-    other_workers: bool = False
-    """The state to restore is of other workers: each worker's own state of the rule starts again."""
-    known_rounds: int = 0
-    """Rounds up to this one are known from an earlier attempt, and run again as they were: no request or time limit ends them."""
-    caps: list[list[int]] = field(default_factory=list)
-    """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
-    ended: str | None = None
-    """Reason for the end of training, if only the test is left."""
     start_file: StartFile | None = None
     """The file that the network starts from, or in the dry run of a resumed run, the network of its checkpoint; None if its numbers are
     drawn, or restored from a checkpoint."""
@@ -59,8 +48,6 @@ class ProcessSpec:
     """Memory file of its arrays, likewise."""
     run_folder: Path | None = None
     """Folder of the run; None on machines without it."""
-    moved: list[str] = field(default_factory=list)
-    """Frozen parameters that the network moves itself, by name."""
     try_built_in: bool = False
     """The dry run trains and judges a batch although network and task are built in."""
 
