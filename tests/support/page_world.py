@@ -54,7 +54,7 @@ def shorten(path: Path) -> None:
 
 
 def write_tables() -> None:
-    """Wines with a name each, houses, passengers by month, frauds, news, numbers of pixels, levels at two stations."""
+    """Wines with a name each, houses, passengers by month, frauds, news, numbers of pixels, levels at two stations, visits of clinics."""
     draw = random.Random(1)
     header, *rows = Path("datasets/wine/wine.csv").read_text(encoding="utf-8").splitlines()
     measured, _, target = header.rpartition(",")
@@ -102,11 +102,10 @@ def write_tables() -> None:
         for date, day in days
     ]
     Path("stations.csv").write_text("\n".join(["station,date,level", *levels]) + "\n")
-    visits = [
-        f"clinic {visit % 8},{dose:.3f},{'well' if dose + visit % 8 > 3.5 else 'ill'}" for visit, (dose, _) in enumerate(sums)
-    ]
-    Path("visits.csv").write_text("\n".join(["clinic,dose,outcome", *visits]) + "\n")
-    Path("new-clinics.csv").write_text("\n".join(["clinic,dose,outcome", *visits[:40]]) + "\n")
+    for table, clinics in ("visits", range(20)), ("new-clinics", range(20, 24)):
+        visits = [(f"clinic {clinic}", draw.random(), draw.random()) for clinic in clinics for _ in range(12)]
+        lines = [f"{clinic},{a:.3f},{b:.3f},{'well' if a > b else 'ill'}" for clinic, a, b in visits]
+        Path(f"{table}.csv").write_text("\n".join(["clinic,a,b,outcome", *lines]) + "\n")
     Path("prepare.py").write_text('import shutil\n\nshutil.copy("raw.csv", "clean.csv")\n')
 
 
