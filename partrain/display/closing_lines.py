@@ -90,7 +90,7 @@ def closing_lines(
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     items = "--prompt TEXT" if language else "--input FILE"
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
-    held_out = best and content["status"] in COMPLETED and inside
+    held_out = best and content["status"] in COMPLETED and inside and "privacy" not in content
     refit = [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
     commands = [
         *predict,

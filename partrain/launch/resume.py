@@ -198,6 +198,11 @@ def resume(
             raise BadJob(
                 "[sync] noise hides a worker with its items and moments, and other workers would share them out: keep the workers"
             )
+        if start.accepted and loaded.job.sync.noise_multiplier:
+            raise BadJob(
+                "[sync] noise: rounds that run again with other code have the same noise, and the difference of both networks has none: "
+                "begin a new run with another `seed`"
+            )
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)
         relink(content, folder, progress.best_round or None, source and _best_beside(source, progress))

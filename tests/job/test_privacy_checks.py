@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,27 @@ def test_a_run_tells_its_privacy_and_goes_on_with_the_same_workers_alone(tmp_pat
     assert resumed.code == 0, resumed
     assert "\nprivacy " in resumed.out + resumed.err
     assert json.loads((run / "summary.json").read_text())["privacy"]["rounds"] == 6
+    again = partrain("refit", run, "--out", tmp_path / "again")
+    assert again.code == 78, again
+    assert "the difference of both networks has none" in again.err
+    assert "partrain refit" not in resumed.out + resumed.err
     exported = partrain("export", run, "-f", "safetensors", "-o", tmp_path / "net.safetensors", "--card")
     assert exported.code == 0, exported
     for path in tmp_path.glob("net.*"):
         assert b"492837465019283746" not in path.read_bytes(), path
+
+
+def test_no_round_runs_again_with_other_code_and_the_same_noise(tmp_path: Path) -> None:
+    code = tmp_path / "nets.py"
+    code.write_text(
+        "from torch import nn\n\n\nclass Net(nn.Sequential):\n"
+        "    def __init__(self):\n        super().__init__(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3))\n"
+    )
+    run = train(tmp_path, *PRIVATE, 'model={name="nets.py:Net"}')
+    before, modified = (run / "checkpoint.h5").read_bytes(), code.stat().st_mtime
+    code.write_text(code.read_text().replace("Tanh", "ReLU"))
+    os.utime(code, (modified + 2, modified + 2))  # Python compares seconds and sizes with those of its compiled file
+    refused = partrain("resume", run, "--until", "rounds=6", "--accept-changes")
+    assert refused.code == 78, refused
+    assert "the difference of both networks has none" in refused.err
+    assert (run / "checkpoint.h5").read_bytes() == before
