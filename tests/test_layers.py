@@ -58,6 +58,7 @@ HOMES = {
     "sklearn": {"estimators"},
     "pandas": set(),
     "cloudpickle": {"config"},
+    "dp_accounting": {"record"},
 }
 """Third-party libraries that only these may import."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from partrain.number_format import counted, scores
 from partrain.record.added_speed import least_worker
 from partrain.record.file_names import BEST
+from partrain.record.privacy import privacy_line
 from partrain.record.result_lines import result_lines
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
@@ -64,6 +65,8 @@ def closing_lines(
     if participation_of(content["workers"]) is not None:
         shares = [worker.get("participation", 1.0) for worker in content["workers"]]
         lines.append(f"each worker trained in {_span(shares)} of the rounds")
+    if "privacy" in content:
+        lines.append(privacy_line(content["privacy"]))
     if not replicas and (least := least_worker(content["workers"], seconds)):
         lines.append(least)
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
@@ -87,7 +90,7 @@ def closing_lines(
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     items = "--prompt TEXT" if language else "--input FILE"
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
-    held_out = best and content["status"] in COMPLETED and inside
+    held_out = best and content["status"] in COMPLETED and inside and "privacy" not in content
     refit = [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
     commands = [
         *predict,

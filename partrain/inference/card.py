@@ -92,7 +92,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
         "optimizer": f"`{job.optimizer.name}`",
         "rounds": f"{content.round:,}",
         "item-iterations": f"{manifest.progress.item_iterations:,}",
-        "seed": str(job.seed),
+        "seed": "secret, as the noise follows from it" if job.sync.noise_multiplier else str(job.seed),
         "checkpoint": f"`{checkpoint.name}`{_standing(manifest)}, run {content.run}",
         "file": f"`{made.output.name}` ({made.format}), {len(made.data):,} bytes, SHA-256 {hashlib.sha256(made.data).hexdigest()}",
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items())) or "-",

@@ -34,6 +34,7 @@ from partrain.job.contradictions import (
     count_of,
     most_workers,
 )
+from partrain.job.privacy_checks import ACCOUNTED, OF_PRIVACY
 from partrain.job.schema import Job, caps_rounds, kind_of_task
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
@@ -67,12 +68,12 @@ Tables = Mapping[str, Any]
 def check_job(tables: Tables) -> Iterator[Finding]:
     """Check tables against each other, for any machine."""
     own = _round_lengths, _equal_rounds, _rounds_of_settings, _rule, _swept_keys
-    return _run((*OF_JOB, *own, *OF_SECTIONS), tables)
+    return _run((*OF_JOB, *OF_PRIVACY, *own, *OF_SECTIONS), tables)
 
 
 def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
     """Check tables against this machine; relative data paths start from `folder`."""
-    yield from _run((_devices, _cores, *OF_MACHINE), tables)
+    yield from _run((_devices, _cores, *OF_MACHINE, ACCOUNTED), tables)
     if "dataset" not in tables:
         return
     dataset, spec = tables["dataset"], None

@@ -124,6 +124,7 @@ EXAMPLES: dict[str, Any] = {
     "[sync] ramp_workers": 20,
     "[sync] clients": 0.1,
     "[sync] client_sampling": "items",
+    "[sync] noise": 1.0,
     "[sync] ema": 0.999,
     "[sync] swa": 0.75,
     "[sync] switch_round": 50,

@@ -30,6 +30,12 @@ def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
     if not loaded.job.dataset.held_out:
         raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
 
+    if loaded.job.sync.noise_multiplier:
+        raise BadJob(
+            f"{path}: a second run with the same seed has the same noise, and the difference of both networks has none: "
+            "train anew with another `seed`"
+        )
+
     def edit(tables: dict[str, Any]) -> None:
         tables["dataset"] = {key: value for key, value in tables["dataset"].items() if f"dataset.{key}" not in HELD_OUT}
         tables["stop"] = {"rounds": best.round}

@@ -18,6 +18,7 @@ from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
+from partrain.errors import BadJob
 from partrain.job.code_changes import changed_code_explained, changed_files, code_digests
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
@@ -195,6 +196,15 @@ def resume(
         warn_if_code_changed(changed, context)
         prepared = replace(prepared, manifest=accepting(prepared.manifest, start.accepted, progress.round, code_digests(loaded)))
         before, now = manifest_of(content).workers, prepared.manifest.workers
+        if before != now and loaded.job.sync.noise_multiplier:
+            raise BadJob(
+                "[sync] noise hides a worker with its items and moments, and other workers would share them out: keep the workers"
+            )
+        if start.accepted and loaded.job.sync.noise_multiplier:
+            raise BadJob(
+                "[sync] noise: rounds that run again with other code have the same noise, and the difference of both networks has none: "
+                "begin a new run with another `seed`"
+            )
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)
         relink(content, folder, progress.best_round or None, source and _best_beside(source, progress))

@@ -17,6 +17,8 @@ from partrain.job.workers import WorkerSpec
 from partrain.launch.context import RunContext, Start
 from partrain.launch.worker.messages import Ready
 from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerHere, WorkerPlace, WorkerSkew
+from partrain.record.privacy import NoisyMean
+from partrain.rules import AnyRule
 from partrain.system.cores import usable_cores
 from partrain.tasks import Kind
 from partrain.version import __version__
@@ -74,7 +76,13 @@ def start_event(
         workers=workers,
         stop=job.stop.model_dump(exclude_none=True),
         lower_is_better=best_by is None or best_by.lower,
+        privacy=_privacy(job.sync, len(plan.shares)),
     )
+
+
+def _privacy(sync: AnyRule, workers: int) -> NoisyMean | None:
+    noise = sync.noise_multiplier
+    return {"noise": noise, "clients": sync.active_workers(workers, 1), "workers": workers} if noise else None
 
 
 def _process(message: Ready | None) -> WorkerHere:

@@ -76,6 +76,9 @@ class Worker(Protocol):
     def apply(self, gradient: Tensor) -> None:
         """Take one step of the local optimizer with this gradient (d,)."""
 
+    def add_noise(self, multiplier: float) -> None:
+        """Add a draw of N(0, (multiplier C)^2) to each parameter, the same draw on all workers. C is `[faults] max_update_norm`."""
+
     def loss(self) -> float:
         """Return the mean training loss over the items of the round so far."""
 

@@ -118,6 +118,11 @@ class RuleTraits(Section):
         """Reason why a worker cannot be left out of a round's means (`on_nonfinite = "exclude"`); "" if it can: its weight is 0 then."""
         return "" if self.synchronous else "its workers do not mix at one moment"
 
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise in the sum of a round's updates, divided by the largest norm of an update; 0: no noise."""
+        return 0.0
+
     def planned_iterations(self, cap: int) -> list[tuple[int, int]] | None:
         """Plan the local iterations of a worker with this cap: (first round, iterations) of each stretch of equal rounds.
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypedDict, get_args
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from partrain.number_format import number
+from partrain.record.privacy import NoisyMean
 from partrain.record.round_record import RoundRecord, number_of, without_nan
 from partrain.system.regular_file import parse_json
 
@@ -134,6 +135,8 @@ class StartEvent:
     """Digests of the files of user code, its modules and what it opens while the network is built, by name."""
     accepted: list[str] = field(default_factory=list)
     """Changes of user code since the checkpoint, in words, that the user agreed to (`resume --accept-changes`)."""
+    privacy: NoisyMean | None = None
+    """The noisy mean of every round, if the job has `[sync] noise`."""
 
 
 @dataclass(kw_only=True)

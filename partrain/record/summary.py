@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from pydantic import BaseModel, ValidationError
 
 from partrain.record.events import BesideTrivial
+from partrain.record.privacy import Privacy, privacy_of
 from partrain.record.result import BestJudgement, best_judgement
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
@@ -78,6 +79,8 @@ class SummaryOptions(TypedDict, total=False):
     """Number of updates of workers that were longer than `[faults] max_update_norm` and were scaled down to it."""
     spikes: int
     """Number of losses far above those before them."""
+    privacy: Privacy
+    """The privacy of a client, if the job has `[sync] noise`."""
 
 
 class SlowWorker(TypedDict):
@@ -221,6 +224,8 @@ def summary(state: RunState) -> Summary:
         faults["clipped_updates"] = state.clipped_updates
     if spikes := tallies["spike"].count:
         faults["spikes"] = spikes
+    if state.start.privacy:
+        ended["privacy"] = privacy_of(state.start.privacy, state.round)
     return {
         "status": state.status or "failed",
         "reason": state.reason or "killed",

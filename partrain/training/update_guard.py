@@ -53,8 +53,8 @@ class UpdateGuard:
 
     def __init__(self, replica: Replica, faults: Faults) -> None:
         self._replica = replica
-        self.excludes, self._bound = faults.on_nonfinite == "exclude", faults.max_update_norm
-        """`excludes`: non-finite numbers are taken back."""
+        self.excludes, self.bound = faults.on_nonfinite == "exclude", faults.max_update_norm
+        """`excludes`: non-finite numbers are taken back. `bound`: largest L2 norm of an update, if there is one."""
         self.begin()
 
     def begin(self) -> None:
@@ -67,7 +67,7 @@ class UpdateGuard:
     def before(self, *, gradient: bool = False) -> Before | None:
         """Copy the numbers that local iterations, or a `gradient`, are about to change; None if no copy is needed."""
         replica, excludes = self._replica, self.excludes
-        if not excludes and (gradient or self._bound is None):
+        if not excludes and (gradient or self.bound is None):
             return None
         return Before(
             replica.params if gradient else replica.params.clone(),
@@ -79,8 +79,8 @@ class UpdateGuard:
     def check_update(self, before: Before | None, finite_loss: Callable[[], bool]) -> bool:
         """Bound the change of the parameters; return True if it was taken back. Raises NonFinite unless workers are excluded."""
         params = self._replica.params
-        if before is not None and self._bound is not None:
-            self._clip(before.params, self._bound)
+        if before is not None and self.bound is not None:
+            self._clip(before.params, self.bound)
         if before is not None and self.excludes:
             return self._undone(before, finite_loss, {2: [params], 4: [self._replica.optimizer.moments.view(-1)]})
         if (bad := first_non_finite(params)) is not None:

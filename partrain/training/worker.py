@@ -34,6 +34,8 @@ from partrain.training.update_guard import UpdateGuard
 
 FULL_GRADIENT_ITEMS = 1024
 """Items per block while the gradient of a whole partition is computed."""
+NOISE_CHUNK = 1 << 20
+"""Numbers whose noise is in memory at once."""
 NAN = float("nan")
 
 
@@ -215,6 +217,15 @@ class LocalWorker:
         else:
             self.replica.step(gradient, self.lr)
         self._count_seconds(began)
+
+    def add_noise(self, multiplier: float) -> None:
+        """Add Gaussian noise to the parameters, the same on all workers. The padding between tensors stays zero."""
+        assert self.guard.bound is not None  # a job's checks refuse noise without it
+        draw, deviation = self.draw("noise", common=True), multiplier * self.guard.bound
+        for view in self.replica.layout.params.views(self.params):
+            for part in torch.split(view.view(-1), NOISE_CHUNK):
+                noise = torch.from_numpy(draw.standard_normal(len(part)) * deviation)
+                part.add_(noise.to(part.dtype).to(part.device))  # rounded on the CPU: the same bits on each device
 
     def loss(self) -> float:
         """Give the mean training loss over the items of the round."""

@@ -133,3 +133,22 @@ def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(
     torch.testing.assert_close(torch.tensor(got), torch.tensor(exact), rtol=1e-5, atol=2e-6)
     if RULES[name].keeps_replicas_equal:
         assert got == [got[0]] * 4
+
+
+def train_noisy(group: ArenaGroup, row: Tensor) -> list[list[float]]:
+    """Parameters after each round, with noise on the mean of some bounded updates."""
+    torch.set_num_threads(1)
+    rule = Average(iterations=3, clients=2, weights="equal", noise=0.5)
+    one = replace(trial("average", group.size), rule=rule, network=mlp, faults=Faults(max_update_norm=0.1))
+    return one.train(group, row, 4, one.nothing()).courses
+
+
+def test_noise_has_the_same_bits_on_all_transports(pool: ProcessPool) -> None:
+    layout = replace(trial("average", 4), network=mlp).layout
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng():
+        in_turns = simulate(4, train_noisy, layout.numbers, layout.scratch)
+    torch.set_num_threads(threads)
+    assert all(courses == in_turns[0] for courses in in_turns)
+    assert in_processes(4, train_noisy, layout.numbers, layout.scratch) == in_turns
+    assert pool(4, train_noisy, layout.numbers, layout.scratch) == in_turns

@@ -1,16 +1,20 @@
 """Parameter averaging: unequal work, weights, schedules for the number of local iterations."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.lab import Quadratic, Trial, descend, same, simulate
+import torch
+from support.lab import Quadratic, Snapshot, Trial, descend, same, simulate
 from support.rule_forms import findings
+from torch import nn
 
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.average import Average
 from partrain.rules.average_schedules import AdacommState
+from partrain.training.faults import Faults
 
 
 def test_replicas_are_weighted_by_their_items() -> None:
@@ -208,3 +212,56 @@ def test_a_schedule_goes_on_from_a_snapshot(rule: Average) -> None:
 ])  # fmt: skip
 def test_findings(settings: dict[str, Any], key: str | None) -> None:
     assert findings(Average.model_validate(settings)) == ([(key, "error")] if key else [])
+
+
+NOISY = {"iterations": 2, "clients": 2, "weights": "equal", "optimizer_state": "local"}
+THREE = [range(16), range(16, 32), range(32, 48)]
+
+
+def noisy(noise: float, bound: float = 0.5, **settings: Any) -> Trial:
+    """Two of three workers train in a round, whose updates are bounded."""
+    rule = Average.model_validate(NOISY | {"noise": noise} | settings)
+    return Trial(rule, Sgd(lr=0.1, momentum=0.9, batch_size=4), partitions=THREE, faults=Faults(max_update_norm=bound))
+
+
+def test_noise_has_its_deviation_in_each_parameter_and_none_in_the_padding() -> None:
+    """The mean of two updates of the norm C at most moves by less than C; the noise of z = 10,000 has the deviation z C / 2."""
+
+    def wide() -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 1001), nn.Linear(1001, 3))
+
+    trial = replace(noisy(10_000.0), network=wide)
+    start = trial.worker().params.clone()
+    members, _ = trial.run(1)
+    layout, moved = trial.layout.params, torch.tensor(members[0].courses[0]) - start
+    noise = torch.cat([view.flatten() for view in layout.views(moved)])
+    assert noise.numel() < layout.size, "there is padding"
+    assert torch.count_nonzero(moved) == torch.count_nonzero(noise) == noise.numel()
+    deviation = 10_000.0 * 0.5 / 2
+    assert float(noise.std()) == pytest.approx(deviation, rel=4 / (2 * noise.numel()) ** 0.5)
+    assert abs(float(noise.mean())) < 4 * deviation / noise.numel() ** 0.5
+    assert float((noise / deviation).abs().gt(1.0).double().mean()) == pytest.approx(0.3173, abs=0.02), "it is Gaussian"
+    others, _ = replace(trial, seed=1).run(1)
+    assert others[0].courses[0] != members[0].courses[0]
+
+
+def test_noise_is_added_to_the_mean() -> None:
+    """In the first round both runs have the same updates. The networks differ by the noise, which is that of the round alone."""
+    plain, loud, louder = (noisy(noise).run(1)[0][0].courses[0] for noise in (0.0, 0.5, 1.0))
+    first, second = (torch.tensor(course).double() - torch.tensor(plain).double() for course in (loud, louder))
+    torch.testing.assert_close(2 * first, second, rtol=0, atol=1e-6)
+    assert float(first.norm()) > 0.1
+
+
+def test_all_workers_have_the_same_noise_also_after_a_resume() -> None:
+    trial = noisy(1.0)
+    members, whole = trial.run(4)
+    assert members[0].courses == members[1].courses == members[2].courses
+    _, half = trial.run(2)
+    _, resumed = trial.run(4, since=Snapshot(half.progress, half.arrays))
+    assert same(resumed, whole)
+
+
+def test_no_noise_is_averaging() -> None:
+    plain = replace(noisy(0.0), rule=Average.model_validate(NOISY))
+    assert same(noisy(0.0).run(3)[1], plain.run(3)[1])

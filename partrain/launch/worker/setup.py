@@ -41,7 +41,7 @@ from partrain.tasks.judged import judged_metrics
 from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Batches, Samples
 from partrain.training.participation import Participation
-from partrain.training.replica import Replica, RowLayout, row_layout
+from partrain.training.replica import Replica, RowLayout, persistent_buffers, row_layout
 from partrain.training.round_caps import parts_by
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
@@ -168,6 +168,11 @@ class WorkerSetup:
         self.module, self.start_note = shared.network()
         """`start_note`: the arrays taken from the file that the network starts from, in words; "" without a file."""
         move(self.module, self.device)
+        if job.sync.noise_multiplier and (buffers := persistent_buffers(self.module)):
+            raise BadJob(
+                f"[sync] noise: the network's buffer `{buffers[0][0]}` would be in its checkpoints without noise; use a network without buffers, "
+                "or `persistent=False` for constants"
+            )
         self.layout = _layout(self.module, spec)
         self.warnings: list[str] = []
         """Remarks on memory and disk space."""
