@@ -689,7 +689,7 @@ def job_with(part: str) -> dict[str, Any]:
     needs = next((needs for words, needs in NEEDS.items() if words in part), {})
     if "difference" in data:  # keys of [dataset]
         data = {"dataset": data}
-    whole = {key: table if isinstance(table, list) else needs.get(key, {}) | table for key, table in data.items()}
+    whole = {key: needs.get(key, {}) | table if isinstance(table, dict) else table for key, table in data.items()}
     return BASE | needs | whole
 
 
