@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-__all__ = ["AnyModel", "Interface", "build", "build_drawn", "start_from_items"]
+__all__ = ["START_ITEMS", "AnyModel", "Interface", "build", "build_drawn", "start_from_items"]
 
+START_ITEMS = 100_000
+"""Training items, at equal distances, that decide first parameters at most (`start_from_items`)."""
 FAILED_ALLOCATION = r"tried to allocate (\d+) bytes"
 """Pattern of torch's message for a failed allocation."""
 

@@ -134,8 +134,6 @@ PENALTIES = 0.0001, 0.001, 0.01, 0.1, 1.0
 """Penalties of the ridge regression that are tried, per item and for numbers of deviation 1."""
 NEWEST = 0.2
 """Share of the items, the last ones, by which the penalty is chosen."""
-MOST_ITEMS = 100_000
-"""Most items that the ridge regression sees, at equal distances."""
 
 
 def start_from_items(module: nn.Module, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
@@ -147,9 +145,7 @@ def start_from_items(module: nn.Module, inputs: NDArray[Any], targets: NDArray[A
     path = module.straight
     if path is None or targets.ndim != 2 or targets.shape[1] != path.out_features:
         return
-    chosen = slice(None, None, -(-len(inputs) // MOST_ITEMS))
-    x = torch.from_numpy(inputs[chosen][:, module.plain]).double()
-    y = torch.from_numpy(targets[chosen]).double()
+    x, y = torch.from_numpy(inputs[:, module.plain]).double(), torch.from_numpy(targets).double()
     older = len(x) - int(NEWEST * len(x))
     fits = {penalty: _ridge(x[:older], y[:older], penalty) for penalty in PENALTIES}
     newer, rest = x[older:] - x[:older].mean(0), y[older:] - y[:older].mean(0)

@@ -31,7 +31,7 @@ from partrain.job.plan import last_round
 from partrain.launch.targets import class_weights
 from partrain.launch.worker.memory import DiskNeeds, MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.models import Interface, build_drawn, start_from_items
+from partrain.models import START_ITEMS, Interface, build_drawn, start_from_items
 from partrain.models.freeze import mark_moved
 from partrain.models.start import start_from
 from partrain.models.ties import move
@@ -112,8 +112,9 @@ class ProcessSetup:
         if file is None:
             if job.model.starts_from_items and not self.dataset.stream:
                 trained = np.sort(split(self.dataset, job.dataset, job.partition.order, job.seed)[0])
-                inputs = self.dataset.inputs[trained] * np.float32(self.spec.dataset.scale)
-                start_from_items(job.model, module, inputs, self.dataset.targets[trained])
+                some = trained[:: -(-len(trained) // START_ITEMS)]
+                inputs = self.dataset.inputs[some] * np.float32(self.spec.dataset.scale)
+                start_from_items(job.model, module, inputs, self.dataset.targets[some])
             return module, ""
         return module, start_from(module, tensors(file, self._start[: file.size]), job.model, file.name, self.interface.outputs)
 
