@@ -94,7 +94,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
         context.hooks.start(context.run_folder, context.warn, context.note)
         try:
             with closing(prepared()) as ready:
-                ended = _perform(loaded, context, start, ready)
+                ended = _perform(ready, start, context)
             while isinstance(ended, LostWorker):
                 loaded = ended.fewer
                 ended = _go_on(ended, start, context)
@@ -148,12 +148,13 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
         start = Start(replace(start.point, progress=progress, resuming=True, other_workers=True), arrays, history)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:
         manifest_now = ready.manifest.model_copy(update={"run": lost.run})
-        return _perform(loaded, context, start, replace(ready, manifest=manifest_now))
+        return _perform(replace(ready, manifest=manifest_now), start, context)
 
 
-def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: RecordedRun) -> Outcome | LostWorker:
+def _perform(prepared: RecordedRun, start: Start, context: RunContext) -> Outcome | LostWorker:
     """Meet the other machines, if there are any, and train."""
-    job, plan, dataset, rendezvous = loaded.job, prepared.plan, prepared.dataset, None
+    loaded, plan, dataset, rendezvous = prepared.loaded, prepared.plan, prepared.dataset, None
+    job = loaded.job
     if context.torchrun:
         note_run_folder(context.torchrun, context.run_folder)
     if context.machine:
@@ -164,7 +165,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Rec
         skews = label_skews(job, plan, dataset)
 
         def on_start(ready: dict[int, Ready]) -> None:
-            context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, ready, dataset.task))
+            context.emit(start_event(prepared, start, context, skews, ready))
 
         ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
         if isinstance(ended.failure, WrongValue):

@@ -11,16 +11,15 @@ from partrain.data.partition import assign, chosen_of, windows
 from partrain.data.skew import label_skew, skew_warning
 from partrain.errors import BadCheckpoint
 from partrain.job.code_changes import file_of
-from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.job.workers import WorkerSpec
 from partrain.launch.context import RunContext, Start
+from partrain.launch.prepared import RecordedRun
 from partrain.launch.worker.messages import Ready
 from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerHere, WorkerPlace, WorkerSkew
 from partrain.record.privacy import NoisyMean
 from partrain.rules import AnyRule
 from partrain.system.cores import usable_cores
-from partrain.tasks import Kind
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -30,18 +29,11 @@ if TYPE_CHECKING:
 
 
 def start_event(
-    loaded: LoadedJob,
-    plan: Plan,
-    manifest: Manifest,
-    start: Start,
-    context: RunContext,
-    skews: list[WorkerSkew],
-    ready: dict[int, Ready],
-    kind: Kind,
+    recorded: RecordedRun, start: Start, context: RunContext, skews: list[WorkerSkew], ready: dict[int, Ready]
 ) -> StartEvent:
-    """Build the `start` event. `skews` are those of `label_skews`, `ready` the messages of this machine's workers by rank, `kind` that of the data set's items."""
-    job = loaded.job
-    best_by = job.best_by(kind)
+    """Build the `start` event. `skews` are those of `label_skews`, `ready` the messages of this machine's workers by rank."""
+    job, plan, manifest = recorded.loaded.job, recorded.plan, recorded.manifest
+    best_by = job.best_by(recorded.dataset.task)
     before = counts_before(start, len(plan.shares))
     workers: list[StartedWorker] = [
         {
