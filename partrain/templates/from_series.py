@@ -117,7 +117,7 @@ def series_job(
     most = season // 2 if season and _rows_of_day(seconds) else MOST_STEPS
     steps = horizon or min(season or 1, max(most, MOST_STEPS))
     room = count - len(series) * (sum(lags) + window) - 2 * tests
-    while group and not horizon and steps > 1 and room <= len(series) * 3 * steps:
+    while not horizon and steps > 1 and room <= len(series) * 3 * steps:
         steps //= 2
     items = room - len(series) * 3 * steps
     if horizon and items < 1:

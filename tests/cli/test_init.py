@@ -1140,6 +1140,17 @@ def test_a_table_of_several_series_is_known_by_the_column_that_names_them(order:
         assert written(kind="csv") == {"kind": "csv"}, "a table in the order of time, as before"
 
 
+def test_a_series_of_four_days_in_five_minutes_forecasts_less_than_half_a_day() -> None:
+    """Before, no window was left to train on."""
+    draw = random.Random(0)
+    loads = [f"{moment},{10 * math.sin(at * math.tau / 288) + draw.gauss(0, 1):.3f}" for at, moment in enumerate(hours(1152, 5))]
+    Path("t.csv").write_text("\n".join(["time,load", *loads, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "load")
+    assert said.code == 0, said
+    assert tomllib.loads(Path("job.toml").read_text())["dataset"]["steps"] == 72
+    assert partrain("validate", "job.toml").code == 0
+
+
 def test_the_user_names_the_groups_of_a_series() -> None:
     """Few values, or groups without common moments, are no proposal; the user may want it."""
     half = stations(names="ab").splitlines()
