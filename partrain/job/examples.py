@@ -126,6 +126,7 @@ EXAMPLES: dict[str, Any] = {
     "[sync] client_sampling": "items",
     "[sync] noise": 1.0,
     "[sync] ema": 0.999,
+    "[sync] beta1": 0.9,
     "[sync] swa": 0.75,
     "[sync] switch_round": 50,
     "[sync] alpha": 0.5,

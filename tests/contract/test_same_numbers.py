@@ -83,7 +83,8 @@ def test_two_machines_give_the_bits_of_one(pool: ProcessPool, name: str, size: i
     assert pool(size, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, size)
 
 
-EXCLUDING = [name for name in RULES if not RULES[name].no_exclusion_reason]
+EXCLUDING = [name for name in RULES if not RULES[name].no_exclusion_reason and RULES[name].clients is None]
+"""Forms that go on without an excluded worker; one that is drawn alone leaves nobody."""
 
 
 def train_spoilt(group: ArenaGroup, row: Tensor, name: str) -> tuple[list[list[float]], list[list[float]]]:
