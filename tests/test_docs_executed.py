@@ -61,6 +61,7 @@ SMALL = {
     "--seeds 3": "--seeds 1", "--seeds 11": "--seeds 1", "--seeds 5": "--seeds 1", "--items 30000": "--items 1000", "--tokens 200": "--tokens 9",
     "--probe": "--probe --seconds 0.5", "--metrics-port 9400": "--metrics-port 0", "cuda:0": "cpu",
     "trials = 20 ": "trials = 1 ", "trials = 40": "trials = 2", "seeds = 3": "seeds = 1", "k_folds = 5": "k_folds = 2", "[40, 10]": "[2, 1]",
+    "rounds = 10\n": "rounds = 2\n", "partition_size = 20_000": "partition_size = 60",
     '"stop.rounds" = 20': '"stop.rounds" = 2', "size = [64, 64]": "size = [16, 16]", "every image\nvalidation = 500": "every image\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
     "PartrainRegressor()": "PartrainRegressor(rounds=2)", '"lr": [0.001, 0.003]})': '"lr": [0.001]}, cv=2)', "PartrainClassifier(workers=2)": "PartrainClassifier(workers=2, rounds=2)",
     'stop={"rounds": 40}': 'stop={"rounds": 2}', 'stop={"rounds": 80}': 'stop={"rounds": 4}', '["rounds"] = 10': '["rounds"] = 2',

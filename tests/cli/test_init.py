@@ -1038,7 +1038,7 @@ def test_rows_with_the_newest_first_are_a_series() -> None:
     (30, 48, 24), (15, 96, 48), (5, 288, 144), (120, 12, 12), (60, 24, 12), (24 * 60, 7, 7), (7 * 24 * 60, 52, 12), (1, None, 1),
 ])  # fmt: skip
 def test_the_season_follows_from_the_step(minutes: int, season: int | None, steps: int) -> None:
-    dataset, _ = drafted("time", hours(1200, minutes))
+    dataset, _ = drafted("time", hours(2000, minutes))
     assert (dataset["kind"], dataset.get("season"), dataset["steps"]) == ("series", season, steps)
 
 
