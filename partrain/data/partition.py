@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from partrain.config.problems import Finding, WrongValue
 from partrain.config.section import Section
 from partrain.data import orders
 from partrain.data.base import DataSection, Dataset, Training
@@ -44,7 +45,7 @@ from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.data.groups import draw_groups
 from partrain.data.skew import label_groups
 from partrain.data.windows import FOLD_IN_TIME, refuse_fold
-from partrain.errors import BadJob, InputMissing
+from partrain.errors import InputMissing
 from partrain.number_format import plural
 from partrain.seeds import generator
 
@@ -305,15 +306,23 @@ def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tu
 
 
 def drawn_sizes(section: Partition, dataset: Dataset, chosen: DataSection, workers: int, seed: int) -> list[int]:
-    """Return the sizes of the partitions where the section `draws_sizes`, by rank. BadJob if there are fewer groups or items than workers."""
+    """Return the sizes of the partitions where the section `draws_sizes`, by rank.
+
+    Raises WrongValue if there are fewer groups or items than workers, or if the data set does not keep the groups of its items.
+    """
     training, _ = split(dataset, chosen, section.order, seed)
     if section.order == "by-group":
-        assert dataset.group is not None  # a job's checks ask for the key
+        place = ("partition", "order")
+        if dataset.group is None:
+            raise WrongValue(Finding(place, "the windows of a series are not told apart by group", "use another order"))
         groups = dataset.group[training]
         if workers > (count := len(set(groups.tolist()))):
-            raise BadJob(f"[partition] order: {workers:,} workers are more than the {count:,} groups of the training items")
+            raise WrongValue(Finding(place, f"{workers:,} workers are more than the {count:,} groups of the training items"))
         return [len(part) for part in orders.by_group(groups, workers)]
     assert section.size_alpha is not None
+    if workers > len(training):
+        what = f"{workers:,} workers are more than the {len(training):,} training items"
+        raise WrongValue(Finding(("partition", "size_alpha"), what))
     return orders.unequal_sizes(len(training), workers, section.size_alpha, generator(seed, "sizes"))
 
 

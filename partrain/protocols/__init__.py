@@ -189,7 +189,7 @@ class Rule(RuleTraits):
         return self.ema is not None or self.swa is not None
 
     def active_workers(self, workers: int, round_number: int) -> int:
-        """Count the workers that train in a round: with `ramp_workers` those of the lowest ranks."""
+        """Count the workers that train in a round if all can be reached: with `ramp_workers` those of the lowest ranks."""
         if self.clients is not None:
             return max(1, round(self.clients * workers if self.clients < 1 else self.clients))
         return workers if round_number >= self.ramp_workers else -(-workers * round_number // self.ramp_workers)

@@ -66,8 +66,20 @@ def test_persons_of_a_table_are_clients_of_their_own(tmp_path: Path) -> None:
     assert summary(tmp_path / "run")["item_iterations"] == plan["end"]["item_iterations"]
     many = partrain("plan", job, "--set", "workers.0.count=8")
     assert many.code == 78
-    assert "[partition] order: 8 workers are more than the" in many.err
+    assert "8 workers are more than the" in many.err
+    assert "job.toml:" in many.err
     assert "items of each class" in partrain("plan", job).out
+
+
+def test_drawn_sizes_that_cannot_be_are_one_clear_line(tmp_path: Path) -> None:
+    moments = [f"{station},2024-01-{day + 1:02},{day * at:.1f}" for at, station in enumerate("AB", 1) for day in range(30)]
+    (tmp_path / "levels.csv").write_text("station,day,level\n" + "\n".join(moments) + "\n")
+    series = 'dataset={kind="series", path="levels.csv", target="level", time="day", group="station", window=4, validation=4}'
+    windows = partrain("plan", write_job(tmp_path, series, 'partition.order="by-group"'))
+    assert (windows.code, "the windows of a series are not told apart by group" in windows.err) == (78, True), windows
+    few = 'dataset={kind="synthetic", function="blobs", items=9, validation=2}', "partition.size_alpha=1", "workers.0.count=8"
+    said = partrain("plan", write_job(tmp_path, *few, "optimizer.batch_size=1"))
+    assert (said.code, "8 workers are more than the 7 training items" in said.err) == (78, True), said
 
 
 LENGTHS = {

@@ -84,7 +84,7 @@ def test_two_machines_give_the_bits_of_one(pool: ProcessPool, name: str, size: i
 
 
 EXCLUDING = [name for name in RULES if not RULES[name].no_exclusion_reason and RULES[name].clients is None]
-"""Forms that go on without an excluded worker; one that is drawn alone leaves nobody."""
+"""Forms that go on without an excluded worker. Where workers are drawn, a round may have no other one."""
 
 
 def train_spoilt(group: ArenaGroup, row: Tensor, name: str) -> tuple[list[list[float]], list[list[float]]]:
