@@ -213,7 +213,7 @@ class TabularNetwork(Network):
     again, large ones up to four times as long."""
     linear: bool = False
     """Add a linear function of the numbers to the answers, which follow them beyond the numbers that were trained on. For targets that are
-    numbers it starts as their ridge regression."""
+    numbers it starts as their ridge regression, but with loss = "poisson" at 0."""
 
     @model_validator(mode="after")
     def _frequencies_in_use(self) -> Self:

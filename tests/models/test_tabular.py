@@ -111,6 +111,23 @@ def test_classes_leave_it_at_zero() -> None:
     assert not straight(module).any()
 
 
+def test_answers_that_are_logarithms_start_at_zero(tmp_path: Path) -> None:
+    """A regression on the counts themselves, as logarithms, would answer e to the power of hundreds."""
+    (tmp_path / "counts.csv").write_text("t,y\n" + "\n".join(f"{at},{20 + 2 * at}" for at in range(300)) + "\n")
+    data = 'dataset={kind="csv", path="counts.csv", target="y", target_kind="number", time="t", test_share=0.2, validation=30}'
+    network = 'model={name="tabular", width=8, hidden=8, periodic=0, linear=true}'
+    sets = (
+        data,
+        network,
+        'optimizer={name="adamw", lr=0.003, batch_size=16}',
+        "stop={rounds=1}",
+        'task={loss="poisson", metrics=["mae"]}',
+    )
+    run = tmp_path / "run"
+    assert partrain("run", write_job(tmp_path, *sets), "--out", run, "-q").code == 0
+    assert summary(run)["test"]["mae"] < 1000
+
+
 def test_newer_rows_beyond_the_older_ones_follow_the_trend(tmp_path: Path) -> None:
     """Rows in the order of time, whose targets rise with it: before, the newest ones had an R2 far below 0."""
     draw = np.random.default_rng(2)

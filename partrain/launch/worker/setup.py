@@ -110,7 +110,8 @@ class ProcessSetup:
         if self.spec.point.resuming:
             return module, ""
         if file is None:
-            if job.model.starts_from_items and not self.dataset.stream:
+            in_units = getattr(job.task, "loss", None) != "poisson"  # otherwise answers are logarithms
+            if job.model.starts_from_items and in_units and not self.dataset.stream:
                 trained = np.sort(split(self.dataset, job.dataset, job.partition.order, job.seed)[0])
                 some = trained[:: -(-len(trained) // START_ITEMS)]
                 inputs = self.dataset.inputs[some] * np.float32(self.spec.dataset.scale)
