@@ -202,9 +202,14 @@ def main() -> None:
     parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="leave larger tables out: TabM takes minutes of them")
     parser.add_argument("--alone", action="store_true", help="without peers")
     parser.add_argument(
-        "--network-rows", type=int, default=MOST_ROWS, help="most rows of a table for RealMLP and TabM, which take minutes a table"
+        "--network-rows",
+        type=int,
+        default=MOST_ROWS,
+        help="most rows of a table for RealMLP and TabM, which take minutes a table",
     )
-    parser.add_argument("--rows", type=Path, help="file of the rows measured so far, one JSON object a line; these are not measured again")
+    parser.add_argument(
+        "--rows", type=Path, help="file of the rows measured so far, one JSON object a line; these are not measured again"
+    )
     arguments = parser.parse_args()
     written = arguments.rows.read_text().splitlines() if arguments.rows and arguments.rows.exists() else []
     measured = {row["table"]: row for row in map(json.loads, written)}

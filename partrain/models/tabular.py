@@ -10,6 +10,7 @@ Symbols: b items of a batch; n numbers of an item; c of them codes; w width of a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from partrain.models import Interface
     from partrain.models.sections import TabularNetwork
+
+
+DRAWS = 1 << 16
+"""Different draws that decide whether a unit is dropped."""
 
 
 class PeriodicEmbedding(nn.Module):
@@ -37,13 +42,26 @@ class PeriodicEmbedding(nn.Module):
         return self.mix(waves).relu().flatten(1)  # type: ignore[no-any-return]
 
 
-class ItemDropout(nn.Dropout):
-    """Dropout of an item's units (b, width), of all members alike (b, m, width): drawing numbers takes longer than the layers."""
+class ItemDropout(nn.Module):
+    """Dropout of an item's units (b, width), of all members alike (b, m, width). 16 random bits decide on a unit: drawing numbers takes long."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.limit = min(round(share * DRAWS), DRAWS - 1)
+        """Draws of `DRAWS` that drop a unit."""
+
+    def draw(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Draw from [-DRAWS / 2, DRAWS / 2) for each unit; draws below limit - DRAWS / 2 drop it."""
+        units = math.prod(shape)
+        words = torch.empty((units + 3) // 4, dtype=torch.int64, device=device)
+        return words.random_(-(2**63), None).view(torch.int16)[:units].view(*shape)
 
     def forward(self, features: Tensor) -> Tensor:
-        if features.dim() < 3 or not self.training or not self.p:
-            return super().forward(features)
-        return features * super().forward(torch.ones_like(features[:, :1]))
+        if not self.training or not self.limit:
+            return features
+        units = features[:, :1] if features.dim() > 2 else features
+        kept = self.draw(units.shape, features.device) >= self.limit - DRAWS // 2
+        return features * (kept.to(features.dtype) * (DRAWS / (DRAWS - self.limit)))
 
 
 class TabularBlock(nn.Module):
@@ -110,7 +128,7 @@ class TabularModule(nn.Module):
         if section.linear and self.plain:
             self.straight = nn.Linear(len(self.plain), math.prod(interface.answer), bias=False)
             nn.init.zeros_(self.straight.weight)
-        outputs = math.prod(interface.answer)
+        self.outputs = outputs = math.prod(interface.answer)
         last = nn.Linear(section.width, outputs) if self.factors is None else Heads(section.members, section.width, outputs)
         self.leave = nn.Sequential(nn.LayerNorm(section.width), nn.ReLU(), last)
 

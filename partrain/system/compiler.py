@@ -19,7 +19,8 @@ from partrain.system.environment import processor
 # No -ffast-math, which would set a mode of the whole process, and no contraction: so results depend on no compiler.
 _OPTIONS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 
-_SHARED = Path(__file__).with_name("numeric.h")
+_SHARED = Path(__file__).parent
+"""The folder of `numeric.h`."""
 
 
 class CannotCompile(Exception):
@@ -41,9 +42,17 @@ def library(source: Path, definitions: Sequence[str]) -> ctypes.CDLL:
 
     Raises CannotCompile with the compiler's first line.
     """
-    command = [*compiler(), *_OPTIONS, f"-I{_SHARED.parent}", *(f"-D{definition}" for definition in definitions)]
+    command = [*compiler(), *_OPTIONS, f"-I{_SHARED}", *(f"-D{definition}" for definition in definitions)]
     about = Path(command[0]).stat()
-    parts = (source.read_text(), _SHARED.read_text(), *command, about.st_size, about.st_mtime_ns, *sorted(processor().flags))
+    headers = sorted([*_SHARED.glob("*.h"), *source.parent.glob("*.h")])
+    parts = (
+        source.read_text(),
+        *(header.read_text() for header in headers),
+        *command,
+        about.st_size,
+        about.st_mtime_ns,
+        *sorted(processor().flags),
+    )
     name = f"{source.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}.so"
     try:
         folder = own_cache() / "compiled"

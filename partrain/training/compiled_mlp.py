@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from partrain.flat import trainable
-from partrain.optim import Sgd
 from partrain.optim.local import LocalOptimizer
-from partrain.optim.sections import Adam, AdamW
 from partrain.training.blas import code_and_product
+from partrain.training.compiled_step import NO_STEP, CompiledStep, addresses
 
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 """Number of each activation in `mlp.c`; 0 is none."""
@@ -39,23 +38,6 @@ class _Layer(ctypes.Structure):
 
 class _Network(ctypes.Structure):
     _fields_ = [("gemm", ctypes.c_void_p), ("count", ctypes.c_int64), ("layers", ctypes.POINTER(_Layer))]
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("param", "gradient", "first", "second", "steps")),
-        ("size", ctypes.c_int64),
-        ("peak", ctypes.c_double),
-        ("decay", ctypes.c_double),
-    ]
-
-
-class _Optimizer(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("kind", "nesterov", "count")),
-        *((name, ctypes.c_double) for name in ("peak", "momentum", "beta1", "beta2", "epsilon")),
-        ("tensors", ctypes.POINTER(_Tensor)),
-    ]
 
 
 class _Items(ctypes.Structure):
@@ -87,21 +69,18 @@ class CompiledMlp:
         self._flattens, self._linear, self._gradients = flattens, [layer for layer, _ in layers], gradients
         self._dtype = gradients[0].dtype
         code, product = code_and_product(SOURCE, self._dtype)
-        self._train, self._step = code.train, code.take_step
-        self._train.restype, self._step.restype = ctypes.c_int64, None
+        self._train = code.train
+        self._train.restype = ctypes.c_int64
         self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]
-        self._step.argtypes = [ctypes.c_void_p, ctypes.c_double]
         self._layers = (_Layer * len(layers))(
             *(
-                _Layer(layer.in_features, layer.out_features, activation, *_addresses(layer.weight, layer.bias, *pair))
+                _Layer(layer.in_features, layer.out_features, activation, *addresses(layer.weight, layer.bias, *pair))
                 for (layer, activation), pair in zip(layers, zip(gradients[::2], gradients[1::2], strict=True), strict=True)
             )
         )
         self._network = _Network(product, len(layers), self._layers)
-        self._optimizer = _Optimizer() if (made := _compiled_step(optimizer, gradients)) is None else made
-        self._no_step = _Optimizer()
-        self.steps = made is not None
-        """True if `train` and `step` do the optimizer's steps."""
+        self.step = CompiledStep.of(code, optimizer, gradients)
+        """A step of the optimizer with what lies in `gradients`; None if steps are left to torch, and `train` takes none."""
         self._most_items = 0
         self._memory: list[Tensor] = []
         self._some: list[int] = []
@@ -114,7 +93,7 @@ class CompiledMlp:
 
         Raises CannotCompile.
         """
-        if type(module) is not nn.Sequential or _hooked(module) or not gradients[0].is_cpu:
+        if type(module) is not nn.Sequential or hooked(module) or not gradients[0].is_cpu:
             return None
         parts = [part for part in module if type(part) is not nn.Identity]
         flattens = bool(parts) and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1)
@@ -167,7 +146,7 @@ class CompiledMlp:
         items.scale, items.index = scale, torch.from_numpy(index).data_ptr() if index is not None else None
         losses = array.array("f" if self._dtype == torch.float32 else "d", bytes(len(sizes) * self._dtype.itemsize))
         lengths, steps = array.array("q", sizes), array.array("d", rates)
-        structures = map(ctypes.byref, (self._network, self._optimizer if rates else self._no_step, items))
+        structures = map(ctypes.byref, (self._network, self.step.optimizer if self.step and rates else NO_STEP, items))
         lengths_at, steps_at, losses_at = (numbers.buffer_info()[0] for numbers in (lengths, steps, losses))
         done = self._train(*structures, lengths_at, steps_at, len(sizes), losses_at)
         if done < len(sizes):
@@ -186,10 +165,6 @@ class CompiledMlp:
         labels, numbers = (targets.data_ptr(), None) if labelled else (None, targets.data_ptr())
         items = _Items(inputs.data_ptr(), inputs.dtype == torch.uint8, 1.0, labels, numbers, None, *self._some)
         return items, inputs, targets
-
-    def step(self, rate: float) -> None:
-        """Take one step of the optimizer with what lies in `gradients`. Only if `steps`."""
-        self._step(ctypes.byref(self._optimizer), rate)
 
     def _rows(self, inputs: Tensor, *, bytes_too: bool) -> Tensor:
         """Return the inputs (b, n), in the order of their memory."""
@@ -210,35 +185,11 @@ class CompiledMlp:
         self._most_items, (width, outputs) = items, (self._layers[0].inputs, self._layers[-1].outputs)
         self._memory = [torch.empty(items, width, dtype=self._dtype), torch.empty(items, outputs, dtype=self._dtype)]
         self._memory.append(torch.empty(items, dtype=torch.int64))
-        self._some = _addresses(*self._memory)
+        self._some = addresses(*self._memory)
         for layer in self._layers:
             out, delta = (torch.empty(items, layer.outputs, dtype=self._dtype) for _ in range(2))
             self._memory += [out, delta]
-            layer.out, layer.delta = _addresses(out, delta)
-
-
-def _compiled_step(optimizer: LocalOptimizer, gradients: Sequence[Tensor]) -> _Optimizer | None:
-    """Describe an optimizer to `mlp.c`; None if its steps are left to torch."""
-    section = optimizer.section
-    if section.clip_norm is not None or section.clip_value is not None:
-        return None
-    if isinstance(section, Sgd) and not section.dampening:
-        kind, settings = (1, section.nesterov), (section.momentum, 0.0, 0.0, 0.0)
-    elif isinstance(section, Adam) and not section.amsgrad:
-        kind, settings = (3 if isinstance(section, AdamW) else 2, False), (0.0, section.betas[0], section.betas[1], section.eps)
-    else:
-        return None
-    tensors = (_Tensor * len(gradients))()
-    for described, tensor, gradient in zip(tensors, optimizer.tensors(), gradients, strict=True):
-        described.param, described.gradient, described.steps = _addresses(tensor.param, gradient, tensor.steps)
-        for name, address in zip(("first", "second"), _addresses(*tensor.moments), strict=False):
-            setattr(described, name, address)
-        described.size, described.peak, described.decay = gradient.numel(), tensor.peak, tensor.decay
-    return _Optimizer(*kind, len(gradients), section.lr, *settings, tensors)
-
-
-def _addresses(*tensors: Tensor) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
+            layer.out, layer.delta = addresses(out, delta)
 
 
 def _shapes_fit(layers: Sequence[nn.Linear]) -> bool:
@@ -248,7 +199,7 @@ def _shapes_fit(layers: Sequence[nn.Linear]) -> bool:
     return all(widths) and shapes == [((out, width), (out,)) for width, out in itertools.pairwise(widths)]
 
 
-def _hooked(module: nn.Module) -> bool:
+def hooked(module: nn.Module) -> bool:
     """Return whether a hook watches the network or all networks, or a `forward` was replaced."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
     if nn.modules.module._has_any_global_hook() or any(  # type: ignore[no-untyped-call]

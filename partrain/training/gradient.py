@@ -1,4 +1,4 @@
-"""The engine of a worker's local iterations: autograd, or compiled code for a plain stack of layers.
+"""The engine of a worker's local iterations: autograd, or compiled code for a plain stack of layers and for the network `tabular`.
 
 Autograd takes recurrent layers on the CPU through compiled code, too.
 
@@ -19,6 +19,8 @@ from partrain.tasks.task import BUILT_IN, Task
 from partrain.training.batches import Samples, split
 from partrain.training.compiled_mlp import CompiledMlp
 from partrain.training.compiled_recurrent import compile_recurrent
+from partrain.training.compiled_step import CompiledStep
+from partrain.training.compiled_tabular import CompiledTabular
 from partrain.training.feed import Piece
 from partrain.training.replica import Replica
 from partrain.training.section import Engine, Precision
@@ -36,8 +38,10 @@ Trained = Iterator[tuple[Sequence[float | Tensor], Sequence[int]]]
 class LocalEngine(Protocol):
     """Local iterations of one replica."""
 
-    in_row: bool
-    """True if the engine writes each gradient into the replica's row; the engine keeps no reference to its inputs and draws no random numbers."""
+    reuses_inputs: bool
+    """True if the engine keeps no reference to its inputs, whose memory the next ones may then take."""
+    draws: bool
+    """True if the engine may draw random numbers."""
     compiled: bool
     """True if the network, or a part of it, computes in compiled code."""
 
@@ -60,7 +64,7 @@ class LocalEngine(Protocol):
 class AutogradEngine:
     """The task's own backward pass."""
 
-    in_row = False
+    reuses_inputs, draws = False, True
 
     def __init__(self, replica: Replica, task: Task, parts: int, precision: Precision, *, compiled: bool = False) -> None:
         self._replica, self.compiled = replica, compiled
@@ -96,26 +100,62 @@ MOST_ITEMS, MOST_PRODUCTS = 1 << 16, 1 << 30
 """Items, and items times parameters, that compiled code trains on between two signs of life: they take less than a second."""
 
 
-class MlpEngine:
-    """A plain stack of layers in compiled code, and the steps of some optimizers. Autograd takes large batches."""
+class CompiledEngine:
+    """A network whose gradient compiled code writes into the replica's row, and the steps of some optimizers. Autograd takes large batches."""
 
-    in_row = compiled = True
+    reuses_inputs = compiled = True
 
-    def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp, autograd: AutogradEngine) -> None:
-        self._replica, self._task, self._mlp, self.add_gradient = replica, task, mlp, autograd.add_gradient
-        self.step = mlp.step if mlp.steps else replica.optimizer.bind(replica.gradient_views)
+    def __init__(self, replica: Replica, task: Task, step: CompiledStep | None, autograd: AutogradEngine) -> None:
+        self._replica, self._task, self.add_gradient = replica, task, autograd.add_gradient
+        self.step = step or replica.optimizer.bind(replica.gradient_views)
 
     def train(self, piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
-        if self._mlp.steps:
-            yield self._losses(piece, rates), piece.sizes
-            return
         for rate, size, (inputs, targets) in zip(rates, piece.sizes, piece.batches(), strict=True):
-            yield self._losses(Piece([size], inputs, targets)), [size]
+            yield [self._differentiate(Piece([size], inputs, targets))], [size]
             self.step(rate)
 
     def gradient(self, piece: Piece, iteration: int) -> float:
-        (loss,) = self._losses(piece)
-        return loss
+        return self._differentiate(piece)
+
+    def most_numbered(self, samples: Samples) -> int:
+        return 0
+
+    def _differentiate(self, piece: Piece) -> float:
+        """Write the gradient of a piece's only mini-batch into the row. Returns the mean loss."""
+        raise NotImplementedError
+
+
+class TabularEngine(CompiledEngine):
+    """The network `tabular` in compiled code, with the loss of any built-in task."""
+
+    draws = True
+
+    def __init__(self, replica: Replica, task: Task, network: CompiledTabular, autograd: AutogradEngine) -> None:
+        super().__init__(replica, task, network.step, autograd)
+        self._network = network
+
+    def _differentiate(self, piece: Piece) -> float:
+        answers = self._network(piece.inputs)
+        loss = self._task.loss(answers, self._task.targets_of_answers(self._network, piece.inputs, piece.targets))
+        (delta,) = torch.autograd.grad(loss, [answers])
+        self._network.backward(delta)
+        return loss.item()
+
+
+class MlpEngine(CompiledEngine):
+    """A plain stack of layers in compiled code, for a plain loss."""
+
+    draws = False
+
+    def __init__(self, replica: Replica, task: Task, mlp: CompiledMlp, autograd: AutogradEngine) -> None:
+        super().__init__(replica, task, mlp.step, autograd)
+        self._mlp = mlp
+
+    def train(self, piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
+        if not self._mlp.step:
+            yield from super().train(piece, rates, iteration)
+            return
+        yield self._losses(piece, rates), piece.sizes
 
     def most_numbered(self, samples: Samples) -> int:
         inputs, targets, dtype = samples.inputs, samples.targets, samples.dtype
@@ -123,7 +163,11 @@ class MlpEngine:
         simple = samples.channel_scale is None and not samples.parts and inputs.is_contiguous() and targets.is_contiguous()
         own_targets = type(self._task).targets is Task.targets and targets.dtype in (torch.int64, dtype)
         most = max(1, min(MOST_ITEMS, MOST_PRODUCTS // self._replica.params.numel()))
-        return most if self._mlp.steps and convertible and simple and own_targets else 0
+        return most if self._mlp.step and convertible and simple and own_targets else 0
+
+    def _differentiate(self, piece: Piece) -> float:
+        (loss,) = self._losses(piece)
+        return loss
 
     def _losses(self, piece: Piece, rates: Sequence[float] = ()) -> list[float]:
         """Train on the mini-batches of a piece, each at its learning rate; without rates compute only the gradient of each."""
@@ -142,6 +186,8 @@ def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tupl
             plain = task.plain and parts == 1
             if plain and (mlp := CompiledMlp.of(replica.module, replica.gradient_views, replica.optimizer)):
                 return MlpEngine(replica, task, mlp, AutogradEngine(replica, task, parts, engine.precision)), ""
+            if parts == 1 and (tabular := CompiledTabular.of(replica.module, replica.gradient_views, replica.optimizer)):
+                return TabularEngine(replica, task, tabular, AutogradEngine(replica, task, parts, engine.precision)), ""
             compiled = compile_recurrent(replica.module)
         except CannotCompile as error:
             reason = str(error)

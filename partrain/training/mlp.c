@@ -3,6 +3,7 @@
 compiled_mlp.py has the same structures. Matrices are in row-major order. Comparisons let NaN through. */
 
 #include "numeric.h"
+#include "steps.h"
 
 enum { NO_ACTIVATION, RELU, TANH, SIGMOID };
 
@@ -19,21 +20,6 @@ typedef struct {
     int64_t count;
     Layer *layers;
 } Network;
-
-enum { NO_STEP, SGD, ADAM, ADAMW };
-
-typedef struct {
-    NUMBER *param, *gradient, *first, *second; /* moments: momentum of SGD, or both of Adam */
-    float *steps;
-    int64_t size;
-    double peak, decay;
-} Tensor;
-
-typedef struct {
-    int64_t kind, nesterov, count;
-    double peak, momentum, beta1, beta2, epsilon;
-    Tensor *tensors;
-} Optimizer;
 
 static void add_and_activate(const Layer *layer, int64_t items) {
     const int64_t width = layer->outputs;
@@ -126,49 +112,6 @@ static int64_t differentiate(const Network *network, const NUMBER *inputs, const
             product(network->gemm, 0, 0, items, layer->inputs, layer->outputs, layer->delta, layer->weight, 0, layer[-1].delta);
     }
     return 0;
-}
-
-/* Steps round as torch's fused kernels do where a tensor fills SIMD registers. */
-static void sgd(const Optimizer *optimizer, const Tensor *tensor, NUMBER rate) {
-    NUMBER *restrict param = tensor->param, *restrict first = tensor->first;
-    const NUMBER *restrict gradient = tensor->gradient;
-    const NUMBER momentum = optimizer->momentum, decay = tensor->decay;
-    for (int64_t j = 0; j < tensor->size; j++) {
-        NUMBER step = FUSED(decay, param[j], gradient[j]);
-        if (first) {
-            const NUMBER mean = first[j] = momentum * first[j] + step;
-            step = optimizer->nesterov ? FUSED(momentum, mean, step) : mean;
-        }
-        param[j] = FUSED(-rate, step, param[j]);
-    }
-}
-
-static void adam(const Optimizer *optimizer, const Tensor *tensor, double rate) {
-    NUMBER *restrict param = tensor->param, *restrict first = tensor->first, *restrict second = tensor->second;
-    const NUMBER *restrict gradient = tensor->gradient;
-    const double steps = *tensor->steps;
-    const NUMBER of_first = 1 - optimizer->beta1, beta2 = optimizer->beta2, of_second = 1 - optimizer->beta2;
-    const NUMBER step_size = rate / (1 - pow(optimizer->beta1, steps)), root = sqrt(1 - pow(optimizer->beta2, steps));
-    const NUMBER epsilon = optimizer->epsilon, coupled = optimizer->kind == ADAM ? tensor->decay : 0;
-    const NUMBER kept = optimizer->kind == ADAMW ? 1 - rate * tensor->decay : 1;
-    for (int64_t j = 0; j < tensor->size; j++) {
-        const NUMBER before = param[j] * kept, g = FUSED(coupled, before, gradient[j]);
-        first[j] = FUSED(of_first, g - first[j], first[j]);
-        second[j] = FUSED(of_second * g, g, beta2 * second[j]);
-        param[j] = before - step_size * first[j] / (sqrt(second[j]) / root + epsilon);
-    }
-}
-
-/* Take a step with the gradients as they are. */
-void take_step(const Optimizer *optimizer, double rate) {
-    for (const Tensor *tensor = optimizer->tensors; tensor < optimizer->tensors + optimizer->count; tensor++) {
-        const double own = tensor->peak == optimizer->peak ? rate : tensor->peak * (rate / optimizer->peak);
-        if (optimizer->kind == SGD) sgd(optimizer, tensor, own);
-        else {
-            *tensor->steps += 1;
-            adam(optimizer, tensor, own);
-        }
-    }
 }
 
 typedef struct {

@@ -94,7 +94,7 @@ class LocalWorker:
         """True if the network, or a part of it, trains in compiled code."""
         plain = augment is None and isinstance(batches, Batches)
         most = self._engine.most_numbered(samples) if plain else 0
-        self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment, most_numbered=most)
+        self._feed = Feed(samples, batches, reuse=self._engine.reuses_inputs, augment=augment, most_numbered=most)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
         self._seed, self._user_code, self.metrics = seed, user_code, metrics
@@ -292,8 +292,8 @@ class LocalWorker:
         self.seconds += self.clock() - began
 
     def _seed_generators(self) -> None:
-        """Seed the default generators for dropout and the like, again at each call. An `in_row` engine draws nothing and needs no seed."""
-        if self._engine.in_row:
+        """Seed the default generators for dropout and the like, again at each call."""
+        if not self._engine.draws:
             return
         seed = derive(self._seed, "draws", self.rank, self.round, self._draws)
         self._draws += 1

@@ -89,7 +89,7 @@ def test_steps_are_those_of_torch(optimizer: AnyOptimizer, dtype: torch.dtype) -
     module, other = network(), network()
     ours, replica = compiled(module, optimizer)
     assert ours
-    assert ours.steps
+    assert ours.step
     layout = row_layout(other, optimizer)
     theirs = Replica(other, layout, torch.zeros(layout.numbers, dtype=dtype), optimizer)
     sizes, rates = [4, 4, 3] * 10, [optimizer.lr * (1 - number / 40) for number in range(30)]
@@ -113,7 +113,7 @@ def test_steps_are_those_of_torch(optimizer: AnyOptimizer, dtype: torch.dtype) -
 def test_other_steps_are_left_to_torch(optimizer: AnyOptimizer) -> None:
     ours, _ = compiled(mlp(), optimizer)
     assert ours
-    assert not ours.steps
+    assert not ours.step
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.Sigmoid])
@@ -162,7 +162,7 @@ def test_without_a_compiler_networks_train_by_autograd(monkeypatch: pytest.Monke
     monkeypatch.setenv("CC", "no-such-compiler -x")
     compiler.library.cache_clear()
     worker = Trial(network=mlp).worker()
-    assert not worker._engine.in_row
+    assert not worker._engine.compiled
     assert worker.uncompiled == "there is no C compiler `no-such-compiler -x`; install gcc"
     compiler.library.cache_clear()
 
@@ -302,9 +302,9 @@ def test_targets_of_another_shape_are_refused() -> None:
 def test_training_has_the_numbers_of_training_without_it(rule: Average | Bsp, optimizer: AnyOptimizer) -> None:
     trial = replace(Trial(rule, optimizer, mlp), held_out=blobs(20))
     with_it, _ = trial.run(4)
-    assert all(one.worker._engine.in_row for one in with_it)
+    assert all(one.worker._engine.compiled for one in with_it)
     without, _ = replace(trial, engine=AUTOGRAD).run(4)
-    assert not any(one.worker._engine.in_row for one in without)
+    assert not any(one.worker._engine.compiled for one in without)
     torch.testing.assert_close(torch.tensor(with_it[0].courses), torch.tensor(without[0].courses), rtol=1e-4, atol=1e-5)
     for own, other in zip(with_it[0].records, without[0].records, strict=True):
         assert [own[key] for key in ("items", "iterations", "lr")] == [other[key] for key in ("items", "iterations", "lr")]

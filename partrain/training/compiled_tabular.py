@@ -1,0 +1,216 @@
+"""Training of the network `tabular` by C code (`tabular.c`): its forward pass in one call, and its backward pass in another.
+
+torch calls some eighty operators for each mini-batch, and most of them move numbers rather than multiply them. The C code fuses these,
+and takes a few items at a time, whose activations stay in the cache. The loss is left to torch.
+
+Symbols: b items, n columns, m members, k outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from partrain.flat import trainable
+from partrain.models.tabular import TabularModule
+from partrain.optim.local import LocalOptimizer
+from partrain.training.blas import code_and_product
+from partrain.training.compiled_mlp import hooked
+from partrain.training.compiled_step import CompiledStep, addresses
+
+SOURCE = Path(__file__).with_name("tabular.c")
+TILE_ROWS = 128
+"""Rows of activations in a tile, about: the fastest of those tried."""
+
+
+class _Parameter(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
+
+
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names.split()]
+
+
+class _Embedding(ctypes.Structure):
+    _fields_ = [*_fields(ctypes.c_int64, "column rows width"), ("table", _Parameter)]
+
+
+class _Block(ctypes.Structure):
+    _fields_ = [
+        *_fields(_Parameter, "norm_weight norm_bias weight1 bias1 weight2 bias2"),
+        *_fields(ctypes.c_void_p, "draws1 draws2"),
+        *_fields(ctypes.c_int64, "limit1 limit2"),
+        *_fields(ctypes.c_void_p, "in moments normal inner"),
+    ]
+
+
+class _Network(ctypes.Structure):
+    _fields_ = [
+        ("gemm", ctypes.c_void_p),
+        *_fields(ctypes.c_int64, "items columns"),
+        ("inputs", ctypes.c_void_p),
+        *_fields(ctypes.c_int64, "embedding_count plain_count"),
+        *_fields(ctypes.c_void_p, "embeddings plain"),
+        *_fields(ctypes.c_int64, "frequencies periodic features members width hidden blocks outputs"),
+        *_fields(_Parameter, "frequency mix_weight mix_bias factors enter_weight enter_bias norm_weight norm_bias"),
+        *_fields(_Parameter, "last_weight last_bias straight"),
+        *_fields(ctypes.c_void_p, "block numbers waves embedded feature entrance last_in last_moments last_normal answers delta"),
+        *_fields(ctypes.c_void_p, "wide narrow narrow2 few few2"),
+        ("tile", ctypes.c_int64),
+    ]
+
+
+class CompiledTabular:
+    """The training of one network: answers, the gradient and, for some optimizers, the step."""
+
+    def __init__(self, module: TabularModule, gradients: Mapping[int, Tensor], optimizer: LocalOptimizer) -> None:
+        """Describe the network to `tabular.c`.
+
+        Args:
+            module: The network.
+            gradients: Memory for the gradient of each parameter, by the parameter's id, in the order of the optimizer's.
+            optimizer: The optimizer of the parameters.
+
+        Raises:
+            CannotCompile: There is no C compiler, or torch has no BLAS library.
+        """
+        self._module, self.answers_per_item = module, module.answers_per_item
+        self._dtype = module.enter.weight.dtype
+        self._code, product = code_and_product(SOURCE, self._dtype)
+        self._code.forward.restype = ctypes.c_int64
+        self.step = CompiledStep.of(self._code, optimizer, list(gradients.values()))
+        """A step of the optimizer with what lies in `gradients`; None if steps are left to torch."""
+        layers: list[Any] = [block.layers for block in module.blocks]
+        self._widths = module.enter.out_features, layers[0][1].out_features if layers else 0
+        self._dropouts = [pair for block in layers for pair in zip((block[3], block[5]), reversed(self._widths), strict=True)]
+        self._plain = (ctypes.c_int64 * len(module.plain))(*module.plain)
+        waves = (0, 0) if module.periodic is None else (module.periodic.frequencies.shape[1], module.periodic.mix.out_features)
+        self._embeddings = (_Embedding * len(module.coded))()
+        self._blocks = (_Block * len(layers))()
+        self._network = _Network(gemm=product, blocks=len(layers), outputs=module.outputs, features=module.enter.in_features)
+        network = self._network
+        network.embedding_count, network.plain_count = len(module.coded), len(module.plain)
+        network.embeddings, network.plain = ctypes.addressof(self._embeddings), ctypes.addressof(self._plain)
+        network.frequencies, network.periodic = waves
+        network.members, (network.width, network.hidden) = module.answers_per_item, self._widths
+        network.block, network.columns = ctypes.addressof(self._blocks), len(module.plain) + len(module.coded)
+        for description, column, embedding in zip(self._embeddings, module.coded, module.embeddings, strict=True):
+            description.column, description.rows, description.width = column, *embedding.weight.shape  # type: ignore[misc]
+        for description, dropout1, dropout2 in zip(self._blocks, self._dropouts[::2], self._dropouts[1::2], strict=True):
+            description.limit1, description.limit2 = dropout1[0].limit, dropout2[0].limit
+        for description, parameter in self._parameters():
+            description.value, description.gradient = addresses(parameter, gradients[id(parameter)])
+        self._memory: dict[int, tuple[list[tuple[Any, str, int]], list[Tensor]]] = {}
+        """Places of activations and their memory, by the number of items."""
+
+    @classmethod
+    def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledTabular | None:
+        """Recognise the network `tabular` on the CPU; None for others. Exact types only: a subclass may do anything.
+
+        Raises CannotCompile.
+        """
+        if type(module) is not TabularModule or hooked(module) or not gradients[0].is_cpu:
+            return None
+        trained = [id(parameter) for _, parameter in trainable(module)]
+        owned = [id(parameter) for part in module.modules() for parameter in part._parameters.values() if parameter is not None]
+        if sorted(owned) != sorted(trained):  # some are frozen, or belong to two layers
+            return None
+        return cls(module, dict(zip(trained, gradients, strict=True)), optimizer)
+
+    def __call__(self, items: Tensor) -> Tensor:
+        """Compute the answers (b * m, k) to items (b, n) in training mode: a leaf of autograd's graph, for the loss.
+
+        Raises:
+            IndexError: A code is no category.
+        """
+        if items.dtype != self._dtype or items.dim() != 2 or items.shape[1] != self._network.columns:
+            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
+        items = items.contiguous()
+        self._make_room(len(items))
+        draws = [dropout.draw((len(items), width), items.device) if dropout.limit else None for dropout, width in self._dropouts]
+        for number, some in enumerate(draws):
+            setattr(self._blocks[number // 2], ("draws1", "draws2")[number % 2], None if some is None else some.data_ptr())
+        answers = torch.empty(len(items) * self.answers_per_item, self._network.outputs, dtype=self._dtype)
+        self._network.inputs, self._network.answers = addresses(items, answers)
+        if self._code.forward(ctypes.byref(self._network)):
+            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
+        self._used = items, draws
+        return answers.requires_grad_()
+
+    def backward(self, delta: Tensor) -> None:
+        """Write the gradient of each parameter, given the loss's by the newest answers (b * m, k)."""
+        delta = delta.contiguous()
+        self._network.delta = delta.data_ptr()
+        self._code.backward(ctypes.byref(self._network))
+
+    def _make_room(self, items: int) -> None:
+        """Point to memory for the activations of that many items, each on cache lines of its own: products round by alignment."""
+        if self._network.items == items:
+            return
+        if items not in self._memory:
+            if len(self._memory) > 1:  # full batches, and the last one of a pass
+                self._memory.clear()
+            places = list(self._places(items))
+            memory = [torch.empty(shape, dtype=self._dtype) for *_, shape in places]
+            names = [(structure, name, room.data_ptr()) for (structure, name, _), room in zip(places, memory, strict=True)]
+            self._memory[items] = names, memory
+        for structure, name, address in self._memory[items][0]:
+            setattr(structure, name, address)
+        if self.answers_per_item == 1:
+            self._network.entrance = self._network.feature
+        self._network.items, self._network.tile = items, self._tile
+
+    @property
+    def _tile(self) -> int:
+        return max(1, TILE_ROWS * torch.get_num_threads() // self.answers_per_item)
+
+    def _places(self, items: int) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+        """Yield the structure, the name in it and the shape of the activations of a batch, and of what a tile needs."""
+        network, (width, hidden), members, tile = self._network, self._widths, self.answers_per_item, self._tile
+        plain, rows, tile_rows = network.plain_count, items * members, tile * members
+        for block in self._blocks:
+            yield block, "in", (rows, width)
+            yield block, "moments", (rows, 2)
+            yield block, "normal", (rows, width)
+            yield block, "inner", (rows, hidden)
+        yield network, "numbers", (items, plain)
+        yield network, "waves", (items, plain, 2 * network.frequencies)
+        yield network, "embedded", (items, plain, network.periodic)
+        yield network, "feature", (items, network.features)
+        if members > 1:
+            yield network, "entrance", (rows, network.features)
+        yield network, "last_in", (rows, width)
+        yield network, "last_moments", (rows, 2)
+        yield network, "last_normal", (rows, width)
+        yield network, "wide", (tile_rows, max(hidden, network.features))
+        yield network, "narrow", (tile_rows, width)
+        yield network, "narrow2", (tile_rows, width)
+        yield network, "few", (tile, plain, network.periodic)
+        yield network, "few2", (tile, plain, 2 * network.frequencies)
+
+    def _parameters(self) -> Iterator[tuple[_Parameter, Tensor]]:
+        """Yield the description of each parameter, and the parameter."""
+        module, network = self._module, self._network
+        for described, embedding in zip(self._embeddings, module.embeddings, strict=True):
+            yield described.table, embedding.weight  # type: ignore[misc]
+        layers: list[tuple[Any, Any, str]] = []
+        for described, block in zip(self._blocks, module.blocks, strict=True):
+            norm, first, _, _, second, _ = block.layers  # type: ignore[misc]
+            layers += [(described, norm, "norm_{}"), (described, first, "{}1"), (described, second, "{}2")]
+        norm, _, last = module.leave
+        layers += [(network, module.enter, "enter_{}"), (network, norm, "norm_{}"), (network, last, "last_{}")]
+        if module.periodic is not None:
+            layers.append((network, module.periodic.mix, "mix_{}"))
+            yield network.frequency, module.periodic.frequencies
+        for described, layer, name in layers:
+            for part in "weight", "bias":
+                yield getattr(described, name.format(part)), getattr(layer, part)
+        if module.factors is not None:
+            yield network.factors, module.factors
+        if module.straight is not None:
+            yield network.straight, module.straight.weight
