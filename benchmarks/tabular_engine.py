@@ -21,8 +21,8 @@ from recording import record
 from torch import Tensor, nn
 
 from partrain.models import Interface
-from partrain.models.tabular import build
 from partrain.models.sections import TabularNetwork
+from partrain.models.tabular import build
 from partrain.optim.sections import AdamW
 from partrain.tasks.task import Classification
 from partrain.training.feed import Piece

@@ -93,18 +93,19 @@ class Task:
 
     def mean_loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss () of a batch in training. A network with `answers_per_item` has several answers to each item, one after the other."""
-        return self.loss(module(inputs), self.targets_of_answers(module, inputs, targets))
-
-    def targets_of_answers(self, module: object, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the target of each answer in training: `targets`, several times if the network has `answers_per_item`."""
-        members = getattr(module, "answers_per_item", 1)
-        targets = self.targets(inputs, targets)
-        return targets.repeat_interleave(members, 0) if members > 1 else targets
+        return self.loss(module(inputs), targets_of_answers(self, module, inputs, targets))
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Return the sum of the loss over the items of a batch and the count of correct answers. The network is in evaluation mode."""
         answers, targets = module(inputs), self.targets(inputs, targets)
         return float(self.loss(answers, targets)) * len(targets), self.correct(answers, targets) if self.accuracy else 0.0
+
+
+def targets_of_answers(task: Task, network: object, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the target of each answer in training: those of the task, several times if the network has `answers_per_item`."""
+    members = getattr(network, "answers_per_item", 1)
+    targets = task.targets(inputs, targets)
+    return targets.repeat_interleave(members, 0) if members > 1 else targets
 
 
 class Classification(Task):

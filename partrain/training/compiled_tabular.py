@@ -32,35 +32,50 @@ class _Parameter(ctypes.Structure):
     _fields_ = [("value", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
 
 
-def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
-    return [(name, kind) for name in names.split()]
+def _fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names]
 
 
 class _Embedding(ctypes.Structure):
-    _fields_ = [*_fields(ctypes.c_int64, "column rows width"), ("table", _Parameter)]
+    _fields_ = [*_fields(ctypes.c_int64, "column", "rows", "width"), ("table", _Parameter)]
 
 
-class _Block(ctypes.Structure):
+class _TabularBlock(ctypes.Structure):
     _fields_ = [
-        *_fields(_Parameter, "norm_weight norm_bias weight1 bias1 weight2 bias2"),
-        *_fields(ctypes.c_void_p, "draws1 draws2"),
-        *_fields(ctypes.c_int64, "limit1 limit2"),
-        *_fields(ctypes.c_void_p, "in moments normal inner"),
+        *_fields(_Parameter, "norm_weight", "norm_bias", "weight1", "bias1", "weight2", "bias2"),
+        *_fields(ctypes.c_void_p, "draws1", "draws2"),
+        *_fields(ctypes.c_int64, "limit1", "limit2"),
+        *_fields(ctypes.c_void_p, "in", "moments", "normal", "inner"),
     ]
 
 
-class _Network(ctypes.Structure):
+class _TabularNetwork(ctypes.Structure):
     _fields_ = [
         ("gemm", ctypes.c_void_p),
-        *_fields(ctypes.c_int64, "items columns"),
+        *_fields(ctypes.c_int64, "items", "columns"),
         ("inputs", ctypes.c_void_p),
-        *_fields(ctypes.c_int64, "embedding_count plain_count"),
-        *_fields(ctypes.c_void_p, "embeddings plain"),
-        *_fields(ctypes.c_int64, "frequencies periodic features members width hidden blocks outputs"),
-        *_fields(_Parameter, "frequency mix_weight mix_bias factors enter_weight enter_bias norm_weight norm_bias"),
-        *_fields(_Parameter, "last_weight last_bias straight"),
-        *_fields(ctypes.c_void_p, "block numbers waves embedded feature entrance last_in last_moments last_normal answers delta"),
-        *_fields(ctypes.c_void_p, "wide narrow narrow2 few few2"),
+        *_fields(ctypes.c_int64, "embedding_count", "plain_count"),
+        *_fields(ctypes.c_void_p, "embeddings", "plain"),
+        *_fields(ctypes.c_int64, "frequencies", "periodic", "features", "members", "width", "hidden", "blocks", "outputs"),
+        *_fields(
+            _Parameter, "frequency", "mix_weight", "mix_bias", "factors", "enter_weight", "enter_bias", "norm_weight", "norm_bias"
+        ),
+        *_fields(_Parameter, "last_weight", "last_bias", "straight"),
+        *_fields(
+            ctypes.c_void_p,
+            "block",
+            "numbers",
+            "waves",
+            "embedded",
+            "feature",
+            "entrance",
+            "last_in",
+            "last_moments",
+            "last_normal",
+            "answers",
+            "delta",
+        ),
+        *_fields(ctypes.c_void_p, "wide", "narrow", "narrow2", "few", "few2"),
         ("tile", ctypes.c_int64),
     ]
 
@@ -91,8 +106,10 @@ class CompiledTabular:
         self._plain = (ctypes.c_int64 * len(module.plain))(*module.plain)
         waves = (0, 0) if module.periodic is None else (module.periodic.frequencies.shape[1], module.periodic.mix.out_features)
         self._embeddings = (_Embedding * len(module.coded))()
-        self._blocks = (_Block * len(layers))()
-        self._network = _Network(gemm=product, blocks=len(layers), outputs=module.outputs, features=module.enter.in_features)
+        self._blocks = (_TabularBlock * len(layers))()
+        self._network = _TabularNetwork(
+            gemm=product, blocks=len(layers), outputs=module.outputs, features=module.enter.in_features
+        )
         network = self._network
         network.embedding_count, network.plain_count = len(module.coded), len(module.plain)
         network.embeddings, network.plain = ctypes.addressof(self._embeddings), ctypes.addressof(self._plain)

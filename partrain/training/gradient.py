@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.system.compiler import CannotCompile
-from partrain.tasks.task import BUILT_IN, Task
+from partrain.tasks.task import BUILT_IN, Task, targets_of_answers
 from partrain.training.batches import Samples, split
 from partrain.training.compiled_mlp import CompiledMlp
 from partrain.training.compiled_recurrent import compile_recurrent
@@ -136,7 +136,7 @@ class TabularEngine(CompiledEngine):
 
     def _differentiate(self, piece: Piece) -> float:
         answers = self._network(piece.inputs)
-        loss = self._task.loss(answers, self._task.targets_of_answers(self._network, piece.inputs, piece.targets))
+        loss = self._task.loss(answers, targets_of_answers(self._task, self._network, piece.inputs, piece.targets))
         (delta,) = torch.autograd.grad(loss, [answers])
         self._network.backward(delta)
         return loss.item()
