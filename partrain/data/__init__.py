@@ -67,14 +67,14 @@ AnyDataset = Annotated[
 
 
 def read_spec(section: DataSection, folder: Path) -> DatasetSpec | None:
-    """Read headers: what files and settings tell of a data set, fast, without numpy.
+    """Read headers: the facts about a data set that files and settings give, fast, without numpy.
 
     Args:
         section: The `[dataset]` table.
-        folder: The folder of the job, where relative paths start from.
+        folder: The job's folder; relative paths start here.
 
     Returns:
-        None where a file has not been fetched yet, and for user code, of which only loading tells.
+        None for a file that has not been fetched yet, and for user code, which must run first.
 
     Raises:
         InputMissing: a file is missing, or its header is damaged or does not fit the others.
@@ -99,13 +99,13 @@ def load(
 ) -> Dataset:
     """Fetch, read or generate a data set, with all its arrays in one buffer.
 
-    The result is the same for every job seed, for generated items too. Runs that differ in their seed differ in initial weights
+    The result is the same for every job seed, even for generated items. Runs that differ in their seed differ in initial weights
     and order of items, and are evaluated on the same problem.
 
     Args:
         section: The `[dataset]` table.
-        folder: The folder of the job, where relative paths start from.
-        allocate: Returns the buffer, of a given size in bytes; default: ordinary memory of this process.
+        folder: The job's folder; relative paths start here.
+        allocate: Returns a buffer of a given size in bytes; default: ordinary memory of this process.
         training: Returns the indices of the training items; default: all.
         report: Receives the progress of downloads; default: print a line for each.
         in_memory: The buffer is memory: check that enough is free.
@@ -129,7 +129,7 @@ def load(
 
 
 def groups_by_part(section: DataSection, folder: Path, dataset: Dataset) -> dict[str, list[Class]]:
-    """Return the name of the group of each item: of items that stay (n,), and under "test_" of test items.
+    """Return the name of each item's group: of items that stay (n,), and under "test_" of test items.
 
     `dataset`: the items of a section with groups. Its files are read again for the names.
     """

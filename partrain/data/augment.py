@@ -21,9 +21,9 @@ TRANSFORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "blur": ("GaussianBlur", {"kernel_size": 3}),
     "noise": ("GaussianNoise", {"sigma": 0.1}),
 }
-"""Own names: the class of torchvision.transforms.v2 and its defaults here."""
+"""Our names: the class of torchvision.transforms.v2 and its defaults here."""
 SIZED = ("RandomCrop", "RandomResizedCrop", "CenterCrop", "Resize")
-"""Classes whose `size` is that of the images unless it is given."""
+"""Classes whose `size` defaults to the size of the images."""
 
 
 def _check_augment(value: Any) -> Any:
@@ -42,9 +42,9 @@ class ImageChanges(DataSection):
     """Random changes of training images: names, or tables with a name and parameters of torchvision.transforms.v2. Needs
     `pip install 'partrain[vision]'`."""
     mean: list[float] | None = None
-    """Mean of each channel, to subtract from images of numbers in [0, 1]. Goes with `deviation`."""
+    """Mean of each channel, to subtract from images of numbers in [0, 1]. Requires `deviation`."""
     deviation: list[Annotated[float, Field(gt=0)]] | None = None
-    """Standard deviation of each channel, to divide images by. Goes with `mean`."""
+    """Standard deviation of each channel, to divide images by. Requires `mean`."""
 
     @model_validator(mode="after")
     def _whole_normalization(self) -> Self:

@@ -1,4 +1,4 @@
-"""Parts of every data set: the spec that headers tell, a small info, and arrays that are views of one buffer.
+"""Parts of every data set: the spec derived from headers, a small info, and arrays that are views of one buffer.
 
 Nothing here imports torch; numpy is imported only once numbers are read.
 """
@@ -37,7 +37,7 @@ WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 WEIGHTS = "sample_weight"
 """Key and array of the weights of items."""
 HELD_OUT = "held_out"
-"""Array of the items that the data set holds out itself."""
+"""Array of the items that the data set itself holds out."""
 GROUP = "group"
 """Key and array of the groups of items."""
 Allocate = Callable[[int], memoryview]
@@ -54,7 +54,7 @@ class WrongSetting(WrongValue):
 
 
 class WrongContent(InputMissing):
-    """Faults in the content of a data file, each with the keys of `[dataset]` that it concerns, the likeliest first."""
+    """Faults in the content of a data file, each with the `[dataset]` keys that it concerns, the likeliest first."""
 
     def __init__(self, *faults: tuple[Sequence[str], str]) -> None:
         super().__init__("; ".join(message for _, message in faults))
@@ -63,12 +63,12 @@ class WrongContent(InputMissing):
 
 @contextmanager
 def reading(path: Path, damage: str = "", *kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of reading a file into InputMissing, one line that names the file.
+    """Turn errors of reading a file into InputMissing: one line that names the file.
 
     Args:
         path: The file.
         damage: Words before the message of an exception of `kinds`.
-        kinds: Exceptions of the file's format: its content is damaged.
+        kinds: Exceptions specific to the file's format: its content is damaged.
     """
     try:
         yield
@@ -80,12 +80,15 @@ def reading(path: Path, damage: str = "", *kinds: type[Exception]) -> Iterator[N
 
 
 class Training(Protocol):
-    """Selection of the training items. Everything learnt from data (means, say) is learnt from these alone."""
+    """Selection of the training items. Everything learnt from data (means, say) is learnt from these items alone."""
 
     def __call__(
         self, items: int, labels: NDArray[Any] | None = None, gap: int | None = None, groups: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Return the indices of the training items among `items`. They may depend on `labels` and `groups` (n,) of all, or on a `gap`."""
+        """Return the indices of the training items among `items`.
+
+        They may depend on the `labels` and `groups` (n,) of all items, or on a `gap`.
+        """
 
 
 class DataSection(Section):
@@ -124,7 +127,7 @@ class DataSection(Section):
 
 
 class HasValidationPath(DataSection):
-    """The key of data sets whose held-out items may be a file or folder of their own."""
+    """The key of data sets whose held-out items may come from a separate file or folder."""
 
     validation_path: str | None = None
 
@@ -159,7 +162,7 @@ class SelectsClasses(DataSection):
 
 
 class Remark(NamedTuple):
-    """A remark on the content of a data file: nothing is wrong, but it may not be meant."""
+    """A remark on the content of a data file: not an error, but perhaps not intended."""
 
     key: str
     """The key of `[dataset]` that it concerns."""
@@ -168,31 +171,31 @@ class Remark(NamedTuple):
 
 
 class TargetNumbers(NamedTuple):
-    """Facts of targets that are numbers, for tasks that take labels or counts."""
+    """Facts about numeric targets, for tasks that take labels or counts."""
 
     smallest: float
     other: float | None
-    """A number that is neither 0 nor 1; None if all are."""
+    """A number that is neither 0 nor 1; None if all numbers are 0 or 1."""
 
 
 @dataclass(frozen=True)
 class StreamForm:
-    """A stream: training items that user code yields while workers train, so that they never are in memory together."""
+    """A stream: training items that user code yields while workers train, so that they are never all in memory."""
 
     counted: bool
-    """The user's class tells the length of each worker's shard."""
+    """The user's class gives the length of each worker's shard."""
     names: tuple[str, ...] = ()
-    """Names of the inputs, as those of `data.user.packed.Item`."""
+    """Names of the inputs, as in `data.user.packed.Item`."""
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Name and shape of the `ItemForm` of each input; all items have them."""
+    """Name and shape of each input's `ItemForm`; all items share them."""
     target: tuple[str, tuple[int, ...]] = ("", ())
-    """Name and shape of the `ItemForm` of the targets."""
+    """Name and shape of the targets' `ItemForm`."""
     classes: int | None = None
-    """Number of classes, where targets are labels."""
+    """Number of classes, if targets are labels."""
     vocabulary: tuple[int | None, ...] = ()
     """Number of tokens of each input; None: numbers."""
     unsharded: bool = False
-    """Two workers get the same first items: the stream does not follow from their rank."""
+    """Two workers get the same first items: the stream ignores their rank."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,7 @@ class DatasetSpec:
     """Shape of one input."""
     task: Kind
     outputs: int | None
-    """Classes, numbers per target, or tokens of the vocabulary; None where only reading everything tells."""
+    """Number of classes, numbers per target, or tokens of the vocabulary; None if only reading everything can determine it."""
     tokens: bool = False
     """Items are tokens, not numbers."""
     categories: tuple[int, ...] = ()
@@ -215,25 +218,25 @@ class DatasetSpec:
     parts: tuple[InputPart, ...] = ()
     """The inputs of an item, if there are several."""
     stream: StreamForm | None = None
-    """The training items, if they are a stream; `items` are then those held out alone."""
+    """The training items, if they are a stream; `items` then counts held-out items alone."""
     classes: tuple[Class, ...] = ()
-    """Names of the classes by label, as far as they are known."""
+    """Names of the classes by label, as far as known."""
     standardised: bool = False
     """Targets are standardised numbers."""
     numbers: TargetNumbers | None = None
-    """Facts of targets that are numbers; None where only reading everything tells."""
+    """Facts about numeric targets; None if only reading everything can determine them."""
     weighted: bool = False
     """Items have weights (`Dataset.sample_weight`)."""
     held_out: int | None = None
-    """Number of items to hold out where the data set tells them (`Dataset.held_out`)."""
+    """Number of items to hold out, if the data set itself determines it (`Dataset.held_out`)."""
 
     def held_out_of(self, section: DataSection) -> int:
-        """Return the number of items to hold out. Before groups are drawn, it is an estimate."""
+        """Return the number of items to hold out; an estimate until groups are drawn."""
         return held_out_count(section.held_out, self.items) if self.held_out is None else self.held_out
 
     @property
     def kind(self) -> TaskKind:
-        """The kind of task that the items are made for."""
+        """The kind of task that the items are for."""
         return KINDS[self.task]
 
 
@@ -245,11 +248,11 @@ class ArrayField:
     dtype: str
     shape: tuple[int, ...]
     offset: int
-    """Bytes from the buffer's beginning: a multiple of the type's width, and of 64 where `lay_out` chose it."""
+    """Bytes from the buffer's beginning: a multiple of the type's width, and of 64 if `lay_out` chose it."""
     strides: tuple[int, ...] | None = None
     """Bytes from one number to the next along each axis; None: contiguous. Windows over a series overlap."""
     file: int = 0
-    """Index of the buffer that holds the array: 0 is the one buffer, i the i-th file of the info. `offset` counts in it."""
+    """Index of the buffer that holds the array: 0 is the main buffer, i the i-th file of the info. `offset` counts in it."""
 
     @property
     def end(self) -> int:
@@ -262,12 +265,12 @@ class ArrayField:
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A file that each process memory-maps for itself: only the pages it reads take memory."""
+    """A file that each process memory-maps separately: only the pages it reads take memory."""
 
     path: str
     size: int
     changed: int
-    """Time of the last change, nanoseconds since 1970. A file that was written to no longer equals its record."""
+    """Time of the last change, nanoseconds since 1970. A file modified later no longer equals its record."""
 
     @classmethod
     def of(cls, path: Path) -> MappedFile:
@@ -293,39 +296,39 @@ class MappedFile:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set without its numbers: small and picklable. With the buffer it is the data set again."""
+    """A data set without its numbers: small and picklable. Together with the buffer it is the data set again."""
 
     slots: tuple[ArrayField, ...]
     task: Kind
     outputs: int
     """Classes, numbers per target, or tokens of the vocabulary."""
     scale: float
-    """Factor of inputs, as float32: 1/255 for bytes (a quarter of the memory and of the traffic), else 1."""
+    """Factor for inputs, as float32: 1/255 for bytes (a quarter of the memory and of the traffic), else 1."""
     fingerprint: str
     """SHA-256 (hex) over the content."""
     vocabulary: int | None = None
-    """Number of tokens, where items are tokens below it; None: items are other numbers."""
+    """Number of tokens, if items are tokens (numbers below it); None: items are other numbers."""
     gap: int | None = None
-    """Items between training and held-out items, overlapping with both, where items follow one another in time. The last are then
-    held out. None: items are independent."""
+    """Number of items between training and held-out items, overlapping with both, if items follow one another in time. The last
+    items are then held out. None: items are independent."""
     codec: Mapping[str, Any] = field(default_factory=dict)
     """Recipe from file content to items (columns, names of classes, means and deviations): JSON, kept in checkpoints."""
     files: tuple[MappedFile, ...] = ()
-    """Files that are mapped beside the buffer."""
+    """Files that are mapped in addition to the buffer."""
     parts: tuple[InputPart, ...] = ()
-    """The inputs of an item, if there are several, or their lengths differ: `inputs` are then rows (n, bytes) that hold
+    """The inputs of an item, if there are several or their lengths differ: `inputs` are then rows (n, bytes) that hold
     all of them."""
     stream: StreamForm | None = None
-    """The training items, if they are a stream: `inputs` and `targets` are then those of held-out items alone."""
+    """The training items, if they are a stream: `inputs` and `targets` then hold only held-out items."""
 
     @property
     def kind(self) -> TaskKind:
-        """The kind of task that the items are made for."""
+        """The kind of task that the items are for."""
         return KINDS[self.task]
 
     @property
     def channel_scale(self) -> tuple[list[float], list[float]] | None:
-        """Mean and deviation of each channel, of scaled numbers, that batches of images are standardised by; None: they are not."""
+        """Mean and deviation of each channel, in scaled numbers, to standardize batches of images; None: no standardization."""
         return (self.codec["mean"], self.codec["std"]) if self.codec.get("by_batch") else None
 
     @property
@@ -334,7 +337,7 @@ class DatasetInfo:
         return tuple(self.codec.get("cardinalities", ()))
 
     def open(self, buffer: memoryview) -> Dataset:
-        """Return the data set whose numbers lie in `buffer`, without a copy."""
+        """Return the data set whose numbers are in `buffer`, without a copy."""
         arrays = views(self.slots, buffer, *(file.mapped() for file in self.files))
         return Dataset(
             **vars(self),
@@ -357,34 +360,34 @@ class Dataset(DatasetInfo):
     """A data set in memory: its info, and arrays that are views of one buffer."""
 
     inputs: NDArray[Any]
-    """(n, *shape) uint8 or floating point, which the network sees times `scale`; or int64 tokens."""
+    """(n, *shape) uint8 or floating point, multiplied by `scale` for the network; or int64 tokens."""
     targets: NDArray[Any]
     """(n,) int64 class labels, (n, outputs) float32, or (n, length) int64 tokens."""
     test_inputs: NDArray[Any] | None
     test_targets: NDArray[Any] | None
     rows: NDArray[Any] | None = None
-    """(items,) int64, increasing: rows of `inputs` and `targets` that are items to train on or to hold out. Used where test items
-    were drawn from a mapped file, in which the others stay where they are. None: all rows."""
+    """(items,) int64, increasing: rows of `inputs` and `targets` that are items to train on or to hold out. Used if test items
+    were drawn from a mapped file, where the other items stay in place. None: all rows."""
     newest: NDArray[Any] | None = None
     """(n, number, targets) float64: newest values of forecast columns in the file's units, from which differences are
     restored."""
     test_newest: NDArray[Any] | None = None
     group: NDArray[Any] | None = None
-    """(n,) int64: number of the group that an item belongs to, as the rows of one person do. None: items are independent."""
+    """(n,) int64: number of each item's group, such as the rows of one person. None: items are independent."""
     test_group: NDArray[Any] | None = None
     sample_weight: NDArray[Any] | None = None
-    """(n,) float32, 0 or more: how often to train on each of the rows of `inputs`, relative to the others. None: equally often."""
+    """(n,) float32, 0 or more: how often to train on each row of `inputs`, relative to the others. None: equally often."""
     held_out: NDArray[Any] | None = None
-    """(h,) int64, increasing: items to hold out, whole groups or those of a file of their own. None: a draw among all items."""
+    """(h,) int64, increasing: items to hold out: whole groups, or the items of a separate file. None: a draw among all items."""
 
     @property
     def items(self) -> int:
-        """Number of items to train on or to hold out; beside a stream, of held-out items."""
+        """Number of items to train on or to hold out; with a stream, the number of held-out items."""
         return len(self.inputs if self.rows is None else self.rows) - (self.gap or 0)
 
     @property
     def item_shape(self) -> tuple[int, ...]:
-        """Shape of an item; of sequences, the longest."""
+        """Shape of an item; for sequences, the shape of the longest."""
         return self.parts[0].shape if of_unequal_lengths(self.parts) else tuple(self.inputs.shape[1:])
 
     def remark(self, workers: int = 2) -> str:
@@ -398,17 +401,17 @@ class Dataset(DatasetInfo):
 
     @property
     def item_targets(self) -> NDArray[Any]:
-        """Targets (items, ...) of these and of the items in a `gap`; a copy where there are `rows`."""
+        """Targets (items, ...) of these items and of the items in a `gap`; a copy if there are `rows`."""
         return self.targets if self.rows is None else self.targets[self.rows]
 
     @property
     def item_groups(self) -> NDArray[Any] | None:
-        """Group (items,) of these and of the items in a `gap`; a copy where there are `rows`."""
+        """Groups (items,) of these items and of the items in a `gap`; a copy if there are `rows`."""
         return self.group if self.group is None or self.rows is None else self.group[self.rows]
 
     @property
     def spec(self) -> DatasetSpec:
-        """Facts of the loaded data set."""
+        """Facts about the loaded data set."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
         return DatasetSpec(
             self.items,
@@ -428,7 +431,7 @@ class Dataset(DatasetInfo):
 
     @property
     def target_numbers(self) -> TargetNumbers:
-        """Facts of all targets, test items included, which are numbers."""
+        """Facts about all targets, test items included. The targets are numbers."""
         import numpy as np
 
         targets = [array for array in (self.targets, self.test_targets) if array is not None and array.size]
@@ -440,7 +443,7 @@ class Dataset(DatasetInfo):
 
     @property
     def info(self) -> DatasetInfo:
-        """The part that another process needs besides the buffer."""
+        """The part that another process needs in addition to the buffer."""
         return DatasetInfo(**{field.name: getattr(self, field.name) for field in fields(DatasetInfo)})
 
 
@@ -451,7 +454,7 @@ def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[ArrayFie
 
 
 def views(slots: tuple[ArrayField, ...], *buffers: memoryview) -> dict[str, NDArray[Any]]:
-    """Return by name the arrays that lie in the buffer and in the mapped files after it, without a copy."""
+    """Return by name the arrays in the buffer and in the mapped files after it, without a copy."""
     return {slot.name: view(buffers[slot.file][slot.offset : slot.end], slot.dtype, slot.shape, slot.strides) for slot in slots}
 
 
@@ -465,12 +468,12 @@ def require_memory(size: int, where: str) -> None:
 
 
 def repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs twice; None if all differ."""
+    """Return the first name that occurs twice; None if all names differ."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 class Numbers(Protocol):
-    """Numbers (n, ...) that are taken by slices and by increasing indices: an array, or numbers that stay in their file."""
+    """Numbers (n, ...) indexed by slices and by increasing indices: an array, or numbers that stay in their file."""
 
     @property
     def size(self) -> int: ...
@@ -484,7 +487,7 @@ class Numbers(Protocol):
 
 
 def items_of_block(numbers: Numbers) -> int:
-    """Return how many items (first axis) to process at a time, so that a block stays small whatever the size of an item."""
+    """Return the number of items (first axis) to process at a time, so that a block stays small whatever the size of an item."""
     return max(1, _BLOCK * len(numbers) // max(numbers.size, 1))
 
 
@@ -497,7 +500,7 @@ def first_bad(bad: NDArray[Any]) -> tuple[int, str]:
 
 
 def check_finite(numbers: NDArray[Any], where: str) -> None:
-    """Raise InputMissing for the first item (first axis) that holds a number that is not finite."""
+    """Raise InputMissing for the first item (first axis) with a number that is not finite."""
     import numpy as np
 
     if numbers.dtype.kind != "f":
@@ -510,7 +513,7 @@ def check_finite(numbers: NDArray[Any], where: str) -> None:
 
 
 def check_weights(weights: NDArray[Any], locate: Callable[[int], str]) -> None:
-    """Raise InputMissing for a weight (n,) below 0, which `locate` gives the place of, or if all are 0."""
+    """Raise InputMissing for a weight (n,) below 0, whose place `locate` returns, or if all weights are 0."""
     if (weights < 0).any():
         item = int((weights < 0).argmax())
         raise InputMissing(f"{locate(item)}: the weight {weights[item]:g}: weights are 0 or more")
@@ -519,7 +522,7 @@ def check_weights(weights: NDArray[Any], locate: Callable[[int], str]) -> None:
 
 
 def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
-    """Return the number of classes of label arrays (n,): the largest label plus one. InputMissing if implausible."""
+    """Return the number of classes in label arrays (n,): the largest label plus one. InputMissing if implausible."""
     count, items = 1 + max(int(array.max()) for array in targets), sum(map(len, targets))
     if count < 2:
         raise InputMissing(f"{where}: all {items:,} items have the label 0: there is nothing to tell apart")
@@ -531,7 +534,7 @@ def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
 
 
 def named_fields(value: Any) -> bytes:
-    """Return the text of a value to hash: JSON, with dataclasses as their fields by name, so that no class's name or `repr` matters."""
+    """Return a value as text to hash: JSON, with the fields of dataclasses by name, independent of class names and `repr`."""
     return json.dumps(value, sort_keys=True, default=vars).encode()
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_channels(section: DataSection, spec: DatasetSpec) -> None:
-    """Raise WrongSetting if items are no images, or if `mean` does not have a number for each channel."""
+    """Raise WrongSetting if items are not images, or if `mean` does not have a number for each channel."""
     own_scale, shape = getattr(section, "mean", None), spec.shape
     key = "mean" if own_scale else "standardise"
     if len(shape) != 3 or spec.parts or spec.tokens:
@@ -29,9 +29,9 @@ def check_channels(section: DataSection, spec: DatasetSpec) -> None:
 
 
 def with_channel_scale(section: DataSection, dataset: Dataset, training: Training) -> Dataset:
-    """Add mean and deviation of each channel, of the training items or as the section gives them, to the codec.
+    """Add mean and deviation of each channel to the codec: of the training items, or as the section gives them.
 
-    Raises WrongSetting if items are no images, or standardised already.
+    Raises WrongSetting if items are not images, or are already standardised.
     """
     check_channels(section, dataset.spec)
     own_scale = getattr(section, "mean", None)

@@ -1,6 +1,6 @@
 """The conversion of a data set's files into items, as the checkpoint stores it; and its inverse.
 
-The key `form` decides which other keys there are: table (`inputs`, `targets`, `one_hot`), series (`columns`, `target`, `window`),
+The key `form` decides which other keys exist: table (`inputs`, `targets`, `one_hot`), series (`columns`, `target`, `window`),
 images, text.
 """
 
@@ -57,7 +57,7 @@ class Codec:
 
     @property
     def renumbered(self) -> bool:
-        """True if `[dataset] classes` selected classes by number: whole numbers in files are these numbers, not labels."""
+        """True if `[dataset] classes` selected classes by number: whole numbers in files are then class numbers, not labels."""
         return bool(self.stored.get("renumbered"))
 
     @property
@@ -77,7 +77,7 @@ class Codec:
 
     @property
     def scaled(self) -> NDArray[np.bool_]:
-        """Columns (k,) of the inputs that were standardized, if any were."""
+        """Mask (k,) of the input columns that were standardized, if any."""
         mean, std = self.scale or (np.zeros(0), np.ones(0))
         scaled: NDArray[np.bool_] = (mean != 0) | (std != 1)
         return scaled
@@ -127,7 +127,7 @@ class Codec:
     def restore_units(self, numbers: Tensor, newest: Tensor | None = None) -> Tensor:
         """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another.
 
-        `newest`, (n, number, columns), are the values that differences continue; they are needed where the series has been differenced.
+        `newest`, (n, number, columns), holds the values that differences continue; needed if the series was differenced.
         """
         if self.target_scale:
             numbers = numbers.double()
@@ -143,17 +143,17 @@ class Codec:
 
     @property
     def lags(self) -> list[int]:
-        """Lags at which a series has been differenced."""
+        """Lags at which a series was differenced."""
         return list(self.stored.get("difference") or [])
 
     @property
     def season(self) -> int | None:
-        """Moments of a season of a series, if the job gave it."""
+        """Number of moments in a season of a series, if the job gave it."""
         return self.stored.get("season")
 
     @property
     def newest_count(self) -> int:
-        """Number of newest values that forecasts of a series are restored from, or compared with."""
+        """Number of newest values from which forecasts of a series are restored, or with which they are compared."""
         return max(sum(self.lags), self.season or 0)
 
     @property
@@ -176,5 +176,5 @@ class Codec:
         return ["answer"] if count == 1 else [f"answer_{number}" for number in range(count)]
 
     def class_name(self, label: int) -> str:
-        """Return the name of a class; its number if it has none, as a network may give more logits than there are classes."""
+        """Return the name of a class; its number if it has no name: a network may give more logits than there are classes."""
         return self.classes[label] if self.classes and label < len(self.classes) else str(label)

@@ -1,6 +1,6 @@
 """Texts and their classes: a table with a column of texts, or folders of .txt files. Items are tokens of unequal length.
 
-A token is a word in small letters, or a mark. The most frequent ones of the training texts are the vocabulary; 0 stands for all others.
+A token is a word in lower case, or a mark. The most frequent ones of the training texts form the vocabulary; 0 means any other.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class Documents(HasDialect, HasTestSplit, SelectsClasses, HasValidationPath):
     target: str | None = None
     """Column of the classes, in a table."""
     length: int = Field(256, ge=1, le=100_000)
-    """Most words of a text that the network sees: the first ones."""
+    """Maximum number of words of a text that the network sees; later words are cut off."""
     vocabulary: int = Field(20_000, ge=2, le=10**7)
-    """Most words that are known, the most frequent ones of the training texts. Words of a single training text are not known."""
+    """Maximum number of known words: the most frequent ones of the training texts. Words of only one training text are
+    unknown."""
     test_path: str | None = None
     """A table or folder of test texts with the same columns or classes, instead of `test_items` and `test_share`."""
 
@@ -81,7 +82,7 @@ class _Labeled:
     """Words and classes of some texts."""
 
     def __init__(self, section: Documents, path: Path) -> None:
-        """Read them. Raises InputMissing for a file that cannot be read, WrongContent for a text without a class."""
+        """Read the texts. Raises InputMissing for a file that cannot be read, WrongContent for a text without a class."""
         folder = path.is_dir() and format_of(path) is None
         if (section.text is None) != folder:
             what = (
@@ -147,7 +148,7 @@ def _of_table(section: Documents, path: Path) -> tuple[list[list[str]], list[str
 
 
 def documents_of(table: TableFile, column: str) -> list[list[str]]:
-    """Return the words of the texts in a column; a cell without a value has none."""
+    """Return the words of the texts in a column; a cell without a value has no words."""
     table.require(column, "text")
     blocks = table.blocks([column])
     return [[] if cell is None else words_of(str(cell)) for block in blocks for cell in block.columns[column]]
@@ -229,7 +230,7 @@ def load(section: Documents, folder: Path, allocate: Allocate, training: Trainin
 
 
 def numbered(texts: Texts, vocabulary: Sequence[str], parts: Sequence[InputPart]) -> NDArray[Any]:
-    """Return items (n, bytes): the number of each word, padded, and how many there are. A text without words is one unknown word."""
+    """Return items (n, bytes): the number of each word, padded, and the word count. A text without words is one unknown word."""
     import numpy as np
 
     numbers = {word: number for number, word in enumerate(vocabulary)}
@@ -247,7 +248,7 @@ def _longest(section: Documents, texts: Texts) -> int:
 
 
 def _vocabulary(section: Documents, texts: Iterable[Sequence[str]]) -> list[str]:
-    """Return the words by number: those of two texts or more, the most frequent first."""
+    """Return the words by number: those in two texts or more, the most frequent first."""
     held: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for words in texts:

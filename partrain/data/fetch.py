@@ -1,7 +1,7 @@
 """Files from the network: `https://host/file.csv#sha256=...` wherever a `[dataset]` table names a file.
 
 Each file is fetched once into a cache, under its digest (`PARTRAIN_CACHE`, else `partrain` in the user's cache folder). It is
-checked against the digest at each use, so a file put there by hand is as good. A broken transfer resumes where the server
+checked against the digest at each use, so a file put there by hand works equally well. A broken transfer resumes if the server
 supports it.
 """
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from partrain.data.base import DataSection
 
 TransferReport = Callable[[str, int, int | None], None]
-"""Receiver of progress: the URL, the bytes fetched, and their total if the server tells."""
+"""Receiver of progress: the URL, the bytes fetched, and their total if the server gives it."""
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _DIGEST = re.compile(r"sha256=[0-9a-fA-F]{64}")
 _BLOCK = 1 << 18
 _TIMEOUT_S = 30.0
-"""Longest silence of a server."""
+"""Longest silence of a server, in seconds."""
 
 
 def _check_file(text: str) -> str:
@@ -74,11 +74,11 @@ Files = Annotated[tuple[str, ...], BeforeValidator(_check_files, str | list[str]
 
 
 POINTER, POINTER_BYTES = b"version https://git-lfs.github.com/spec/", 1024
-"""Beginning of a pointer of Git LFS, and bytes that it has at most."""
+"""Beginning of a Git LFS pointer, and its maximum size in bytes."""
 
 
 def local_path(name: str, folder: Path) -> Path:
-    """Return the path of a file that a job names, also before it is fetched. `folder` is the job's.
+    """Return the path of a file that a job names, even before it is fetched. `folder` is the job's.
 
     Raises:
         InputMissing: the path is a pipe or a device.
@@ -91,9 +91,9 @@ def local_path(name: str, folder: Path) -> Path:
 
 
 def require_regular(path: Path) -> Path:
-    """Return the path; InputMissing for a pipe or a device: reading it may block forever, and the second read finds it empty.
+    """Return the path; InputMissing for a pipe or a device: reading it may block forever, and a second read finds it empty.
 
-    A pointer of Git LFS, which stands for a file that was not fetched, is refused, too.
+    Refuses a Git LFS pointer, the placeholder of a file that was not fetched.
     """
     try:
         state = path.stat()
@@ -133,7 +133,7 @@ def missing_urls(section: DataSection) -> dict[str, str]:
 
 
 def fetch(section: DataSection, report: TransferReport | None = None) -> list[Path]:
-    """Fetch missing files, and check those that are there; returns the paths of the fetched ones.
+    """Fetch missing files and check the present ones; return the paths of the fetched ones.
 
     Raises:
         InputMissing: no such file, no network, or the content does not match the digest.
@@ -144,7 +144,7 @@ def fetch(section: DataSection, report: TransferReport | None = None) -> list[Pa
 
 
 def is_url(name: str) -> bool:
-    """Return whether a name is that of a file in the network. Raises InputMissing if it has no digest."""
+    """Return whether a name is a URL. Raises InputMissing if it has no digest."""
     if not _SCHEME.match(name):
         return False
     try:
@@ -204,7 +204,7 @@ def _fetch_one(url: str, report: TransferReport) -> Path | None:
 
 @contextmanager
 def _part(target: Path) -> Iterator[BufferedRandom]:
-    """Open the partial file of a transfer for appending, locked: one process at a time has it."""
+    """Open the partial file of a transfer for appending, and lock it: one process at a time may write to it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.with_name(f"{target.name}.part").open("ab+") as part:
@@ -215,7 +215,7 @@ def _part(target: Path) -> Iterator[BufferedRandom]:
 
 
 def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferReport) -> str:
-    """Append the missing bytes, and return the digest of the whole."""
+    """Append the missing bytes, and return the digest of the whole file."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -258,13 +258,13 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferRepo
 
 
 def _continues(answer: Any, start: int) -> bool:
-    """Return whether a server sends the requested range: some send the whole file instead."""
+    """Return whether a server sends the requested range: some servers send the whole file instead."""
     asked = f"bytes {start}-"
     return answer.status == 206 and str(answer.headers.get("Content-Range", asked)).startswith(asked)
 
 
 def _append(part: BufferedRandom, block: bytes, target: Path) -> int:
-    """Write a block. An error here is the disk's, not the network's."""
+    """Write a block. An error here comes from the disk, not from the network."""
     try:
         return part.write(block)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Files of a folder that hold items, without those that systems and other programs leave there; and folders of splits."""
+"""Data files in a folder, without the files that systems and other programs leave there; and folders of splits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from partrain.data.base import reading
 from partrain.data.fetch import require_regular
 
 LEFT_THERE = ("__macosx", "thumbs.db", "desktop.ini")
-"""Names, in small letters, of what macOS and Windows leave in folders."""
+"""Names, in lower case, of files and folders that macOS and Windows leave in folders."""
 HIDDEN = (".", "@", "~$")
-"""Starts of names of hidden files, of those of network storage (`@eaDir`), and of locks of offices."""
+"""Starts of names of hidden files, of files of network storage (`@eaDir`), and of lock files of office programs."""
 SPLITS = {"train": ("train", "training"), "test": ("test", "testing"), "validation": ("validation", "valid", "val", "dev")}
-"""Names of the folder of each split, in small letters."""
+"""Folder names of each split, in lower case."""
 
 
 def is_own(name: str) -> bool:
@@ -22,7 +22,7 @@ def is_own(name: str) -> bool:
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """Return the files with one of these suffixes in a folder and in those in it, sorted."""
+    """Return the files with one of these suffixes in a folder and its subfolders, sorted."""
     with reading(folder):
         every = sorted(file for file in folder.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
     return [require_regular(file) for file in every if all(map(is_own, file.relative_to(folder).parts))]
@@ -35,5 +35,5 @@ def folders_in(folder: Path) -> list[Path]:
 
 
 def split_in(folder: Path, split: str) -> Path | None:
-    """Return the folder of a split, as `SPLITS` names it; None if there is none."""
+    """Return the folder of a split, by the names in `SPLITS`; None if there is none."""
     return next((entry for entry in folders_in(folder) if entry.name.lower() in SPLITS[split]), None)

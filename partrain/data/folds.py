@@ -1,4 +1,4 @@
-"""Folds of k-fold cross-validation: k parts of the items, of which each is held out by one run.
+"""Folds of k-fold cross-validation: k parts of the items. One run holds out each part.
 
 Fold i of k, counted from 1, has floor(n / k) items, and one more if i <= n mod k. The folds are disjoint and cover all n items.
 """
@@ -37,7 +37,7 @@ class Fold(NamedTuple):
         return items // self.folds + (self.number <= items % self.folds)
 
     def block(self, items: int) -> range:
-        """Return the positions of this fold, if each fold is a block of the order.
+        """Return the positions of this fold if each fold is a block of the order.
 
         >>> [list(Fold(number, 3).block(7)) for number in (1, 2, 3)]
         [[0, 1, 2], [3, 4], [5, 6]]
@@ -47,7 +47,7 @@ class Fold(NamedTuple):
 
 
 HeldOut = int | Fold
-"""The held-out items of a job: a number of them, or a fold. Both are false if there are none."""
+"""The held-out items of a job: their number, or a fold. Both are false if there are none."""
 
 
 def held_out_count(held_out: HeldOut, items: int) -> int:

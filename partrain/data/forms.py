@@ -1,7 +1,7 @@
-"""The forms of data: each is one object, which names the modules that know it. A module is imported once it is needed.
+"""The forms of data: each is one object that names the modules that handle it. A module is imported when first needed.
 
-A new form is the modules that it names, and one object in `FORMS`. The schema of its codec, if its items are never taken from files as they are,
-stands in `checkpoint.codecs`.
+A new form needs the modules that it names, and one object in `FORMS`. If its items are never taken from files unchanged, the
+schema of its codec belongs in `checkpoint.codecs`.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ class DataForm:
     items: str = ""
     """Module with `read_items(network, path, kind, wanted)`: the items of a file or folder that a network answers."""
     proposal: str = ""
-    """Module with `propose(path, shown, asked, folder)`: the job that `init` writes for a file or folder; None if it is of another form."""
+    """Module with `propose(path, shown, asked, folder)`: the job that `init` writes for a file or folder; None for another
+    form."""
     codec: str = ""
-    """`form` of its codec in checkpoints; "" if its items may be taken as they are."""
+    """`form` of its codec in checkpoints; "" if its items may be taken unchanged."""
     suffixes: tuple[str, ...] = ()
-    """Suffixes of its files, in small letters, where these tell the form."""
+    """Suffixes of its files, in lower case, if they determine the form."""
     starts: Mapping[bytes, str] = field(default_factory=dict)
-    """The `kind` of its files by their first bytes, where these tell it."""
+    """The `kind` of its files by their first bytes, if these determine it."""
     in_memory: Mapping[str, str] = field(default_factory=dict)
     """`module:Class` of the tables of a Python script, by `name`. Job files cannot use them."""
 
     def of_file(self, path: Path, start: bytes) -> str | None:
-        """Return the `kind` of a file of this form, by its suffix or its first bytes; None if they do not tell it."""
+        """Return the `kind` of a file of this form, by its suffix or its first bytes; None if they do not determine it."""
         if path.suffix.lower() in self.suffixes:
             return next(iter(self.sections))
         return next((kind for first, kind in self.starts.items() if start.startswith(first)), None)
 
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
-"""Suffixes of images that are read."""
+"""Suffixes of images that can be read."""
 CONVERTED = b"PTITEMS1"
 """First bytes of a file that `partrain data convert` writes."""
 _TABLES, _ARRAYS, _INPUTS = "partrain.data.tables", "partrain.data.arrays", "partrain.inference.inputs"

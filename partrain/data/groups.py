@@ -1,4 +1,4 @@
-"""Groups of items that belong together, as the rows of one person do: each is held out, or tested on, as a whole."""
+"""Groups of items that belong together, such as the rows of one person: each group is held out, or tested on, as a whole."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 def draw_groups(chosen: HeldOut, groups: NDArray[int64], seed: int, labels: NDArray[Any] | None = None) -> NDArray[int64]:
-    """Return the items of the groups that are held out, in order.
+    """Return the items of the held-out groups, in order.
 
-    The groups come in an order drawn by the seed. One is taken if it brings the items, and those of each class, nearer to their number, in
-    the sum of squares, and if it is not the last one of a class. For folds the largest groups come first, and each goes to the fold that it brings nearer than others.
+    The seed draws an order of the groups. A group is held out if that brings the number of items, and of each class, nearer to
+    the target (in the sum of squares), unless it is the last group of a class. For folds the largest groups come first, and each
+    goes to the fold that it brings nearer than others.
 
     Args:
-        chosen: About how many items to hold out, or a fold.
+        chosen: Approximate number of items to hold out, or a fold.
         groups: (n,) number of the group of each item.
         seed: The seed of the draw.
-        labels: (n,) classes, to hold out in proportion; None: all are alike.
+        labels: (n,) classes, to hold out in proportion; None: ignore classes.
 
     Raises:
-        InputMissing: there are too few groups to hold some of them out and train on others.
+        InputMissing: there are too few groups to hold out some and train on others.
     """
     import numpy as np
 
@@ -43,7 +44,7 @@ def draw_groups(chosen: HeldOut, groups: NDArray[int64], seed: int, labels: NDAr
     first = np.searchsorted(owners, np.arange(len(names) + 1))
     share = 1 / parts if isinstance(chosen, Fold) else chosen / n
     lacking = np.tile(np.append(np.bincount(kinds, counts, classes), n) * share, (parts, 1))
-    left = np.bincount(kinds, minlength=classes)  # groups of each class that no part has
+    left = np.bincount(kinds, minlength=classes)  # groups of each class that are not yet in a part
     part_of, order = np.full(len(names), -1), generator(seed, "groups").permutation(len(names))
     for group in order[np.argsort(-sizes[order], kind="stable")] if isinstance(chosen, Fold) else order:
         own = slice(first[group], first[group + 1])
@@ -54,7 +55,7 @@ def draw_groups(chosen: HeldOut, groups: NDArray[int64], seed: int, labels: NDAr
             lacking[best, places] -= more
             left[kinds[own]] -= 1
     held = part_of == (chosen.number - 1 if isinstance(chosen, Fold) else 0)
-    if held.all() or not held.any():  # the number is below half of the smallest group, or near to that of all items
+    if held.all() or not held.any():  # the number is below half of the smallest group, or close to the number of all items
         held[order[sizes[order].argmin()]] = not held.any()
     return np.flatnonzero(held[members])
 

@@ -64,7 +64,7 @@ class ImagesSection(SelectsClasses, HasValidationPath, ImageChanges):
     path: Folder
     """The folder, relative to the job."""
     test_path: Folder | None = None
-    """A folder of test images, with the same classes. Default: `test` beside `train`, if there is one."""
+    """A folder of test images, with the same classes. Default: `test` next to `train`, if it exists."""
     validation_path: Folder | None = None
     """A folder of held-out images, with the same classes, instead of `validation` and `fold`."""
     size: Size
@@ -155,7 +155,10 @@ class _ImageFolders:
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Return the images in a folder and in those in it, sorted. InputMissing for one of a form that cannot be read: it is not left out silently."""
+    """Return the images in a folder and its subfolders, sorted.
+
+    InputMissing for an unreadable image format: none is left out silently.
+    """
     files = files_below(folder, {*PICTURES, *UNREAD})
     if unread := [file for file in files if file.suffix.lower() in UNREAD]:
         raise InputMissing(f"{unread[0]}: {unread[0].suffix[1:].upper()} images cannot be read: convert them to JPEG or PNG")
@@ -165,7 +168,7 @@ def images_below(folder: Path) -> list[Path]:
 def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], *, resize: bool = True) -> list[str]:
     """Decode images into `pixels` (n, channels, height, width), on all cores.
 
-    Images of another size are resized, or else count as faults.
+    Images of another size are resized, or else reported as faults.
 
     Returns:
         A message for each image that cannot be decoded.

@@ -1,4 +1,4 @@
-"""Descriptions of data sets and files: shapes, classes, ranges, faults, and items that training and evaluation share."""
+"""Descriptions of data sets and files: shapes, classes, ranges, faults, and items shared by training and evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _COLUMNS = 1000
-"""Most numbers of an item that are shown one by one."""
+"""Maximum number of values of an item that are shown one by one."""
 
 
 def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
@@ -96,7 +96,10 @@ def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any]
 
 
 def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the range of each number of an item, or of all together, and faults. Standardized numbers are shown as before."""
+    """Return the range of each number of an item, or of all together, and faults.
+
+    Standardized numbers are shown in their original units.
+    """
     if dataset.vocabulary is not None or dataset.parts or not len(dataset.inputs):
         return [], []
     names, shift, spread = _names(dataset)
@@ -169,7 +172,7 @@ def _hashes(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
 
 
 def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArray[Any]) -> int:
-    """Count the different items that have more than one target."""
+    """Count the distinct items that have more than one target."""
     if len(set(prints)) == len(prints):
         return 0
     first: dict[bytes, bytes] = {}

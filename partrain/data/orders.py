@@ -1,4 +1,4 @@
-"""Orders of items, beyond shuffled and given, that partitions are cut from: by class, evenly or unevenly.
+"""Orders of items, beyond shuffled and given, from which partitions are cut: by class, evenly or unevenly.
 
 Symbols: n training items in G groups (classes, or for numbers the tenths of the data set), n_g of them in group g.
 """
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def stratified(groups: NDArray[Any]) -> Indices:
-    """Order positions (n,) so that each run of them has each group in proportion.
+    """Order positions (n,) so that each run of consecutive ones has each group in proportion.
 
-    The i-th item of group g stands at (i + 1/2) / n_g of the way. Any prefix then has n_g's share of its items to
-    within 1/2 + G n_g / 2n, which for equal groups is one item.
+    The i-th item of group g is placed at the fraction (i + 1/2) / n_g of the order. Any prefix then has n_g's share of its items
+    to within 1/2 + G n_g / 2n, which for equal groups is one item.
     """
     import numpy as np
 
@@ -41,11 +41,10 @@ def by_label(groups: NDArray[Any]) -> Indices:
 def dirichlet(groups: NDArray[Any], windows: Sequence[range], alpha: float, random: np.random.Generator) -> Indices:
     """Order positions (n,) so that each window's group shares are a draw from Dirichlet(alpha n_g / n).
 
-    The larger `alpha`, the more alike the workers; towards 0 each has as few groups as possible. Window sizes stay as given, and
-    each item is used once. Where a group is used up, the rest is drawn again over the other groups, so the last windows take
-    the remainder. The first window that has a shared item draws it; items in no window come last.
-    (T.-M. H. Hsu, H. Qi, M. Brown. Measuring the effects of non-identical data distribution for federated visual
-    classification. 2019. arXiv:1909.06335)
+    The larger `alpha`, the more similar the workers; towards 0 each has as few groups as possible. Window sizes stay as given,
+    and each item is used once. When a group is used up, the rest is redrawn over the other groups, so the last windows take the
+    remainder. The first window that holds a shared item draws it; items in no window come last. (T.-M. H. Hsu, H. Qi, M. Brown.
+    Measuring the effects of non-identical data distribution for federated visual classification. 2019. arXiv:1909.06335)
     """
     import numpy as np
 
@@ -65,7 +64,7 @@ def dirichlet(groups: NDArray[Any], windows: Sequence[range], alpha: float, rand
 
 
 def by_group(groups: NDArray[Any], parts: int) -> list[Indices]:
-    """Return the positions (m,) of each part's items: whole groups in the order of their first items, as many in each part, to within one."""
+    """Return the positions (m,) of each part: whole groups, ordered by first item; group counts differ by one at most."""
     import numpy as np
 
     _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
@@ -76,7 +75,7 @@ def by_group(groups: NDArray[Any], parts: int) -> list[Indices]:
 
 
 def unequal_sizes(total: int, parts: int, alpha: float, random: np.random.Generator) -> list[int]:
-    """Draw sizes that add up to `total`, of one item or more: shares of a Dirichlet distribution of equal concentrations `alpha`."""
+    """Draw sizes of at least 1 that add up to `total`: shares of a Dirichlet distribution of equal concentrations `alpha`."""
     import numpy as np
 
     exact = (total - parts) * random.dirichlet(np.full(parts, alpha))

@@ -1,23 +1,24 @@
 """The `[partition]` table: held-out items, and the training items of each worker, as windows with overlap.
 
 The rule. The held-out items are split off first. The n training items are put in order (a seeded shuffle, or as given) and
-each of the N workers gets a *window*: a run of neighbours in that order. Windows lie on a line, not on a circle.
+each of the N workers gets a *window*: consecutive items of that order. Windows lie on a line, not on a circle.
 
 1. No worker has a `partition_size`: all get p = ceil(n / (1 + (N-1)(1-overlap))) items and worker j starts at
-   floor(j (n-p) / (N-1)). So the first window begins at 0, the last ends at n, overlaps are even to within one item.
+   floor(j (n-p) / (N-1)). So the first window begins at 0, the last ends at n, and overlaps are even to within one item.
 2. All workers have one: sizes are exact and determine the overlap. With b items in the windows before worker j and a items in
-   those after it, it starts at floor((n-p_j) b / (b+a)). For equal sizes that is the line above. If the sizes add up to n or more,
-   every item is covered and the excess becomes overlap; if they add up to less, the gaps are spread in the same way.
-3. Some have one: these take their own consecutive items first, in rank order and disjoint; the rest share what remains by 1.
+the windows after it, worker j starts at floor((n-p_j) b / (b+a)). For equal sizes this is rule 1. If the sizes add up to n or
+more, every item is covered and the excess becomes overlap; if they add up to less, the gaps are spread in the same way.
+3. Some have one: these workers first take consecutive items of their own, in rank order and disjoint; the rest share what remains
+by rule 1.
 
-Equal sizes, as starts (the same windows the older trainers' unit tests expect):
+Equal sizes, as starts (the same windows that the older trainers' unit tests expect):
 
 >>> [[w.start for w in windows(n, [p] * count)] for n, count, p in [(6, 3, 3), (5, 3, 2), (9, 4, 3), (100, 6, 40)]]
 [[0, 1, 3], [0, 1, 3], [0, 2, 4, 6], [0, 12, 24, 36, 48, 60]]
 
-The older trainers spaced windows by floor((n-p)/(N-1)) and let the last one jump to the end. Where that does not divide, their
-last overlap was smaller than the others, and could be a hole: for n = 9 and 5 workers of 2 items they started at
-0, 1, 2, 3, 7 and no worker had items 5 and 6. Here:
+The older trainers spaced windows by floor((n-p)/(N-1)) and let the last one jump to the end. If that does not divide evenly,
+their last overlap was smaller than the others, and could be a hole: for n = 9 and 5 workers of 2 items they started at 0, 1, 2,
+3, 7 and no worker had items 5 and 6. Here:
 
 >>> [w.start for w in windows(9, [2] * 5)]
 [0, 1, 3, 5, 7]
@@ -62,26 +63,27 @@ class Partition(Section):
     """The `[partition]` table."""
 
     overlap: float = Field(0.0, ge=0, lt=1)
-    """Share of a worker's items that the next worker also has. 0: disjoint; all sizes are equal, so where the items do not divide,
-    neighbours share up to one. No effect if all workers have a `partition_size`."""
+    """Share of a worker's items that the next worker also has. 0: disjoint; all sizes are equal, so if the items do not divide
+    evenly, neighbours share up to one. No effect if all workers have a `partition_size`."""
     order: Order = "shuffled"
-    """Order of the items, of which each worker gets consecutive ones. `shuffled`: by the seed. `given`: as the file has
-    them. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by
-    `alpha`. For numbers, the tenths of the targets serve as classes. `by-group`: each worker has whole groups of `[dataset] group`, as
-    many as the others or one more; with as many workers as groups, a worker for each person or machine."""
+    """Order of the items; each worker gets consecutive ones. `shuffled`: by the seed. `given`: as in the
+    file. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by
+    `alpha`. For numbers, the tenths of the targets serve as classes. `by-group`: each worker has whole groups of `[dataset]
+    group`; their numbers differ by one at most. With as many workers as groups, each person or machine has a worker."""
     alpha: float | None = Field(None, gt=0, le=1e6)
     """For `dirichlet`: the smaller, the fewer classes each worker sees. 1 is very uneven, 100 mildly uneven."""
     size_alpha: float | None = Field(None, gt=0, le=1e6)
-    """Draw unequal sizes of the partitions, as shares of a Dirichlet distribution: the smaller, the more unequal; 1 is very unequal. Default:
-    equal sizes."""
+    """Draw unequal sizes of the partitions, as shares of a Dirichlet distribution: the smaller, the more unequal; 1 is very
+    unequal.
+    Default: equal sizes."""
     redraw: Literal["never", "round"] = "never"
     """`never`: each worker keeps its items. `round`: partrain draws new partitions for each round, by the seed."""
     sampling: Literal["permutation", "balanced"] = "permutation"
-    """Items of a pass, in an order drawn by the seed. `permutation`: each item once. `balanced`: as many draws as items, with
+    """Items of a pass, in an order drawn by the seed. `permutation`: each item once. `balanced`: one draw per item, with
     replacement, each class equally often."""
     balance: Literal["none", "rate"] = "none"
     """Work of workers of different speed. `rate`: partrain measures the first rounds, then gives each worker iterations and items in
-    proportion to its speed, as many in all as before. They stay so for the whole run. So results depend on the clock."""
+    proportion to its speed, with the same totals as before, for the rest of the run. So results depend on the clock."""
     uncovered: Literal["error", "allow"] = "error"
     """Reaction if the values of `partition_size` leave items without a worker: refuse the job, or leave these items out."""
 
@@ -106,12 +108,12 @@ class Partition(Section):
 
     @property
     def draws_sizes(self) -> bool:
-        """True if the sizes of the partitions are drawn, or follow from groups: `drawn_sizes`."""
+        """True if the sizes of the partitions are drawn, or follow from groups; see `drawn_sizes`."""
         return bool(self.sizes_by)
 
     @property
     def sizes_by(self) -> str:
-        """The setting that decides the sizes of the partitions; "" if they are equal, or those of `partition_size`."""
+        """The setting that decides the sizes of the partitions; "" if they are equal, or come from `partition_size`."""
         return 'order = "by-group"' if self.order == "by-group" else "" if self.size_alpha is None else "`size_alpha`"
 
 
@@ -124,7 +126,7 @@ def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[r
         overlap: Share of a partition that its neighbour also has, for workers without a size.
 
     Raises:
-        ValueError: a size exceeds n or is below 1; more workers than items; nothing remains for those without a size.
+        ValueError: a size exceeds n or is below 1; more workers than items; nothing remains for workers without a size.
     """
     _check(n, sizes)
     exact = [size for size in sizes if size is not None]
@@ -134,7 +136,7 @@ def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[r
 
 
 def uncovered(n: int, windows: Sequence[range]) -> list[range]:
-    """Return the runs of items that no window holds, in order.
+    """Return the runs of consecutive items that no window holds, in order.
 
     >>> uncovered(10, [range(2, 5), range(4, 8)])
     [range(0, 2), range(8, 10)]
@@ -162,8 +164,8 @@ def _check(n: int, sizes: Sequence[int | None]) -> None:
 def _spread(n: int, sizes: Sequence[int]) -> list[range]:
     """Spread windows of these exact sizes evenly from 0 to n.
 
-    Window j's share of the way is b / (b+a), the items in windows before it over those in all others. If the sizes add up to n
-    or more, the next start never exceeds this end (both are linear in the excess, with equality at excess 0): no holes.
+    Window j's share of the way is b / (b+a): the items in windows before it over the items in all other windows. If the sizes add
+    up to n or more, the next start never exceeds this end (both are linear in the excess, with equality at excess 0): no holes.
     """
     total, before, result = sum(sizes), 0, []
     for size in sizes:
@@ -206,7 +208,7 @@ def _even_size(n: int, count: int, overlap: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Items of each worker, as indices into the data set."""
+    """Each worker's items, as indices into the data set."""
 
     partitions: tuple[Indices, ...]
     """(p_j,) int64 each, by rank."""
@@ -224,22 +226,24 @@ def hold_out(
     rows: Indices | None = None,
     groups: Indices | None = None,
 ) -> tuple[Indices, Indices]:
-    """Split `n` items into training items, in the order that windows are cut from, and held-out items.
+    """Split `n` items into training items, in the order from which windows are cut, and held-out items.
 
-    `chosen` is a number h of held-out items, a fold, or the indices of the held-out items themselves. Of `groups` (n,), whole ones are
-    held out (`draw_groups`), so that h is about their number of items. Shuffled: the first h items of a permutation by the job's seed are held
-    out. With `labels` (n,), the first ones of each class are, in proportion. As given, or where items follow one another in time:
-    the last ones are held out; no worker gets the items that begin within the `gap` before them. If the items are `rows` (n,) of
-    larger arrays, indices and labels are of rows.
+    `chosen` is a number h of held-out items, a fold, or the indices of the held-out items. With `groups` (n,), whole groups are
+    held out (`draw_groups`), so h is approximate. Shuffled: the first h items of a permutation by the job's seed are held
+    out; with `labels` (n,), the first ones of each class, in proportion. As given, or if items follow one another in time:
+    the last items are held out, and no worker gets the items that begin within the `gap` before them. If the items are `rows`
+    (n,) of larger arrays, indices and labels refer to rows.
 
     Fold i of k is the i-th of k blocks of the permutation, or of the items as given. With `labels`, the permutation is sorted by
-    class, stably, and its positions i-1, i-1 + k, i-1 + 2k, ... are the fold: folds of a class differ by one item at most, too.
+    class, stably, and its positions i-1, i-1 + k, i-1 + 2k, ... are the fold: within each class, too, folds differ by one item at
+    most.
 
     Returns:
         (n - h,) and (h,) int64 indices.
 
     Raises:
-        ValueError: nothing would be left to train on or, in a fold, to hold out; or a fold of items that follow one another in time.
+        ValueError: nothing would remain to train on or, in a fold, to hold out; or a fold of items that follow one another in
+            time.
     """
     import numpy as np
 
@@ -278,7 +282,7 @@ def hold_out(
 
 
 def _hold_out_fold(n: int, fold: Fold, order: Order, seed: int, labels: NDArray[Any] | None) -> tuple[Indices, Indices]:
-    """Split `n` items into training items and those of a fold; see `hold_out`."""
+    """Split `n` items into training items and the items of a fold; see `hold_out`."""
     import numpy as np
 
     items = np.arange(n) if order == "given" else generator(seed, "order").permutation(n)
@@ -291,12 +295,12 @@ def _hold_out_fold(n: int, fold: Fold, order: Order, seed: int, labels: NDArray[
 
 
 def chosen_of(dataset: Dataset, section: DataSection) -> HeldOut | Indices:
-    """Return the choice of the held-out items: that of the data set, or of its section."""
+    """Return the choice of the held-out items: by the data set itself, or by its section."""
     return section.held_out if dataset.held_out is None else dataset.held_out
 
 
 def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tuple[Indices, Indices]:
-    """Return the indices of a data set's training items, of which a stream has none, and of its held-out items."""
+    """Return the indices of a data set's training items (none for a stream) and of its held-out items."""
     import numpy as np
 
     if dataset.stream:
@@ -366,15 +370,15 @@ def assign(
         chosen: Number of held-out items, a fold, or the held-out items.
         sizes: Each worker's `partition_size`, or None, by rank.
         seed: The job's seed.
-        round: Number of the round, for `redraw = "round"`. The held-out items are the same in all rounds.
-        gap: Items between training and held-out items, where items follow one another in time.
+        round_number: Number of the round, for `redraw = "round"`. The held-out items are the same in all rounds.
+        gap: Items between training and held-out items, if items follow one another in time.
         targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed by orders by class, and by `stratify`.
         groups: (n,) number of the group of each item; needed by `by-group`.
         stratify: Hold out each class in proportion.
-        rows: (n,) rows of the arrays that are items, where test items lie between; indices and `targets` are of rows.
+        rows: (n,) rows of the arrays that are items, if test items lie between them; indices and `targets` refer to rows.
 
     Raises:
-        ValueError: as `hold_out` and `windows`; or items that no worker has, unless the section allows it.
+        ValueError: as in `hold_out` and `windows`; or items without a worker, unless the section allows it.
     """
     if rows is not None:
         kept, together = (None if array is None else array[rows] for array in (targets, groups))

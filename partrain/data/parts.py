@@ -23,7 +23,7 @@ def known_parts(descriptions: Sequence[dict[str, Any]], arrays: Sequence[NDArray
 
 
 def refused_name(name: object) -> str:
-    """Return why a name cannot be that of an argument of `forward`, in words; "" if it can."""
+    """Return why a name cannot be an argument of `forward`, in words; "" if it can."""
     if not isinstance(name, str) or not name.isidentifier():
         return f"`{name}` is no name of an argument"
     return f"`{LENGTHS}` is the name of the lengths of padded items" * (name == LENGTHS)

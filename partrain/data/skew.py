@@ -28,10 +28,10 @@ def label_groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 def label_skew(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:
-    """Measure each partition's distance from all of them together: 0 for equal distributions of targets, towards 1 for disjoint.
+    """Measure each partition's distance from all together: 0 for equal distributions of targets, towards 1 for disjoint ones.
 
     It is the total variation distance of class shares: the share of a partition's items that would need another class. Numbers
-    are sorted into the data set's own tenths first; of several outputs the one with the largest distance counts.
+    are first sorted into tenths of the data set. With several outputs, the one with the largest distance counts.
 
     Args:
         targets: (n,) class labels or (n, outputs) numbers.
@@ -48,10 +48,10 @@ def label_skew(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> 
 
 
 def skew_warning(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
-    """Warn if the targets of two workers are too unlike to average what they learn; for items in the order given.
+    """Warn if the targets of two workers are too dissimilar to average what they learn; for items in the order given.
 
-    Two partitions are compared as in `label_skew`. Tenths of numbers show a partition that is merely flatter (which misled the
-    older trainers' stop rule) as well as one that lies higher. The limit is 1/5 (normal distributions half a standard deviation
+    Two partitions are compared as in `label_skew`. Tenths of numbers reveal a partition that is merely flatter (which misled the
+    older trainers' stop rule) as well as one with larger values. The limit is 1/5 (normal distributions half a standard deviation
     apart, a medium effect) beyond twice the distance by chance, which for G classes is on average at most
     sqrt((G-1) (1/p_a + 1/p_b) / 2 pi).
 
@@ -60,7 +60,7 @@ def skew_warning(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
         windows: Each worker's items in that order.
 
     Returns:
-        One sentence that names the worker least like the whole, and the worker least like that one; None if all are alike.
+        One sentence that names the worker least like the whole, and the worker least like that one; None if all are similar.
     """
     import numpy as np
 

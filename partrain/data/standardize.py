@@ -1,7 +1,7 @@
 """Standardization by means and deviations of the training items: block by block, in double precision, without copies.
 
-Symbols: n items; k features. The features of items (k) and (steps, k) are their last axis; those of items with more axes are the
-first one, the channels of images.
+Symbols: n items; k features. The features of items (k) and (steps, k) are the last axis; the features of items with more axes are
+the first axis: the channels of images.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def moments(numbers: Numbers, trained: NDArray[Any], where: str) -> Pair:
             yield block.reshape(-1, block.shape[-1]).astype(np.float64)
 
     start = next(blocks())[0]
-    """Offset of the sums: those of a constant feature are then exactly 0."""
+    """Offset of the sums: the sums of a constant feature are then exactly 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         count = len(index) * (numbers.size // len(numbers)) // len(start)
         mean = start + sum((block - start).sum(axis=0) for block in blocks()) / count

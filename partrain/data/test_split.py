@@ -1,4 +1,4 @@
-"""Test items split off a data set: the keys, and the rule, the same for tables and arrays."""
+"""Test items split off a data set: the keys and the rule, shared by tables and arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HasTestSplit(DataSection):
-    """Keys of data sets that test items can be split off."""
+    """Keys of data sets from which test items can be split off."""
 
     test_keys: ClassVar[tuple[str, ...]]
     """Keys that name separate test items."""
@@ -31,7 +31,7 @@ class HasTestSplit(DataSection):
     """Share of the items to split off as test items, instead of separate ones."""
     test_from: Literal["shuffled", "end"] = "shuffled"
     """Choice of the items to split off: `shuffled` draws them, the same for all seeds; `end` takes the last ones, for items in
-    the order of time; held-out items are then those before them."""
+    the order of time; the items before them are then held out."""
 
     @model_validator(mode="after")
     def _one_way_to_test_items(self) -> Self:
@@ -48,17 +48,17 @@ class HasTestSplit(DataSection):
 
     @property
     def in_time(self) -> bool:
-        """True if items are in the order of time: the last ones are tested on, those before them held out."""
+        """True if items are in the order of time: the last ones are tested on, the ones before them held out."""
         return self.test_from == "end"
 
     @property
     def gap(self) -> int | None:
-        """Gap of the data set, see `DatasetInfo`."""
+        """Gap of the data set; see `DatasetInfo`."""
         return 0 if self.in_time else None
 
     @property
     def split_key(self) -> str:
-        """The key that splits test items off; empty if none does."""
+        """The key that splits test items off; empty if there is none."""
         return "test_items" if self.test_items else "test_share" if self.test_share else ""
 
     def count_test_items(self, items: int, where: str, noun: str) -> int:
@@ -72,7 +72,8 @@ class HasTestSplit(DataSection):
         """Split indices into items that stay (items - tests,) and test items (tests,), both in the order given.
 
         The draw has a fixed seed: jobs with different seeds are tested on the same items. If the job stratifies, the draw takes
-        each class of `labels` (items,) in proportion. Of `groups` (items,), it takes whole ones, so about as many items.
+        each class of `labels` (items,) in proportion. With `groups` (items,) it takes whole groups, so the number of items is
+        approximate.
         """
         import numpy as np
 
@@ -89,7 +90,7 @@ class HasTestSplit(DataSection):
 
         Args:
             locate: Returns the place of a class in a file, for the message.
-            names: Names of the classes, by label; None: the labels.
+            names: Names of the classes, by label; None: the labels are the names.
             trained: Labels (n,) of the items that stay.
             tested: Labels (n,) of the test items.
         """

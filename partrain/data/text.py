@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNKNOWN = "<unknown>"
-"""Word for those that are not in the vocabulary."""
+"""Placeholder for words that are not in the vocabulary."""
 
 
 class TextSection(DataSection):
     """Text files (UTF-8): the network learns the next token after each token.
 
-    The test items are the end of the text. The held-out items come before them.
+    The test items are at the end of the text. The held-out items come before them.
     """
 
     kind: Literal["text"]
@@ -48,17 +48,17 @@ class TextSection(DataSection):
     """A file, a list of files, or a folder of .txt files, which are joined in the order of their names. Relative to the job, or
     URLs with their digests."""
     length: int = Field(ge=1)
-    """L: number of tokens of an item. Its targets are the same tokens, shifted by one."""
+    """L: number of tokens in an item. Its targets are the same tokens, shifted by one."""
     stride: int | None = Field(None, ge=1)
     """Number of tokens from the start of one item to the start of the next; default: L, so that each token is the
     target of one item."""
     tokens: Literal["characters", "bytes", "words"] = "characters"
     """Kind of token: `characters`, all that occur in the files; `bytes`; or `words`, with punctuation marks, of which the most
-    frequent ones of the training text are kept."""
+    frequent ones in the training text are kept."""
     vocabulary: int = Field(10_000, ge=2, le=10**7)
     """With `words`: number of words to keep, `<unknown>` included."""
     test_items: int = Field(0, ge=0)
-    """Number of items at the end of the text to test on. Held-out items (`validation`) are those before them."""
+    """Number of items at the end of the text to test on. The items before them are held out (`validation`)."""
     test_path: Files | None = None
     """Files to test on, instead of `test_items`."""
 

@@ -1,4 +1,4 @@
-"""Augmentation at work: transforms of torchvision.transforms.v2, drawn again for each image, seeded for each batch."""
+"""Application of augmentation: transforms of torchvision.transforms.v2, drawn anew for each image, seeded for each batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from partrain.system.accelerator import Accelerator
 from partrain.system.torchvision import import_torchvision
 
 Augment = Callable[[Any, int], Any]
-"""Function of the inputs of a batch and a seed, which returns inputs of the same shape and type."""
+"""Function of the inputs of a batch and a seed that returns inputs of the same shape and type."""
 
 
 class ImageAugment:
@@ -47,7 +47,7 @@ class ImageAugment:
                 raise WrongValue(Finding(place, what, "keep their shape and type"))
 
     def __call__(self, images: Tensor, seed: int) -> Tensor:
-        """Change each image by draws of its own."""
+        """Change each image by separate draws."""
         with _seeded(seed, images.device):
             return torch.stack([self._change(image) for image in images])
 
@@ -58,7 +58,7 @@ class ImageAugment:
 
 
 def _check_names(v2: ModuleType, transform: str | Mapping[str, Any], place: KeyPath) -> None:
-    """Raise WrongValue unless torchvision has the class of an entry of `augment`, and the class its parameters."""
+    """Raise WrongValue unless torchvision has the class of an entry of `augment`, and the class has its parameters."""
     name = transform if isinstance(transform, str) else str(transform["name"])
     kind, arguments = resolve(transform)
     made = getattr(v2, kind, None)
@@ -95,7 +95,10 @@ class UserAugment:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the default generators for a while, and that of an accelerator, which all who draw from it seed before."""
+    """Seed the default generators, and the accelerator's, for the duration of the block.
+
+    All code that draws from the latter seeds it first.
+    """
     with seeded(seed):
         if accelerator := Accelerator.of(device):
             accelerator.seed(seed)

@@ -1,8 +1,8 @@
 """Items that are windows over one long sequence, in its order: training | gap | held out | gap | test.
 
 An item sees the first part of its window; the end of the window is its target. No item before the gap sees or has as target
-anything that is the target of an item after it. The inputs after the gap may reach back over it, as when the network is used.
-The windows overlap in memory, too: none is copied.
+any target of an item after the gap. The inputs after the gap may reach back over it, as when the network is used.
+The windows overlap in memory as well: none is copied.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class WindowSplit:
     items: int
     """Items to train on or to hold out."""
     gap: int
-    """Items between these two."""
+    """Number of items between training and held-out items."""
     first_test: int
     tests: int
 
     def training_elements(self, validation: int, span: int, stride: int) -> int:
-        """Return the elements of the sequence that training items see or have as targets."""
+        """Return the number of elements of the sequence that training items see or have as targets."""
         return max(0, self.items - validation - 1) * stride + span
 
 
@@ -48,8 +48,8 @@ def split_windows(
         where: Name of the sequence, for messages.
         elements: Length of the sequence.
         span: Elements of a window.
-        given: Elements at the end of a window that are targets.
-        stride: Elements from the beginning of one window to that of the next.
+        input_length: Length of the targets, the elements at the end of a window.
+        stride: Elements from the beginning of one window to the beginning of the next.
         validation: Items to hold out.
         tests: Items to test on.
 

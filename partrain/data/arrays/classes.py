@@ -26,13 +26,13 @@ def select_classes(
     """Reduce arrays, by role, to the items of some classes. Reads the labels, and the inputs once they are asked for.
 
     Args:
-        found: The arrays of all items.
-        classes: The classes, in the order of their new labels; None: all, as they are.
+        arrays: The arrays of all items.
+        classes: The classes, in the order of their new labels; None: keep all as they are.
         names: Names of the file's labels, if it stores them.
 
     Raises:
-        WrongSetting: targets are no labels, or no item to train on is of one of the classes.
-        InputMissing: no test item is of any of the classes.
+        WrongSetting: targets are not labels, or no training item belongs to one of the classes.
+        InputMissing: no test item belongs to any of the classes.
     """
     selected = dict(arrays)
     if classes is None:
@@ -69,7 +69,7 @@ def _labels(targets: ArraySource) -> NDArray[Any]:
 
 
 def _numbers(targets: ArraySource, names: Sequence[str] | None) -> Callable[[Class], int]:
-    """Return the function that gives the number of a class in the file; -1 if there is none."""
+    """Return the function that gives the number of a class in the file; -1 if the file lacks it."""
 
     def number(name: Class) -> int:
         if targets.texts is not None:
@@ -91,7 +91,7 @@ def _unknown(name: Class, targets: ArraySource, names: Sequence[str] | None, lab
 
 
 def _reduced(array: ArraySource, rows: NDArray[Any], dtype: str, read: Callable[[NDArray[Any]], None]) -> ArraySource:
-    """Describe some rows of an array: they lie in memory, not in the file as they are."""
+    """Describe some rows of an array. They are in memory, not in the file as they are."""
     shape = (len(rows), *array.shape[1:])
     return replace(array, dtype=dtype, shape=shape, offset=None, read=read, checksum=None, texts=None, digests=None)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DescribedDataset:
-    """The values of a dataset with numbers, read by slices of items."""
+    """The values of a numeric dataset, read by slices of items."""
 
     def __init__(self, dataset: Any, where: str) -> None:
         """Read the attributes of a dataset. `where`: its file and name, for messages."""
@@ -28,7 +28,7 @@ class DescribedDataset:
         self.unsupported = (
             "texts of MATLAB" if matlab == "char" else "nothing: an empty array of MATLAB" if "MATLAB_empty" in attributes else ""
         )
-        """Content that is no array of numbers, in words; empty otherwise."""
+        """Content that is not an array of numbers, in words; empty otherwise."""
         stored = dataset.dtype
         self._unsigned = stored.kind == "i" and _text(attributes, "_Unsigned").lower() == "true"
         scale, shift = (_numbers(attributes, name) for name in ("scale_factor", "add_offset"))
@@ -46,7 +46,7 @@ class DescribedDataset:
 
     @property
     def offset(self) -> int | None:
-        """Bytes from the file's beginning to the numbers; None unless they lie there as they are, in the processor's order."""
+        """Bytes from the file's beginning to the numbers; None unless they are stored unchanged, in the processor's order."""
         import h5py
 
         dataset = self._dataset
@@ -73,7 +73,7 @@ class DescribedDataset:
 
 
 def unwritten(dataset: Any) -> str:
-    """Describe the parts of a dataset that were never written, where HDF5 would silently return a fill value; empty if there are none."""
+    """Describe the parts of a dataset that were never written, where HDF5 would silently return a fill value; empty if none."""
     if dataset.is_virtual or not prod(dataset.shape):
         return ""
     if not dataset.id.get_storage_size():
@@ -84,13 +84,13 @@ def unwritten(dataset: Any) -> str:
 
 
 def _text(attributes: Any, name: str) -> str:
-    """Return an attribute that is a text; empty if it is missing."""
+    """Return a text attribute; empty if it is missing."""
     value = attributes.get(name, "")
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 def _numbers(attributes: Any, name: str) -> NDArray[Any]:
-    """Return the numbers of an attribute; none if it is missing, or holds others."""
+    """Return the numbers of an attribute; empty if it is missing or not numeric."""
     import numpy as np
 
     values = np.ravel(attributes.get(name, ()))

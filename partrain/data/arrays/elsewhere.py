@@ -1,4 +1,4 @@
-"""Datasets of HDF5 whose numbers lie in other places: those beside the file may be read, all others are refused."""
+"""Datasets of HDF5 with numbers in other places: files in the same folder may be read, all others are refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from partrain.errors import one_line
 
 
 def outside(dataset: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
-    """Describe the data of a dataset that lie outside the files of its folder; empty if there are none.
+    """Describe the data of a dataset outside the files of its folder; empty if there are none.
 
-    A data file may come from a stranger, and HDF5 would read any file that it names: as external storage, as source of a virtual
-    dataset, or by a link on the way to such a source.
+    A data file may come from a stranger, and HDF5 would read any file that it names: as external storage, as the source of a
+    virtual dataset, or by a link to such a source.
     """
     import h5py
 
@@ -43,7 +43,7 @@ def outside(dataset: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
 
 
 def missing_data(dataset: Any, path: Path) -> str:
-    """Describe why the numbers of a virtual dataset are missing, where HDF5 would silently return zeros; empty if they are there."""
+    """Describe why numbers of a virtual dataset are missing, where HDF5 would silently return zeros; empty if none are."""
     import h5py
 
     for source in dataset.virtual_sources() if dataset.is_virtual else ():

@@ -1,4 +1,4 @@
-"""Arrays in files: .npy, .npz and HDF5. Headers tell type, shape and offset; numbers are read on request.
+"""Arrays in files: .npy, .npz and HDF5. Headers give type, shape and offset; numbers are read on request.
 
 Arrays of texts (labels) are read as integer codes. Objects are never read: their pickle could run any code.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ARRAYS = {".npz": "npz", ".npy": "npy"} | dict.fromkeys((".h5", ".hdf5", ".mat", ".nc", ".nc4", ".h5ad"), "hdf5")
-"""Kinds of files of arrays by suffix, in small letters. MATLAB writes HDF5 since version 7.3, netCDF since version 4."""
+"""Kinds of array files by suffix, in lower case. MATLAB has written HDF5 since version 7.3, netCDF since version 4."""
 MAX_AXES = 64
-"""Most axes that numpy allows."""
+"""Largest number of axes that numpy allows."""
 _HEADER_BYTES = 10_000
 """Longest header that numpy itself reads."""
 _BLOCK_BYTES = 1 << 24
@@ -45,14 +45,14 @@ class ArraySource:
     """File and name of the array, for messages."""
     path: Path
     dtype: str
-    """Type as numpy writes it: `<f4`, `|u1`."""
+    """Type in numpy's notation: `<f4`, `|u1`."""
     shape: tuple[int, ...]
     offset: int | None
     """Bytes from the file's beginning to the numbers. None: they are compressed, chunked, in another order, or misaligned."""
     read: Callable[[NDArray[Any]], None]
     """Fill an array of the same shape with the numbers, converted; texts become int64 codes."""
     checksum: tuple[int, int, int] | None = None
-    """CRC-32 of a range of bytes, where the file stores one: (start, end, CRC)."""
+    """CRC-32 of a range of bytes, if the file stores one: (start, end, CRC)."""
     unsupported: str = ""
     """Content that is neither numbers nor texts, in words: it cannot be read. Empty otherwise."""
     texts: dict[str, int] | None = None
@@ -60,13 +60,13 @@ class ArraySource:
     digests: list[str] | None = None
     """SHA-256 (hex) of the file, added by each `read`; None: reading does not compute it."""
     parts: tuple[InputPart, ...] = ()
-    """The inputs of an item, if there are several, or their lengths differ: the array has a row of bytes for each item."""
+    """The inputs of an item, if there are several or their lengths differ: the array then has a row of bytes for each item."""
     tokens: frozenset[str] = frozenset()
     """Names of the parts that are tokens."""
     read_items: Callable[[int, NDArray[Any]], None] | None = None
-    """Fill an array (k, ...) with the numbers of k items from the one with this index on; None: only all can be read."""
+    """Fill an array (k, ...) with the numbers of k items, starting at this index; None: only all items can be read."""
     from_memory: bool = False
-    """The numbers are in memory already: a copy of them fits, too."""
+    """The numbers are already in memory, so a copy of them fits."""
 
     @property
     def kind(self) -> str:
@@ -101,7 +101,7 @@ class ArraySource:
 
 
 def in_memory(array: NDArray[Any], where: str, path: Path) -> ArraySource:
-    """Describe an array in memory as one of a file. `where` and `path` are for messages."""
+    """Describe an array in memory as if it were in a file. `where` and `path` are for messages."""
     texts = _texts(array.dtype.str)
 
     def read(target: NDArray[Any]) -> None:
@@ -160,12 +160,12 @@ def npz(path: Path) -> dict[str, ArraySource]:
 
 
 def arrays_of(path: Path, kind: str) -> dict[str, ArraySource]:
-    """Find the arrays of a file, by name; "" is the name of the only one in a .npy file."""
+    """Find the arrays of a file, by name; "" names the single array of a .npy file."""
     return npz(path) if kind == "npz" else {"": npy(path)} if kind == "npy" else hdf5(path)
 
 
 def _unusable(dtype: Any) -> str:
-    """Describe a type, as a header has it, of neither numbers nor texts; empty otherwise."""
+    """Describe a type from a header that is neither numbers nor texts; empty otherwise."""
     if isinstance(dtype, str) and len(dtype) > 2 and dtype[1] in "biufUS" and dtype[2:].isdigit():
         return ""
     return "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
@@ -181,7 +181,7 @@ def _without_numbers(where: str, path: Path, unsupported: str, shape: tuple[int,
 
 
 def _width(dtype: str) -> int:
-    """Return the bytes of a number, or of a text."""
+    """Return the size of a number or text in bytes."""
     return int(dtype[2:]) * (4 if dtype[1] == "U" else 1)
 
 
@@ -264,7 +264,7 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
 
 
 def _unsupported(dataset: Any) -> tuple[str, bool]:
-    """Describe a dataset that holds neither numbers nor texts (else empty); and tell if it holds texts."""
+    """Describe a dataset that holds neither numbers nor texts (else empty), and return whether it holds texts."""
     import h5py
 
     try:
@@ -303,7 +303,7 @@ def _hdf5_items_reader(path: Path, name: str) -> Callable[[int, NDArray[Any]], N
 
 
 def choose_array(arrays: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
-    """Return one array of a file by name; InputMissing if it is not there. `key` of the table asks for it."""
+    """Return one array of a file by name; InputMissing if the file lacks it. `key` is the table's key that asks for it."""
     if name not in arrays:
         usable = [usable for usable in arrays if not arrays[usable].why_unusable(key)]
         near = did_you_mean(name, usable)
@@ -315,7 +315,7 @@ def choose_array(arrays: dict[str, ArraySource], name: str, path: Path, key: str
 
 
 def _header(file: IO[bytes], where: str) -> tuple[Any, tuple[int, ...], bool]:
-    """Read type, which is no text for records, shape, and if the order is by columns. The file is left at the first number."""
+    """Read type (not a text for records), shape, and whether the order is by columns. Leave the file at the first number."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
@@ -336,7 +336,7 @@ def _header(file: IO[bytes], where: str) -> tuple[Any, tuple[int, ...], bool]:
 
 
 def _convert_array(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
-    """Convert an array block by block, without a second copy of the whole."""
+    """Convert an array block by block, without a second copy of the whole array."""
     if not source.shape:
         target[...] = source
         return

@@ -25,10 +25,10 @@ ArraySources = Mapping[str, ArraySource]
 
 @dataclass(frozen=True)
 class Forms:
-    """Types and shapes that the arrays of files become."""
+    """Types and shapes of the arrays read from files."""
 
     slots: dict[str, ArrayField]
-    """Each array by role; its offset is still open."""
+    """Each array by role; its offset is not yet set."""
     task: Kind
     """Task of the data set."""
     tests: int
@@ -42,7 +42,7 @@ def read_spec(section: ArraySection, folder: Path) -> DatasetSpec:
 
 
 def find_arrays(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
-    """Find the arrays of a data set by role; InputMissing where a file or an array is missing."""
+    """Find the arrays of a data set by role; InputMissing if a file or an array is missing."""
     return select_classes(_all_items(section, folder), section.classes)
 
 
@@ -126,8 +126,8 @@ def forms_of(section: ArraySection, arrays: ArraySources) -> Forms:
     """Decide types, shapes and task.
 
     Raises:
-        InputMissing: the arrays do not go together.
-        WrongSetting: a setting of the section does not go with them.
+        InputMissing: the arrays do not fit together.
+        WrongSetting: a setting of the section does not fit them.
     """
     slots, task = _slots_and_task(arrays, tokens=section.tokens is True)
     inputs = arrays["inputs"]
@@ -145,7 +145,7 @@ def forms_of(section: ArraySection, arrays: ArraySources) -> Forms:
 
 
 def _slots_and_task(arrays: ArraySources, *, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
-    """Derive the slot of each array, its offset still open, and the task."""
+    """Derive the task and the slot of each array; its offset is not yet set."""
     slots = {}
     for role, array in arrays.items():
         if not array.shape or not prod(array.shape):

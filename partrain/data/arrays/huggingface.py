@@ -56,7 +56,7 @@ class HuggingFace(ArraySection):
 
 
 def read_spec(section: HuggingFace, folder: Path) -> None:
-    """Return None: only `datasets`, which takes a second to import, tells what a set holds; see `data.read_spec`.
+    """Return None: only `datasets`, which takes a second to import, knows the content of a set; see `data.read_spec`.
 
     Raises InputMissing if there is no saved set, or `datasets` is not installed.
     """
@@ -64,7 +64,7 @@ def read_spec(section: HuggingFace, folder: Path) -> None:
         advice = "`path` is a folder that `save_to_disk` of datasets wrote"
         raise InputMissing(f"{folder / section.path}: holds neither dataset_dict.json nor state.json: {advice}")
     spec = find_spec("datasets")
-    if spec is None or spec.origin is None:  # a folder of this name without code has none
+    if spec is None or spec.origin is None:  # a folder of this name without code has no origin
         raise InputMissing(NOT_INSTALLED)
 
 

@@ -39,7 +39,7 @@ class IdxHeader:
     dtype: str
     """numpy's name of the numbers' type."""
     shape: tuple[int, ...]
-    """Sizes of the axes; the first one counts the items."""
+    """Sizes of the axes; the first is the number of items."""
 
     @property
     def offset(self) -> int:
@@ -78,7 +78,7 @@ def read_into(path: Path, header: IdxHeader, target: NDArray[Any]) -> str:
         SHA-256 (hex) of the file on the disk.
 
     Raises:
-        InputMissing: damaged, longer or shorter than its header says, or a number that `target`'s type cannot hold.
+        InputMissing: damaged, longer or shorter than its header claims, or a number that `target`'s type cannot hold.
     """
     import numpy as np
 
@@ -121,7 +121,7 @@ def idx(path: Path, *, images: bool = False, digest: str = "") -> ArraySource:
 def embedded(name: str) -> dict[str, ArraySource]:
     """Find the arrays of an embedded data set by role.
 
-    The files lie in `datasets/` of a checkout, or of the current folder: they are too large for a wheel (MNIST: 11 MB).
+    The files are in `datasets/` of a checkout, or of the current folder: they are too large for a wheel (MNIST: 11 MB).
     """
     folders = [base / "datasets" / name for base in (Path(__file__).parents[3], Path())]
     folder = next((root for root in folders if (root / "SHA256SUMS").is_file()), None)

@@ -1,7 +1,7 @@
-"""Make a data set of arrays in files: map or read them, number class names, standardize, split off test items.
+"""Build a data set from arrays in files: map or read them, number class names, standardize, split off test items.
 
-Test items that are drawn lie scattered among the others. Taking either out of a mapped file would copy the file. So the few test
-items are copied, and `rows` in the buffer lists the others. Test items from the end need no copy.
+Randomly drawn test items are scattered among the others. Taking either out of a mapped file would copy the file. So the few
+test items are copied, and `rows` in the buffer lists the others. Test items from the end need no copy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     """Arrays by role."""
 
 _SAMPLES, _SAMPLE = 64, 1 << 20
-"""Number and size of the blocks that are hashed of a large mapped file."""
+"""Number and size of the blocks of a large mapped file that are hashed."""
 UNLABELED = 255
 """Label of pixels that do not count, unless `[task] ignore_index` names another."""
 _BLOCK = 1 << 24
@@ -63,7 +63,7 @@ def load(section: ArraySection, folder: Path, allocate: Allocate, training: Trai
 
 
 def load_arrays(section: ArraySection, sources: ArraySources, allocate: Allocate, training: Training) -> Dataset:
-    """Map or read arrays that were `found`."""
+    """Map or read the arrays that `find_arrays` returned."""
     forms = forms_of(section, sources)
     mapped = {role: array for role, array in sources.items() if _can_map(array, section, forms, role)}
     files = list(dict.fromkeys(array.path for array in mapped.values()))
@@ -120,14 +120,14 @@ def load_arrays(section: ArraySection, sources: ArraySources, allocate: Allocate
 
 
 def _parts(sources: ArraySources, arrays: Arrays) -> tuple[InputPart, ...]:
-    """Return the inputs of an item if there are several, with the vocabulary of each that is tokens."""
+    """Return the inputs of an item if there are several, with the vocabulary of each token input."""
     source = sources["inputs"]
     descriptions = [vars(part) | {"tokens": part.name in source.tokens} for part in source.parts]
     return known_parts(descriptions, [arrays[role] for role in ("inputs", "test_inputs") if role in sources])
 
 
 def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return type and shape of the arrays needed besides those of files, where test items are drawn."""
+    """Return type and shape of the arrays needed in addition to those in files, where test items are drawn."""
     if not forms.tests:
         return {}
     copies = {f"test_{role}": forms.slots[role] for role in ("inputs", "targets")}
@@ -136,7 +136,7 @@ def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
-    """Split each slot in two: the items that stay, and the last items, which are tested."""
+    """Split each slot in two: the items that stay, and the last items, for testing."""
     parted = []
     for slot in slots:
         stay, *axes = slot.shape[0] - tests, *slot.shape[1:]
@@ -149,7 +149,7 @@ def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayFie
 
 
 def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
-    """Return whether the file holds the numbers as they are wanted, aligned."""
+    """Return whether the file holds the numbers in the wanted type, aligned."""
     if section.standardises(role, forms.task):
         return False
     same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)
@@ -157,7 +157,7 @@ def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str)
 
 
 def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
-    """Verify the checksums of mapped arrays in files small enough to be read whole; returns their roles.
+    """Verify the checksums of mapped arrays in files small enough to be read whole; return their roles.
 
     Raises:
         InputMissing: a checksum differs.
@@ -171,7 +171,7 @@ def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, Ma
 
 
 def _check(sources: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
-    """Check numbers: labels and tokens are not negative, all targets and all inputs that were read are finite."""
+    """Check numbers: labels and tokens must not be negative; all targets, and all inputs that were read, must be finite."""
     for role, array in ((role, arrays[role]) for role in sources):
         padding = -100 if array.ndim > 1 and sources["inputs"].parts else 0
         if array.dtype == np.int64 and int(array.min()) < 0 and (wrong := (array < 0) & (array != padding)).any():
@@ -247,14 +247,14 @@ def _standardize(wanted: Sequence[str], sources: ArraySources, arrays: Arrays, t
 
 
 def _in_double_precision(source: ArraySource, read: NDArray[Any]) -> Numbers:
-    """Return the numbers read, again in double precision where their type is too narrow: seconds since 1970 exceed float32."""
+    """Return the numbers, read again in double precision if their type is too narrow: seconds since 1970 exceed float32."""
     if read.itemsize > 4 or int(source.dtype[2:]) <= (4 if source.kind == "f" else 2):
         return read
     return _Reread(source.read_items, read.shape) if source.read_items else source.whole(np.float64).reshape(read.shape)
 
 
 class _Reread:
-    """Numbers (n, ...) in double precision that are read from their file block by block: all together might not fit into memory."""
+    """Numbers (n, ...) in double precision, read from their file block by block: all at once might not fit into memory."""
 
     def __init__(self, read_items: Callable[[int, NDArray[Any]], None], shape: tuple[int, ...]) -> None:
         self._read_items, self.shape, self.ndim, self.size = read_items, shape, len(shape), prod(shape)
@@ -263,7 +263,7 @@ class _Reread:
         return self.shape[0]
 
     def __getitem__(self, items: slice | NDArray[Any]) -> NDArray[Any]:
-        """Read the items of a slice, or those of increasing indices (k,), which lie close together."""
+        """Read the items of a slice, or of increasing indices (k,) that are close together."""
         index = np.arange(len(self))[items] if isinstance(items, slice) else items
         first, end = int(index[0]), int(index[-1]) + 1
         block = np.empty((end - first, *self.shape[1:]))
@@ -272,7 +272,7 @@ class _Reread:
 
 
 def _sampled_hash(file: MappedFile) -> str:
-    """Hash a file's size and blocks spread evenly over it (SHA-256, hex); a small file is hashed whole."""
+    """Hash a file's size and blocks spread evenly over it (SHA-256, hex). A small file is hashed whole."""
     content, total = file.mapped(), hashlib.sha256(str(file.size).encode())
     if file.size <= _SAMPLES * _SAMPLE:
         total.update(content)

@@ -126,7 +126,7 @@ def training_hash(dataset: Dataset, training: Training) -> str:
 
 
 def write(path: Path, info: DatasetInfo, buffer: memoryview, trained: str = "") -> None:
-    """Write the data set that lies in `buffer`, and in files that its info names, as a whole or not at all.
+    """Write the data set in `buffer`, and in the files that its info names. On failure no partial file remains.
 
     Args:
         trained: Its `training_hash`.
@@ -150,7 +150,7 @@ def write(path: Path, info: DatasetInfo, buffer: memoryview, trained: str = "") 
 
 
 def _whole_arrays(info: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """Lay out the arrays of a data set in the file to write; returns slots, and the parts of the file."""
+    """Lay out the arrays of a data set in the file to write; return slots, and the parts of the file."""
     end = max((slot.end for slot in info.slots if not slot.file), default=0)
     slots: list[ArrayField] = []
     sources: list[_Source] = [buffer[:end]]
@@ -166,7 +166,7 @@ def _whole_arrays(info: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayFie
 
 
 def _selected_rows(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """Lay out only the `rows` that are items, contiguously; returns the same."""
+    """Lay out only the `rows` that are items, contiguously; return slots, and the parts of the file."""
     assert dataset.rows is not None
     names = [name for slot in dataset.slots if (name := slot.name) != "rows"]
     arrays: dict[str, NDArray[Any]] = {name: getattr(dataset, name) for name in names}
@@ -211,7 +211,7 @@ def verify(path: Path) -> None:
 
 
 def is_mapped(path: Path) -> bool:
-    """Return whether a file has this form."""
+    """Return whether a file is a mapped data set."""
     with path.open("rb") as file:
         return file.read(len(CONVERTED)) == CONVERTED
 

@@ -1,4 +1,4 @@
-"""Several inputs of one file, or sequences of unequal length, as one array of rows: see `byte_layout.InputPart`."""
+"""Several inputs from one file, or sequences of unequal length, as one array of rows: see `byte_layout.InputPart`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ _PADDED_TARGET = -100
 
 
 def argument_name(name: str) -> str:
-    """Return the name of the argument for an array: in HDF5, the last part of its path; without `test_`."""
+    """Return the argument name for an array: without `test_`; in HDF5, the last part of its path."""
     return name.rpartition("/")[2].removeprefix("test_")
 
 
 def named_inputs(held: Mapping[str, ArraySource], names: list[str], path: Path, key: str, tokens: Sequence[str]) -> ArraySource:
-    """Combine arrays of a file into one array of rows, one input of the items after the other. `tokens`: those that are tokens."""
+    """Combine arrays of a file into one array of rows, one input of the items after the other.
+
+    `tokens`: names of token inputs.
+    """
     sources = [choose_array(dict(held), name, path, key) for name in names]
     forms = []
     for name, source in zip(names, sources, strict=True):
@@ -78,7 +81,7 @@ def longest(values: ArraySource, offsets: ArraySource) -> int:
 
 
 def padded(values: ArraySource, offsets: ArraySource, *, tokens: bool, longest: int) -> ArraySource:
-    """Make an array of rows of sequences that lie one after the other: item i is values[offsets[i]:offsets[i + 1]]."""
+    """Make an array of rows from concatenated sequences: item i is values[offsets[i]:offsets[i + 1]]."""
     starts = _starts(values, offsets)
     if tokens and (values.kind not in "iu" or len(values.shape) != 1):
         raise InputMissing(f"{values.where}: is {values.dtype} {values.shape}; tokens of all items are whole numbers (total,)")
@@ -103,7 +106,7 @@ def padded(values: ArraySource, offsets: ArraySource, *, tokens: bool, longest: 
 
 
 def padded_targets(values: ArraySource, offsets: ArraySource, inputs: ArraySource) -> ArraySource:
-    """Make the targets of each token: (n, longest) int64, those of padding being PADDING."""
+    """Make the targets of each token: (n, longest) int64, with PADDING as the target of padding."""
     starts = _starts(values, offsets)
     longest = inputs.parts[0].shape[0]
 

@@ -1,4 +1,4 @@
-"""Data sets that `save_to_disk` of Hugging Face datasets wrote. The package `datasets` loads them; here their columns become arrays."""
+"""Data sets written by `save_to_disk` of Hugging Face datasets. `datasets` loads them; this module makes arrays of columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _IMAGES = 1024
-"""Images whose files are held in memory at a time."""
+"""Number of images whose files are held in memory at a time."""
 NOT_INSTALLED = "Hugging Face sets are read by `datasets`, which is not installed: pip install 'partrain[huggingface]'"
 
 
@@ -45,7 +45,7 @@ class SavedDataset:
         return getattr(self.data.features.get(name), "names", None) or None
 
     def column(self, name: str, key: str) -> Any:
-        """Return the rows of a column. `key` of the table asks for it."""
+        """Return the rows of a column. `key` is the table's key that asks for it."""
         require_name(name, self.data.column_names, f"{self.path}: no column `{name}`, which `{key}` asks for")
         if not len(self.data):
             raise InputMissing(f"{self.path}: holds no rows")
@@ -67,7 +67,7 @@ class SavedDataset:
         return replace(columns[0], dtype=dtype, shape=shape, read=read)
 
     def _array(self, name: str, key: str) -> ArraySource:
-        """Find a column. InputMissing if it holds other than numbers, or an item has no value or another shape than the first."""
+        """Find a column. InputMissing if it is not numeric, or an item has no value or a shape unlike the first."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -81,7 +81,7 @@ class SavedDataset:
             if values.null_count:
                 item = pc.index(pc.is_null(values), True).as_py() // prod(axes)
                 raise InputMissing(f"{where}: item {item} has no value")
-            if isinstance(values.type, pa.BaseExtensionType):  # `Array2D` and its like
+            if isinstance(values.type, pa.BaseExtensionType):  # `Array2D` and similar types
                 values = values.cast(values.type.storage_type)
             if not isinstance(values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
                 break
@@ -111,7 +111,7 @@ class SavedDataset:
         return ArraySource(where, self.path, dtype, (len(self.data), *axes), None, read, texts=texts)
 
     def images(self, name: str) -> Iterator[Path | IO[bytes]]:
-        """Yield the images of the inputs: their bytes, or the path of the file they name."""
+        """Yield the input images: their bytes, or the path of the file they name."""
         for number, row in enumerate(self.column(name, "inputs")):
             image = row.as_py() or {}
             if image.get("bytes") is not None:
@@ -122,7 +122,7 @@ class SavedDataset:
                 raise InputMissing(f"{self.where(name)}: item {number} has no image")
 
     def decode(self, name: str, pixels: NDArray[Any], *, resize: bool) -> None:
-        """Decode images into `pixels` (n, channels, height, width). InputMissing if one cannot be decoded, or has another size."""
+        """Decode images into `pixels` (n, channels, height, width). InputMissing if one cannot be decoded or has another size."""
         images = self.images(name)
         for first in range(0, len(pixels), _IMAGES):
             block = pixels[first : first + _IMAGES]
@@ -145,7 +145,7 @@ class _EmbeddedImage(BytesIO):
 
 
 def is_saved(path: Path) -> bool:
-    """Return whether a folder looks like one of `save_to_disk`."""
+    """Return whether a folder looks like the output of `save_to_disk`."""
     return any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
@@ -154,7 +154,7 @@ def load_saved(path: Path) -> SavedDataset | dict[str, SavedDataset]:
     try:
         datasets = import_module("datasets")
         load_from_disk = datasets.load_from_disk
-    except (ImportError, AttributeError):  # a folder `datasets` where Python looks is a package, too, of nothing
+    except (ImportError, AttributeError):  # an empty folder `datasets` on Python's path is also a package
         raise InputMissing(NOT_INSTALLED) from None
     with ExitStack() as stack:
         if not datasets.are_progress_bars_disabled():

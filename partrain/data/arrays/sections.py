@@ -19,15 +19,15 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
 
     Inputs (n, ...): bytes are scaled to [0, 1]; bytes of two axes are grey images (1, height, width); other numbers stay.
     Targets: integers (n,) are class labels, texts (n,) names of classes, other numbers (n,) or (n, k) values of a regression.
-    Test items that are drawn are copied into memory; the others are not, nor are test items from the end. Under `classes` the items
-    that stay are copied.
+    Randomly drawn test items are copied into memory. The other items, and test items from the end, are not. With `classes` the
+    items that stay are copied.
     """
 
     test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
     tokens: bool | list[str] = False
     """true: whole numbers are tokens, inputs (n, length). Targets of the same shape are the next token of each token. With
-    several inputs: a list of the names of those that are tokens."""
+    several inputs: a list of the names of the token inputs."""
     standardise: bool | Literal["channel"] = False
     """true: subtract the mean and divide by the standard deviation, both of the training items: for each number of items (k),
     each of the k columns of items (steps, k), each channel of items (channels, ...). The arrays are then read into memory.
@@ -37,7 +37,7 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
     errors are in the units of the file."""
 
     def standardises(self, role: str, task: Kind) -> bool:
-        """Return whether the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
+        """Return whether the array in a role is standardised. `test_inputs` are treated like `inputs`."""
         return (
             self.standardise_target and KINDS[task].targets == "numbers" if role.endswith("targets") else self.standardise is True
         )
@@ -66,8 +66,8 @@ class NamedArrays(ArraySection):
     test_targets: str = "test_targets"
     """Name of the array of targets of test items."""
     sample_weight: str | None = None
-    """Name of an array of weights (n,), 0 or more. A pass over the items has each as often as its weight tells, beside those of the
-    same worker. Items that are held out or tested on count alike."""
+    """Name of an array of weights (n,), 0 or more. In a pass each item occurs as often as its weight says, relative to the other
+    items of the worker. Items that are held out or tested on all count equally."""
     offsets: str | None = None
     """For sequences of unequal length: name of an array of n + 1 numbers. Item i is `inputs[offsets[i]:offsets[i + 1]]`. partrain
     pads the items."""
@@ -115,7 +115,7 @@ class Hdf5(NamedArrays):
 
 
 class FilePerArray(ArraySection):
-    """Arrays in files of their own."""
+    """Arrays in separate files."""
 
     inputs: File
     """File of the inputs, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""

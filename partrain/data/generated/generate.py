@@ -1,7 +1,7 @@
-"""Generated items, for demonstrations and tests: curves to fit, classes to tell apart, waves to continue.
+"""Generated items, for demonstrations and tests: curves to fit, classes to separate, waves to continue.
 
-The purpose of each draw seeds it (function, features, classes; training or test), never the job's seed: all seeds of a
-benchmark see the same data. The number of items does not enter either: a larger random set begins with the smaller one.
+The purpose of each draw (function, features, classes; training or test) seeds it, never the job's seed: all seeds of a
+benchmark see the same data. The number of items does not affect the draws: a larger random set begins with the smaller one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _sine(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _seeds(section: Synthetic, use: str, n: int) -> Pair:
-    """Compute the curve on which the parallel trainer for brain.js was measured. x increases, so `order = "given"` matters.
+    """Compute the curve used to measure the parallel trainer for brain.js. x increases, so `order = "given"` matters.
 
     x_i = (240/n) i, which for its 5,000 points is 0.048 i; input (x + 120) / 240; target sin(x/3) + cos(x/2) / 2, in degrees.
     """
@@ -102,7 +102,7 @@ def _moons(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _checkerboard(section: Synthetic, use: str, n: int) -> Pair:
-    """Draw points on [-1, 1] in both directions; the class is the color of the field of a board of 4 by 4."""
+    """Draw points on [-1, 1] in both directions; the class is the color of the square on a 4 by 4 board."""
     points = _generator(section, use, "x").uniform(-1, 1, (n, 2))
     return points, np.floor(2 * (points + 1)).astype("int64").sum(1) % 2
 
@@ -135,7 +135,7 @@ _SIGNALS = """
 def _mnist_1d(section: Synthetic, use: str, n: int) -> Pair:
     """Draw ten signals of 12 numbers, each padded, scaled, sheared, moved along a circle and made noisy, seen as 40 numbers.
 
-    After S. Greydanus, D. Kobak. Scaling down deep learning with MNIST-1D. 2020. arXiv:2011.14439; with draws of its own.
+    After S. Greydanus, D. Kobak. Scaling down deep learning with MNIST-1D. 2020. arXiv:2011.14439; with different draws.
     """
     signals = np.array(_SIGNALS.split(), float).reshape(10, 12)
     signals -= signals.mean(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The `[dataset]` table of generated items, and their spec, which follows from the settings."""
+"""The `[dataset]` table of generated items, and their spec, derived from the settings."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Synthetic(DataSection):
     noise: float = Field(0.1, ge=0)
     """Standard deviation of the noise. Not for `seeds`, `checkerboard` and `mnist-1d`."""
     window: int = Field(20, ge=1, le=10**5)
-    """`waves`: numbers that an item has."""
+    """`waves`: numbers per item."""
     steps: int = Field(1, ge=1, le=10**4)
-    """`waves`: numbers after them to forecast."""
+    """`waves`: numbers to forecast after the item."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> Synthetic:

@@ -1,4 +1,4 @@
-"""Values of a script as arrays."""
+"""Conversion of values of a script to arrays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def to_array(value: Any, where: str) -> NDArray[Any]:
 
 
 def is_boolean(value: Any) -> bool:
-    """Return whether a value is one array of True and False, with one axis."""
+    """Return whether a value is an array of True and False with one axis."""
     if isinstance(value, list):
         return bool(value) and all(isinstance(item, bool | np.bool_) for item in value)
     return str(getattr(value, "dtype", "")) in ("bool", "torch.bool") and len(getattr(value, "shape", ())) == 1

@@ -1,4 +1,4 @@
-"""DataFrames of pandas and polars, and what becomes one, as the tables that a job reads."""
+"""DataFrames of pandas and polars, and values that can become one, as the tables that a job reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars
 
 _CELLS = ("str", "int", "float", "bool", "datetime", "date", "time", "Timestamp")
-"""Types of cells in columns of objects."""
+"""Cell types in columns of objects."""
 NAME, TEST_NAME = "DataFrame", "test DataFrame"
 """Names of a data set's DataFrames, as paths of its table and in messages."""
 
@@ -38,16 +38,16 @@ class Frames:
 
     @classmethod
     def current(cls) -> Frames:
-        """Return those of the job that is being read or trained."""
+        """Return the DataFrames of the job that is being read or trained."""
         if not isinstance(frames := current().data, cls):
             raise absent("dataset")
         return frames
 
 
 def as_frame(value: Any) -> Any:
-    """Return a table of Arrow, a list of rows (dicts) or a `Dataset` of Hugging Face as a DataFrame of polars; another value as it is.
+    """Convert an Arrow table, a list of rows (dicts) or a Hugging Face `Dataset` to a polars DataFrame; keep other values.
 
-    Raises InputMissing for rows that are no table, and for a `Dataset` with columns of lists or images.
+    Raises InputMissing for rows that do not form a table, and for a `Dataset` with columns of lists or images.
     """
     if is_frame(value) or hasattr(value, "to_numpy"):
         return value
@@ -71,7 +71,7 @@ def as_frame(value: Any) -> Any:
 
 
 def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
-    """Convert a DataFrame; the columns `unread`, of whatever type, have no values then.
+    """Convert a DataFrame. The columns `unread`, of any type, then have no values.
 
     Raises InputMissing for a column of objects that are neither words nor numbers.
     """
@@ -80,7 +80,7 @@ def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
     if isinstance(frame, polars.LazyFrame):
         return frame.collect()
     if isinstance(frame, polars.DataFrame):
-        return frame.clone()  # cheap, and what the caller changes in place later is not seen
+        return frame.clone()  # cheap, and hides later changes that the caller makes in place
     names = [str(name) for name in frame.columns]
     if (twice := repeated(names)) is not None:
         raise InputMissing(f"DataFrame: two columns have the name `{twice}`")
@@ -89,7 +89,7 @@ def to_polars(frame: Any, unread: Collection[str] = ()) -> polars.DataFrame:
 
 
 def _cells(column: Any, name: str) -> Any:
-    """Return the cells of a column of pandas: numbers as they are, words as texts, missing values as None."""
+    """Return the cells of a column of pandas: numbers unchanged, words as texts, missing values as None."""
     missing = np.asarray(column.isna(), bool)
     kind = getattr(column.dtype, "kind", "O")
     if kind in "iufbM" and not missing.any() and isinstance(column.dtype, np.dtype):

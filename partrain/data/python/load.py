@@ -1,4 +1,4 @@
-"""Load arrays that a Python script gave: see `partrain.config.python_objects`."""
+"""Load arrays from a Python script: see `partrain.config.python_objects`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MANY = 20
-"""Number of classes that is plausible among few items, too."""
+"""Number of classes that is plausible even with few items."""
 
 
 def read_spec(section: PythonArrays, folder: Path) -> DatasetSpec:
@@ -81,7 +81,7 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
 
 
 def _several(section: PythonArrays, role: str, several: Several) -> ArraySource:
-    """Make the source of several inputs. Those without names are called by their order in messages."""
+    """Make the source of several inputs. Messages number the inputs that have no names."""
     tokens = section.tokens if isinstance(section.tokens, list) else []
     if tokens and not several.named:
         raise WrongSetting("tokens", "`tokens` names inputs, and these have no names", "give a dict of arrays")
@@ -91,7 +91,7 @@ def _several(section: PythonArrays, role: str, several: Several) -> ArraySource:
 
 
 def needs_names(targets: NDArray[Any]) -> bool:
-    """Return whether class labels are names: texts, or whole numbers that do not run from 0."""
+    """Return whether class labels are names: texts, or whole numbers that are not 0, 1, ..."""
     if targets.dtype.kind in "US":
         return True
     if targets.dtype.kind not in "iu" or targets.ndim > 2 or (targets.ndim == 2 and targets.shape[1] > 1) or not targets.size:

@@ -1,4 +1,4 @@
-"""The `[dataset]` tables of arrays and DataFrames in memory. Their keys are those of array files and of tables."""
+"""The `[dataset]` tables of arrays and DataFrames in memory, with the keys of array files and of tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PythonArrays(ArraySection):
 
     name: Literal["<arrays>"]
     booleans: bool = False
-    """Targets were True and False, and so are the answers of `predict`."""
+    """Targets are True and False, and so are the answers of `predict`."""
 
 
 class PythonTable(InMemory, Tabular):

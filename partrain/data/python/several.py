@@ -23,11 +23,11 @@ class Several:
 
     arrays: dict[str, NDArray[Any]]
     named: bool
-    """The names are those of the network's arguments. False: the inputs have an order, and get names by it."""
+    """The inputs have the names of the network's arguments. False: they have an order, and get names by it."""
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any] | Sequence[Any], where: str) -> Several:
-        """Convert a dict or sequence of arrays. Raises InputMissing if one is none."""
+        """Convert a dict or sequence of arrays. Raises InputMissing if an element is not an array."""
         named = isinstance(inputs, Mapping)
         pairs = inputs.items() if isinstance(inputs, Mapping) else zip(input_names([""] * len(inputs)), inputs, strict=True)
         return cls({name: to_array(value, f"{where}: `{name}`") for name, value in pairs}, named)
@@ -38,14 +38,17 @@ class Several:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of unequal length, one after the other: item i is values[offsets[i]:offsets[i + 1]]."""
+    """Sequences of unequal length, concatenated: item i is values[offsets[i]:offsets[i + 1]]."""
 
     values: NDArray[Any]
     offsets: NDArray[np.int64]
 
     @classmethod
     def of(cls, sequences: Sequence[Any], where: str) -> Ragged:
-        """Convert a list of sequences. Raises InputMissing if one is none, or if their elements differ in shape."""
+        """Convert a list of sequences.
+
+        Raises InputMissing if an element is not a sequence, or if their elements differ in shape.
+        """
         items = [to_array(sequence, f"{where}: item {number}") for number, sequence in enumerate(sequences)]
         for number, array in enumerate(items):
             if not array.ndim or array.shape[1:] != items[0].shape[1:]:
@@ -84,7 +87,7 @@ def unequal(value: Any) -> bool:
 
 
 def _several(value: Sequence[Any], items: int) -> bool:
-    """Tell inputs of the same items from a list of items. Inputs are arrays with a row for each target."""
+    """Distinguish inputs of the same items from a list of items. Inputs are arrays with a row for each target."""
     if not value or not all(map(_is_array, value)):
         return False
     return all(len(sequence) == items for sequence in value) and (isinstance(value, tuple) or len(value) != items)

@@ -1,6 +1,7 @@
-"""Forms of dates in text files, as patterns of `strftime`; they are rewritten to ISO 8601, which all else reads.
+"""Date formats in text files, as patterns of `strftime`. Dates are rewritten to ISO 8601, which all other code reads.
 
-Beside the directives of `strftime` there is %q, a quarter from 1 to 4. A quarter, a month and a week stand for their first day.
+In addition to the directives of `strftime` there is %q, a quarter from 1 to 4. A quarter, a month and a week mean their first
+day.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PARTS = {
     "%": "%",
 }
 _SAME = {"B": "b", "G": "Y"}
-"""Directives that are read as another: a month's name in short or in full, the year of a week."""
+"""Directives that are read like another one: a month's name in short or in full, the year of a week."""
 _TIMES = ("", " %H:%M:%S", " %H:%M", " %I:%M:%S %p", " %I:%M %p")
 _DAYS = (
     "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y",
@@ -52,11 +53,12 @@ USUAL_FORMATS = (
         "%Y-W%V",
     ),
 )
-"""Forms that `partrain init` recognises. Of two that differ by the order of day and month, the first is that of the United States."""
+"""Date formats that `partrain init` recognises. Of two that differ only in the order of day and month, the US format comes
+first."""
 
 
 def pattern_of(form: str) -> re.Pattern[str]:
-    """Compile a form. ValueError if a directive is unknown or occurs twice, or if it tells no day."""
+    """Compile a format. ValueError if a directive is unknown or occurs twice, or if it determines no day."""
     text, names = "", set[str]()
     for literal, directive in re.findall(r"([^%]*)(?:%(.))?", form):
         text += re.escape(literal).replace(r"\ ", r"\s+")
@@ -74,7 +76,7 @@ def pattern_of(form: str) -> re.Pattern[str]:
 
 
 def date_writer(forms: Sequence[str]) -> Callable[[str], str]:
-    """Return the function that writes dates of these forms in ISO 8601, and leaves other texts alone."""
+    """Return the function that writes dates in these formats as ISO 8601, and leaves other texts unchanged."""
     patterns = list(map(pattern_of, forms))
 
     def rewrite(cell: str) -> str:
@@ -88,7 +90,7 @@ def date_writer(forms: Sequence[str]) -> Callable[[str], str]:
 
 
 def _iso(part: dict[str, Any]) -> str | None:
-    """Return the moment of a match in ISO 8601; None if there is no such day or time."""
+    """Return the moment of a match in ISO 8601; None if no such day or time exists."""
     year = int(part["Y"]) if "Y" in part else int(part["y"]) + (1900 if int(part["y"]) >= 69 else 2000)
     if "b" in part:
         month = next((number for number, name in enumerate(MONTHS, 1) if part["b"][:3].lower() == name), 0)

@@ -1,4 +1,4 @@
-"""The form of tables in text files: separators, encoding, numbers, and texts that mean no value."""
+"""The format of tables in text files: separators, encoding, numbers, and texts that mean no value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BRACKETS = str.maketrans("", "", "()")
 
 @dataclass(frozen=True)
 class Dialect:
-    """The form of text files, as keys of a `[dataset]` table say it; `sections.HasDialect` explains each."""
+    """The format of text files, as given by keys of a `[dataset]` table; `sections.HasDialect` explains each."""
 
     separator: str | None = None
     encoding: str = "utf-8"
@@ -33,7 +33,7 @@ class Dialect:
 
     @property
     def rewrite(self) -> Callable[[str], str] | None:
-        """Function that writes numbers as Python reads them and dates in ISO 8601, and leaves other texts alone; None if all are so."""
+        """Function that writes numbers in Python's notation and dates in ISO 8601, and keeps other texts; None if not needed."""
         numbers, dates = self._rewrite_numbers, date_writer(self.date_format) if self.date_format else None
         if numbers is None or dates is None:
             return numbers or dates
@@ -63,4 +63,4 @@ class Dialect:
 
 
 USUAL = Dialect()
-"""The form of most files."""
+"""The format of most files."""

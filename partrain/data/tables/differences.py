@@ -1,7 +1,7 @@
 """Differences of a series at lags, and their inverse. Symbols: n items; H steps; k columns; B the shift by one moment.
 
 Differences at lags d1, d2, ... are z = (1 - B^d1)(1 - B^d2) ... y (Box and Jenkins. Time Series Analysis. 1970). A forecast of z
-becomes one of y step by step: each step subtracts the values that the product's other terms shift, known or forecast.
+becomes a forecast of y step by step: each step subtracts the values that the product's other terms shift, known or forecast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def difference(rows: NDArray[Any], lags: Sequence[int]) -> NDArray[Any]:
 
 
 def integrate(differences: Tensor, levels: Tensor, lags: Sequence[int]) -> Tensor:
-    """Return the values (n, H, k) whose differences are given, after the newest values `levels` (n, at least the sum of lags, k)."""
+    """Return the values (n, H, k) with these differences, after the newest values `levels` (n, at least the sum of lags, k)."""
     import torch
 
     weights = _coefficients(lags)
@@ -36,7 +36,7 @@ def integrate(differences: Tensor, levels: Tensor, lags: Sequence[int]) -> Tenso
 
 
 def _coefficients(lags: Sequence[int]) -> dict[int, int]:
-    """Return the coefficient of each power of B in the product, without that of B^0, which is 1."""
+    """Return the coefficient of each power of B in the product, without the coefficient of B^0, which is 1."""
     product = {0: 1}
     for lag in lags:
         shifted = dict(product)

@@ -1,4 +1,4 @@
-"""Sheets of Excel: what stands in a cell, as text, by the package fastexcel."""
+"""Excel sheets: cells as text, read by the package fastexcel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partrain.preprocess.column import RowBlock
 
 
 class ExcelFile(TableFile):
-    """The first sheet of an Excel file. Its first row that is not empty has the names of columns; empty rows are skipped."""
+    """The first sheet of an Excel file. Its first row that is not empty has the column names; empty rows are skipped."""
 
     @property
     def header_location(self) -> str:
@@ -56,7 +56,7 @@ class ExcelFile(TableFile):
         import polars
 
         with reading(self.path, "damaged, or no Excel file", fastexcel.FastExcelError):
-            self.path.open("rb").close()  # its absence is no damage
+            self.path.open("rb").close()  # a missing file is not a damaged one
             book = fastexcel.read_excel(self.path)
             sheet = book.load_sheet(0, header_row=None, skip_rows=0, dtypes="string")
             self.remark = f"read is the first of {len(book.sheet_names)} sheets, `{sheet.name}`" * (len(book.sheet_names) > 1)

@@ -1,4 +1,4 @@
-"""Tables in files, block by block. Here those of text: CSV by the standard library. Types of cells are never guessed."""
+"""Tables in files, block by block. This module reads text files: CSV by the standard library. Cell types are never guessed."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from partrain.preprocess.table import TableSchema
 from partrain.system.progress import note
 
 ROWS = 1 << 14
-"""Rows of a block."""
+"""Rows in a block."""
 LARGE = 1 << 20
-"""Bytes of a file from which polars pays: to import it takes half a second."""
+"""File size in bytes from which polars pays off: importing it takes half a second."""
 PIECE = 1 << 24
-"""Characters of a piece of a large file."""
+"""Characters in a piece of a large file."""
 MAX_LINE = 1 << 25
-"""Characters from which a line is too long: a row of a million columns has fewer."""
+"""Number of characters from which a line is too long: a row of a million columns has fewer."""
 HEAD = 20
-"""Rows by which names of rows are recognised."""
+"""Number of rows used to recognise row names."""
 UNNAMED = "Unnamed: 0"
-"""Name of a first column without one, the index that pandas and R write; pandas reads it under this name."""
+"""Name of a first column without a name: the index that pandas and R write. pandas reads it under this name."""
 
 SET, INSPECT = "set", "inspect a job that sets"
-"""Advice on setting a key of a `[dataset]` table: in the job that names the file, or in a job still to be written."""
+"""Advice on setting a key of a `[dataset]` table: in the job that names the file, or in a job yet to be written."""
 
 
 class TableFile(ABC):
@@ -53,17 +53,17 @@ class TableFile(ABC):
 
         Args:
             path: The file.
-            advice: Beginning of what an error says on a key of a `[dataset]` table; empty where no key can help.
+            advice: Beginning of an error's advice on a key of a `[dataset]` table; empty if no key can help.
             null_values: Texts of cells without a value; None: the usual ones.
         """
         self.path, self.advice = path, advice
         self._nulls = MISSING if null_values is None else {"", *(text.strip().lower() for text in null_values)}
         self.numbers_missing = any(map(is_number, self._nulls - MISSING))
-        """True if a number stands for a missing value."""
+        """True if a number marks a missing value."""
         self.remark = ""
         """A fact about the file for the user, in words; empty in most cases."""
         self.held: RowBlock | None = None
-        """Rows that stand for those of the file."""
+        """Rows that replace the rows of the file."""
         self.unreadable: list[tuple[int, str]] | None = None
         """Number and fault of each row left out because it cannot be split into cells; None: such a row is an error."""
         self.names = self._header()
@@ -73,22 +73,22 @@ class TableFile(ABC):
 
     @cached_property
     def index(self) -> list[str]:
-        """Columns that pandas or R wrote for its index of the rows: no inputs unless a key names them."""
+        """Columns that pandas or R wrote as its row index: not inputs unless a key names them."""
         first = takewhile(re.compile(rf"{UNNAMED}(\.[0-9]+)?").fullmatch, self.names)
         return [*first, *filter(re.compile("__index_level_[0-9]+__").fullmatch, self.names)]
 
     @cached_property
     def unusable(self) -> Mapping[str, str]:
-        """The columns whose cells can become no numbers, and what they hold."""
+        """Columns whose cells cannot become numbers, and their content."""
         return {}
 
     def reason_to_drop(self, name: str) -> str:
-        """Say why the file's form makes a column no input; "" if it does not."""
+        """Return why the file's format rules a column out as input; "" if it does not."""
         return "an index that pandas wrote" if name in self.index else self.unusable.get(name, "")
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Place of each column among `names`."""
+        """Position of each column in `names`."""
         return {name: place for place, name in enumerate(self.names)}
 
     def is_missing(self, cell: Any) -> bool:
@@ -97,7 +97,7 @@ class TableFile(ABC):
 
     @property
     def header_location(self) -> str:
-        """Location of the names of columns, for messages."""
+        """Location of the column names, for messages."""
         return self.locate(1)
 
     @abstractmethod
@@ -108,7 +108,7 @@ class TableFile(ABC):
         """Yield these columns of all rows in blocks.
 
         Raises:
-            InputMissing: the file is damaged; or, if rows must be `dense`, an empty line stands between two rows.
+            InputMissing: the file is damaged; or, if rows must be `dense`, there is an empty line between two rows.
         """
         return self._blocks(names, dense=dense) if self.held is None else iter([self.held])
 
@@ -119,11 +119,11 @@ class TableFile(ABC):
         return part
 
     def used_blocks(self, schema: TableSchema, *more: str) -> Iterator[RowBlock]:
-        """Yield the columns and rows that a schema uses in blocks, with `more` columns."""
+        """Yield the columns and rows that a schema uses, in blocks, with `more` columns."""
         return map(schema.kept, self.blocks(list(dict.fromkeys((*schema.used, *more)))))
 
     def head(self, rows: int) -> dict[str, list[Any]]:
-        """Return the cells of all columns of the first rows."""
+        """Return the cells of all columns in the first rows."""
         held, count = list[RowBlock](), 0
         for block in self.blocks(self.names):
             held.append(block.kept([place < rows - count for place in range(len(block.positions))]))
@@ -147,7 +147,7 @@ class TableFile(ABC):
     def _header(self) -> list[str]: ...
 
     def require(self, name: str, key: str) -> None:
-        """Raise InputMissing unless the column exists; `key` of the table asks for it."""
+        """Raise InputMissing unless the column exists; `key` is the table's key that asks for it."""
         if name not in self.places:
             near = did_you_mean(name, self.names)
             listed = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
@@ -156,12 +156,12 @@ class TableFile(ABC):
             raise WrongContent(([key], message))
 
     def separator_advice(self) -> str | None:
-        """Return advice where all names stand in one cell because another separator divides them; else None."""
+        """Return advice if all names are in one cell because the file has another separator; else None."""
         return None
 
 
 class LineFile(TableFile):
-    """A table whose rows begin in lines of text; the first line tells the names of columns."""
+    """A table whose rows begin on lines of text; the first line has the column names."""
 
     def locate(self, number: int) -> str:
         return f"{self.path}:{number}"
@@ -179,7 +179,7 @@ class LineFile(TableFile):
             )
 
     def _whole(self, rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-        """Yield the rows without fault, each with its line."""
+        """Yield the rows without faults, each with its line."""
         for line, row in rows:
             if not (wrong := self._fault(line, row)):
                 yield line, row
@@ -190,19 +190,19 @@ class LineFile(TableFile):
 
     @abstractmethod
     def _getter(self, name: str) -> Callable[[Any], Any]:
-        """Return the function that gets a column's cell of a row."""
+        """Return the function that gets a column's cell from a row."""
 
     @abstractmethod
     def _rows(self, *, dense: bool) -> Iterator[tuple[int, Any]]:
-        """Yield the rows after the header, each with the line that it begins in."""
+        """Yield the rows after the header, each with the line on which it begins."""
 
     @abstractmethod
     def _fault(self, line: int, row: Any) -> str:
-        """Describe the fault of a row that cannot be split into cells; "" if it can."""
+        """Describe the fault of a row that cannot be split into cells; "" if it has none."""
 
 
 class CsvFile(LineFile):
-    """Separated text, plain or compressed. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
+    """Separated text, plain or compressed. Line 1 has the column names; empty lines are skipped unless rows must be dense."""
 
     def __init__(self, path: Path, dialect: Dialect = USUAL, advice: str = SET) -> None:
         """Open a table. Its separator is a tab in .tsv files by default, else a comma."""
@@ -241,7 +241,10 @@ class CsvFile(LineFile):
         return header_names(first, self.header_location)
 
     def _blocks(self, names: Sequence[str], *, dense: bool) -> Iterator[RowBlock]:
-        """Yield blocks: pieces of the file that polars splits as csv does; from the first other one on, csv splits the rows."""
+        """Yield blocks: pieces of the file that polars splits as csv does.
+
+        From the first piece where they differ on, csv splits.
+        """
         size, read = self.path.stat().st_size, 0
         if len(self._separator.encode()) > 1 or size < LARGE:
             yield from super()._blocks(names, dense=dense)
@@ -279,7 +282,7 @@ class CsvFile(LineFile):
             yield from rows
 
     def _split(self, lines: Iterator[str], first: int, *, dense: bool) -> Iterator[tuple[int, list[str]]]:
-        """Split lines into the cells of rows, each with the line that it begins in; `first` is the number of the first line."""
+        """Split lines into the cells of rows, each with the line on which it begins; `first` is the number of the first line."""
         reader, before, empty = csv.reader(lines, delimiter=self._separator, strict=True), first - 1, 0
         try:
             for row in reader:
@@ -293,7 +296,7 @@ class CsvFile(LineFile):
             raise InputMissing(f"{self.path}:{before + 1}: {error}") from None
 
     def _lines(self, file: IO[str], first: int = 1) -> Iterator[str]:
-        """Yield the lines of a file from number `first` on; InputMissing for one that is too long, before all of it is in memory."""
+        """Yield the lines of a file from number `first` on; InputMissing for an overlong line, before all of it is in memory."""
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE), ""), first):
             if len(line) == MAX_LINE:
                 raise InputMissing(f"{self.path}:{number}: a line of more than {MAX_LINE - 1:,} characters: this is no table")
@@ -327,7 +330,7 @@ class CsvFile(LineFile):
                 raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
     def _undecoded(self) -> int:
-        """Return the first line that cannot be decoded; 1 where the encoding has no single byte for line ends."""
+        """Return the first line that cannot be decoded; 1 if the encoding has no single byte for line ends."""
         if "\n".encode(self._encoding) != b"\n":
             return 1
         with open_bytes(self.path) as file:
@@ -340,7 +343,7 @@ class CsvFile(LineFile):
 
 
 def _pieces(file: IO[str]) -> Iterator[tuple[str, str]]:
-    """Yield the rest of a file in pieces of whole lines, each with the text after it that was read; a line that is too long ends one."""
+    """Yield the rest of a file in pieces of whole lines, each with the text read after it; an overlong line ends a piece."""
     after = ""
     while text := file.read(PIECE):
         text = after + text
@@ -353,17 +356,20 @@ def _pieces(file: IO[str]) -> Iterator[tuple[str, str]]:
 
 
 def _named_rows(width: int, rows: Iterator[list[str]]) -> bool:
-    """Return whether rows under a header of this width begin with a name each, as R writes them: one cell more, and all names differ."""
+    """Return whether rows begin with a name, as R writes them: one cell more than the header's width, and all names differ."""
     try:
         some = list(islice(filter(None, rows), HEAD))
     except (csv.Error, InputMissing, UnicodeError):
-        return False  # the rows are read again: that tells the fault
+        return False  # reading the rows again reports the fault
     longer = all(len(row) == width + 1 for row in some) and any(row[-1].strip() for row in some)
     return len(some) > 1 and longer and len({row[0] for row in some}) == len(some)
 
 
 def header_names(first: Sequence[str] | None, where: str) -> list[str]:
-    """Return the names of columns that a table's first row has; None: the table is empty. InputMissing if it has none; `where`: its location."""
+    """Return the column names in a table's first row; None: the table is empty.
+
+    InputMissing if there are none; `where`: its location.
+    """
     if not first:
         raise InputMissing(f"{where}: {'is empty' if first is None else 'an empty line'}: expected the names of columns")
     names = [name.strip() for name in first]
@@ -379,7 +385,7 @@ def header_names(first: Sequence[str] | None, where: str) -> list[str]:
 
 
 def usual_separator(path: Path) -> str:
-    """Return the separator of a file without another one: a tab in .tsv files, else a comma."""
+    """Return the default separator of a file: a tab in .tsv files, else a comma."""
     return "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
 
 
@@ -389,12 +395,12 @@ def separator_line(path: Path, encoding: str) -> str | None:
         with unpacking(path, UnicodeError), open_text(path, encoding) as file:
             line = re.fullmatch(r'"?sep=(.)"?\s*', file.readline(16))
     except InputMissing:
-        return None  # reading the header says so
+        return None  # reading the header reports it
     return line and line[1]
 
 
 def marked_encoding(path: Path) -> str | None:
-    """Return the encoding that a byte order mark tells, or zeros in the bytes of two first letters."""
+    """Return the encoding given by a byte order mark, or by zero bytes in the first two letters."""
     with open_bytes(path) as file:
         start = file.read(4)
     if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -404,6 +410,6 @@ def marked_encoding(path: Path) -> str | None:
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the cells of columns of all blocks."""
+    """Return the cells of columns from all blocks."""
     held = list(blocks)
     return {name: [cell for block in held for cell in block.columns[name]] for name in names}

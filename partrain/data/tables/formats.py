@@ -1,4 +1,4 @@
-"""The file formats of tables: each has a row here, and no other module names its suffixes."""
+"""The file formats of tables: each has one row here, and no other module names its suffixes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class TableFormat:
 
     name: str
     suffixes: tuple[str, ...]
-    """Suffixes of its files, in small letters."""
+    """Suffixes of its files, in lower case."""
     open: Callable[[Path, Dialect, str], TableFile]
     """Opens a file; the last argument is `advice` of `TableFile`."""
     magic: re.Pattern[bytes] | None = None
-    """The beginning of its files, where it tells the format."""
+    """The beginning of its files, if it determines the format."""
     kind: str = "table"
-    """The `kind` in `[dataset]` that `init` writes. Another one than `table` is that of this format alone."""
+    """The `kind` in `[dataset]` that `init` writes. Any other than `table` belongs to this format alone."""
     typed: bool = True
-    """Its cells have types: nothing of a `Dialect` but `null_values` concerns them."""
+    """Its cells have types: of a `Dialect`, only `null_values` applies to them."""
 
 
 def _typed(table: Callable[[Path, str, tuple[str, ...] | None], TableFile]) -> Callable[[Path, Dialect, str], TableFile]:
-    """Return the function that opens a table of typed cells, which needs no more of a dialect than the missing values."""
+    """Return the function that opens a table of typed cells. Of a dialect it needs only the missing values."""
     return lambda path, dialect, advice: table(path, advice, dialect.null_values)
 
 
@@ -72,24 +72,24 @@ FORMATS = (
 )
 """All formats."""
 SUFFIXES = tuple(suffix for form in FORMATS for suffix in form.suffixes)
-"""Suffixes of tables, in small letters."""
+"""Suffixes of tables, in lower case."""
 NAMES = ", ".join(form.name for form in FORMATS[:-1]) + f" or {FORMATS[-1].name}"
 """The formats' names, for messages."""
 
 
 def format_of(path: Path) -> TableFormat | None:
-    """Return the format of a table by its suffix, or by that of its parts in a folder; None if it is no table."""
+    """Return the format of a table by its suffix, or by the suffix of its parts in a folder; None if it is not a table."""
     name = next(iter(part_paths(path)), Path()).name if path.is_dir() else path.name
     return next((form for form in FORMATS if name.lower().endswith(form.suffixes)), None)
 
 
 def suffix_of(content: bytes) -> str | None:
-    """Return the suffix of a table by its beginning; None if that tells no format."""
+    """Return the suffix of a table by its first bytes; None if they match no format."""
     return next((form.suffixes[0] for form in FORMATS if form.magic and form.magic.match(content)), None)
 
 
 def open_file(path: Path, dialect: Dialect = USUAL, advice: str = SET, kind: str | None = None) -> TableFile:
-    """Open a table in the format that the `kind` of its `[dataset]` table or else its suffix tells; CSV if neither does."""
+    """Open a table in the format that the `kind` of its `[dataset]` table or else its suffix gives; CSV if neither does."""
     named = next((form for form in FORMATS if form.kind == kind != "table"), None)
     form = named or format_of(path) or CSV
     if not path.is_dir():

@@ -1,4 +1,4 @@
-"""The cells of a column that names groups: of persons, machines, places. Nothing here imports numpy."""
+"""The cells of a column that names groups, such as persons, machines or places. Nothing here imports numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from partrain.preprocess.column import RowBlock
 
 
 def group_codes(block: RowBlock, name: str, numbers: dict[Class, int]) -> Sequence[int]:
-    """Return the number of the group of each of some rows. `numbers`: those of the groups met before; new ones are added.
+    """Return the group number of each of some rows. `numbers` maps the groups met before; new ones are added.
 
     Raises WrongContent for a cell without a value.
     """
@@ -21,5 +21,5 @@ def group_codes(block: RowBlock, name: str, numbers: dict[Class, int]) -> Sequen
 
 
 def ordered_groups(names: Iterable[Class]) -> list[Class]:
-    """Return names of groups in their order: numbers before words."""
+    """Return group names in order: numbers before words."""
     return sorted(names, key=lambda name: (isinstance(name, str), name))

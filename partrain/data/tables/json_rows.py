@@ -13,14 +13,15 @@ from partrain.errors import InputMissing
 from partrain.system.regular_file import parse_json
 
 CLASS = "output"
-"""Key of an object that names a class in all rows where it has a single key, with the number 1: brain.js writes classes so."""
+"""Key of an object that names a class if the object has a single key, with the number 1, in all rows: brain.js writes classes
+this way."""
 EXPECTED = "expected a JSON object with a value for each column on each line, or a list of such objects"
 
 
 class JsonRows(LineFile):
-    """A file of JSON objects. The columns are the keys of all of them; a row without a key has no value there.
+    """A file of JSON objects. The columns are the keys of all objects; a row without a key has no value there.
 
-    Keys of an object within a row are columns, too: `r` of `{"input": {"r": 0.5}}`, or `input.r` if there is another `r`.
+    Keys of an object within a row are also columns: `r` of `{"input": {"r": 0.5}}`, or `input.r` if there is another `r`.
     """
 
     def locate(self, number: int) -> str:
@@ -89,7 +90,7 @@ class JsonRows(LineFile):
         return {name: self._getter(name) for name in self.names}
 
     def _rows(self, *, dense: bool) -> Iterator[tuple[int, Any]]:
-        """Yield number and value of each row; the value is None where a line is no JSON. Empty lines are skipped."""
+        """Yield number and value of each row; the value is None if a line is not JSON. Empty lines are skipped."""
         if self._list is not None:
             yield from enumerate(self._list, 1)
             return

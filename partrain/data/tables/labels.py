@@ -1,4 +1,4 @@
-"""Labels: those of arrays of texts, which are codes while they are read, and those of the cells of a table. Weights and order of its rows."""
+"""Labels of arrays of texts (codes while they are read) and of table cells. Weights and order of a table's rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNTRAINED = "is not one that was trained on"
 
 
 class NoLabel(InputMissing):
-    """A text that is no name of a class."""
+    """A text that does not name a class."""
 
 
 def encode_labels(texts: NDArray[Any], codes: dict[str, int], where: str, first: int) -> NDArray[Any]:
@@ -35,7 +35,7 @@ def encode_labels(texts: NDArray[Any], codes: dict[str, int], where: str, first:
 
     Args:
         texts: The texts.
-        known: The code of each text met before; new texts are added.
+        codes: The code of each text met before; new texts are added.
         where: Location of the texts, for messages.
         first: Index of the first item among them.
     """
@@ -55,7 +55,7 @@ def encode_labels(texts: NDArray[Any], codes: dict[str, int], where: str, first:
 
 
 def named_classes(codes: Mapping[str, int], where: str, items: int) -> tuple[Class, ...]:
-    """Return the classes of `items` labels, in order; InputMissing where they are implausible."""
+    """Return the classes of `items` labels, in order; InputMissing if they are implausible."""
     classes = ordered_classes(codes)
     if len(classes) < 2:
         raise InputMissing(f"{where}: all {items:,} items have the class `{classes[0]}`: there is nothing to tell apart")
@@ -68,7 +68,10 @@ def named_classes(codes: Mapping[str, int], where: str, items: int) -> tuple[Cla
 def remap_labels(
     numbers: NDArray[Any], codes: Mapping[str, int], classes: Sequence[Class], where: str, lacking: str = UNTRAINED
 ) -> NDArray[Any]:
-    """Turn codes (n,) of `encode_labels` into labels. InputMissing for a class that is none of `classes`: it is `lacking`."""
+    """Turn codes (n,) of `encode_labels` into labels.
+
+    InputMissing for a class that is not in `classes`; `lacking` ends the message.
+    """
     labels: NDArray[Any] = _labels(Cells(list(codes)), classes)[numbers]
     if (unknown := labels < 0).any():
         item = int(unknown.argmax())
@@ -77,7 +80,7 @@ def remap_labels(
 
 
 def labels_of(block: RowBlock, name: str, classes: Sequence[Class]) -> NDArray[Any]:
-    """Return the label (n,) of each cell of a column; InputMissing for a cell that is none of the classes."""
+    """Return the label (n,) of each cell of a column; InputMissing for a cell that is not one of the classes."""
     labels = _labels(block.columns[name], classes)
     if (labels < 0).any():
         index = int(labels.argmin())
@@ -88,13 +91,13 @@ def labels_of(block: RowBlock, name: str, classes: Sequence[Class]) -> NDArray[A
 
 
 def _labels(cells: Cells, classes: Sequence[Class]) -> NDArray[Any]:
-    """Return the label of each cell; -1 where it is none of the classes."""
+    """Return the label of each cell; -1 if it is not one of the classes."""
     whole, labels = all(isinstance(name, int) for name in classes), {name: label for label, name in enumerate(classes)}
     return np.asarray(cells.mapped(lambda cell: labels.get(parse_class(cell, whole=whole), -1)), np.int64)
 
 
 def weights_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.float32]:
-    """Return the weight (n,) of each row that a schema uses, from a column. InputMissing for a cell that is none."""
+    """Return the weight (n,) of each row that a schema uses, from a column. InputMissing for a cell that is not a weight."""
     blocks = list(table.used_blocks(schema, name))
     numbers = np.concatenate([np.asarray(NumberColumn().raw(block, name, holes=False), np.float32) for block in blocks])
     places = list(chain.from_iterable(block.positions for block in blocks))
@@ -103,9 +106,9 @@ def weights_of(table: TableFile, schema: TableSchema, name: str) -> NDArray[np.f
 
 
 def groups_of(table: TableFile, schema: TableSchema, name: str, numbers: dict[Class, int]) -> NDArray[np.int64]:
-    """Return the number of the group (n,) of each row that a schema uses, by a column. WrongContent for a cell without a value.
+    """Return the group number (n,) of each row that a schema uses, from a column. WrongContent for a cell without a value.
 
-    `numbers` holds the number of each group. It grows by groups that it lacks, so files that share it have the same numbers.
+    `numbers` holds the number of each group, and new groups are added. Files that share it share their numbers.
     """
     groups = list[Any]()
     for block in table.used_blocks(schema, name):
@@ -117,7 +120,7 @@ def groups_of(table: TableFile, schema: TableSchema, name: str, numbers: dict[Cl
 def time_order(blocks: Iterable[RowBlock], time: Sequence[str]) -> NDArray[np.int64]:
     """Return the indices (n,) of rows from the oldest to the newest; rows of one moment stay in the order of the file.
 
-    `time`: the column of time stamps, or those of the parts of a date, the longest part first.
+    `time`: the column of time stamps, or the columns of the parts of a date, the longest part first.
     """
     moments = [[moments_of(block, name) for name in time] for block in blocks]
     return np.lexsort([np.concatenate(column) for column in zip(*moments, strict=True)][::-1])

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     """Inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k), in double precision."""
 
 BLOCK = 1 << 14
-"""Rows that are computed with at a time."""
+"""Number of rows processed at a time."""
 RARE = 2
-"""Training items from which a word has a code of its own."""
+"""Number of training items from which a word has a separate code."""
 
 
 @dataclass
@@ -54,19 +54,19 @@ class _TablePart:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The targets of its items."""
+        """The targets of the part's items."""
         labels: NDArray[Any] = self.targets[self.rows]
         return labels
 
     def chosen(self, items: NDArray[Any]) -> _TablePart:
-        """Return the part of some items."""
+        """Return the part with some of the items."""
         return replace(self, rows=self.rows[items])
 
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Read a table, and read or split off its test items; see `data.load`.
 
-    The rows stand in memory once in double precision; items are picked from them in blocks.
+    The rows are held in memory once, in double precision; items are picked from them in blocks.
     """
     scanned = scan(section, folder)
     schema = scanned.schema
@@ -136,7 +136,10 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
 
 
 def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
-    """Return the number of the row behind each item, as `TableFile.locate` takes it: of items that stay (n,), and under "test_" of test items. Those of `validation_path` are the last that stay."""
+    """Return each item's row number, for `TableFile.locate`: of items that stay (n,), and under "test_" of test items.
+
+    The rows of `validation_path` are the last of those that stay.
+    """
     scanned = scan(section, folder)
     schema, table = scanned.schema, open_table(section, local_path(section.path, folder))
     blocks = list(table.used_blocks(schema))
@@ -160,7 +163,7 @@ def row_numbers(section: Tabular, folder: Path) -> dict[str, NDArray[np.int64]]:
 
 
 def groups_by_part(section: Tabular, folder: Path, dataset: Dataset) -> dict[str, list[Class]]:
-    """Return the name of the group of each item, whose number the data set has; see `data.groups_by_part`."""
+    """Return the name of each item's group, by the number in the data set; see `data.groups_by_part`."""
     assert section.group is not None
     schema, numbers = scan(section, folder).schema, dict[Class, int]()
     for path in (section.path, section.test_path, section.validation_path):  # the order in which `load` numbers them
@@ -184,7 +187,7 @@ def read(table: TableFile, schema: TableSchema) -> Pair:
 
 
 class _Grown:
-    """An array (n, width) float64 that grows in place, so that no second one is ever in memory."""
+    """An array (n, width) float64 that grows in place, so that memory never holds a second copy."""
 
     def __init__(self, width: int) -> None:
         self.array: NDArray[Any] = np.empty((0, width))
@@ -199,7 +202,7 @@ def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
     """Compute inputs (n, features) float32 for a network whose checkpoint has this codec; the table needs no targets.
 
     Raises:
-        InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
+        InputMissing: a column is missing, a cell is not a number, or a word was not in the training items.
     """
     schema = replace(schema_of(codec), targets=(), classes=None)
     for name in schema.inputs:
@@ -226,17 +229,17 @@ def schema_of(codec: Mapping[str, Any]) -> TableSchema:
 
 
 def numbers_of(table: TableFile, names: Sequence[str]) -> NDArray[Any]:
-    """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none."""
+    """Read columns of numbers as (n, columns) float64; InputMissing for a cell that is not a number."""
     return _all_inputs(table, _numbers(names))
 
 
 def _numbers(names: Iterable[str]) -> TableSchema:
-    """Return the recipe for columns of numbers without holes."""
+    """Return the recipe for columns of numbers without missing values."""
     return TableSchema(dict.fromkeys(names, NumberColumn()), (), None, "error")
 
 
 def _all_inputs(table: TableFile, schema: TableSchema) -> NDArray[Any]:
-    """Read (n, features) float64 of all rows, before they are standardized."""
+    """Read (n, features) float64 of all rows, before standardization."""
     numbers = _Grown(schema.width)
     for block in table.blocks(schema.inputs):
         numbers.add(schema.read(block))
@@ -244,9 +247,9 @@ def _all_inputs(table: TableFile, schema: TableSchema) -> NDArray[Any]:
 
 
 def _without_rare_words(schema: TableSchema, learned: _TablePart, inputs: Iterable[NDArray[Any]]) -> TableSchema:
-    """Return the schema without words that fewer than RARE training items have, and renumber the codes in all `inputs` in place.
+    """Return the schema without words in fewer than RARE training items, and renumber the codes in all `inputs` in place.
 
-    So the code of unseen words is trained on, and no word keeps an embedding that was never trained.
+    So the code of unseen words is trained, and no word keeps an untrained embedding.
     """
     kinds = dict(schema.kinds)
     for at, (count, name) in enumerate(zip(schema.categories, schema.owners, strict=True)):
@@ -263,7 +266,7 @@ def _without_rare_words(schema: TableSchema, learned: _TablePart, inputs: Iterab
 
 
 def _codec(section: Tabular, schema: TableSchema, learned: _TablePart) -> dict[str, Any]:
-    """Describe how rows become items, as JSON. Means and deviations are those of the items that are learned from."""
+    """Describe how rows become items, as JSON. Means and deviations come from the training items."""
     numeric = np.array(schema.numeric)
     mean, std = moments(learned.inputs, learned.rows, schema.features, section.path)
     codec: dict[str, Any] = {
@@ -290,7 +293,7 @@ def _codec(section: Tabular, schema: TableSchema, learned: _TablePart) -> dict[s
 
 
 def _medians(targets: NDArray[Any]) -> NDArray[Any]:
-    """Return the median of |y| of each target (n, k), or the mean where it is 0; 1 where all are 0."""
+    """Return the median of |y| of each target (n, k), or the mean if it is 0; 1 if all values are 0."""
     sizes = np.abs(targets)
     middle = np.median(sizes, axis=0)
     middle = np.where(middle > 0, middle, sizes.mean(axis=0))
@@ -299,7 +302,7 @@ def _medians(targets: NDArray[Any]) -> NDArray[Any]:
 
 
 def _fill(schema: TableSchema, learned: _TablePart, mean: NDArray[Any]) -> NDArray[Any]:
-    """Return the number (features,) that stands for a missing one: the mean, the median or a constant."""
+    """Return the number (features,) that replaces a missing one: the mean, the median or a constant."""
     fill = mean.copy()
     for at, name in enumerate(schema.owners):
         how = schema.filling(name)
@@ -311,7 +314,7 @@ def _fill(schema: TableSchema, learned: _TablePart, mean: NDArray[Any]) -> NDArr
 
 
 def moments(numbers: NDArray[Any], rows: NDArray[Any], names: Iterable[str], path: str) -> Pair:
-    """Compute mean and divisor of each column over the values present in some rows; the divisor is 1 where a column is constant."""
+    """Compute mean and divisor of each column over the present values in some rows; the divisor is 1 for a constant column."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean, counts = _mean(numbers, rows, lambda block: block)
         std = np.sqrt(_mean(numbers, rows, lambda block: (block - mean) ** 2)[0])
@@ -325,7 +328,10 @@ def moments(numbers: NDArray[Any], rows: NDArray[Any], names: Iterable[str], pat
 
 
 def _mean(numbers: NDArray[Any], rows: NDArray[Any], of: Callable[[NDArray[Any]], NDArray[Any]]) -> Pair:
-    """Return the mean of each column over the values present in some rows, and their number. The sums go from row to row, as those of numpy do."""
+    """Return the mean of each column over the present values in some rows, and their number.
+
+    The sums go from row to row, as in numpy.
+    """
     total, counts = np.zeros((0, numbers.shape[1])), np.zeros(numbers.shape[1], np.int64)
     for some in _blocks(rows, len(rows) if numbers.shape[1] == 1 else BLOCK):  # numpy adds a single column in pairs
         block = of(numbers[some])

@@ -1,4 +1,4 @@
-"""Files of text, plain or compressed, as their suffix tells."""
+"""Text files, plain or compressed; the suffix determines which."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partrain.errors import InputMissing
 
 
 class Packing(NamedTuple):
-    """A form of compressed files."""
+    """A compressed file format."""
 
     name: str
     open: Callable[[Path], IO[bytes]]
     faults: Callable[[], tuple[type[Exception], ...]]
-    """Returns the exceptions for damaged files, beside OSError and EOFError."""
+    """Returns the exceptions for damaged files, in addition to OSError and EOFError."""
 
 
 def _by(module: str) -> Callable[[Path], IO[bytes]]:
@@ -41,7 +41,7 @@ def _zip_faults() -> tuple[type[Exception], ...]:
     from zipfile import BadZipFile
     from zlib import error
 
-    return BadZipFile, error, NotImplementedError, RuntimeError  # of an unknown method, of a password
+    return BadZipFile, error, NotImplementedError, RuntimeError  # unknown method, or password
 
 
 PACKINGS: dict[str, Packing] = {
@@ -50,23 +50,23 @@ PACKINGS: dict[str, Packing] = {
     ".xz": Packing("xz", _by("lzma"), lambda: (import_module("lzma").LZMAError,)),
     ".zip": Packing("zip", _member, _zip_faults),
 }
-"""Forms by the last suffix, in small letters."""
+"""Formats by the last suffix, in lower case."""
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file, unpacked, as bytes."""
+    """Open a file as bytes, unpacked."""
     packing = PACKINGS.get(path.suffix.lower())
     return packing.open(path) if packing else open(path, "rb")
 
 
 def open_text(path: Path, encoding: str) -> IO[str]:
-    """Open a file, unpacked, as text."""
+    """Open a file as text, unpacked."""
     encoding = "utf-8-sig" if encoding.lower().replace("_", "-") == "utf-8" else encoding
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
 
 
 def unpacking(path: Path, *more: type[Exception]) -> AbstractContextManager[Any]:
-    """Turn errors of reading a file into InputMissing, and `more` exceptions, too."""
+    """Turn errors of reading a file, and `more` exceptions, into InputMissing."""
     packing = PACKINGS.get(path.suffix.lower())
     return (
         reading(path, f"damaged {packing.name} data", EOFError, *packing.faults(), *more) if packing else reading(path, "", *more)

@@ -13,9 +13,9 @@ from partrain.errors import InputMissing
 from partrain.preprocess.column import RowBlock
 
 PART_ROWS = 1 << 40
-"""Numbers of rows of a part begin at a multiple of this."""
+"""Row numbers of each part begin at a multiple of this."""
 _NUMBER = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
-"""A number in a name, or the UUID that Spark writes."""
+"""A number in a name, or a UUID written by Spark."""
 
 
 class TableParts(TableFile):
@@ -62,9 +62,9 @@ class TableParts(TableFile):
 
 
 def part_paths(folder: Path) -> list[Path]:
-    """Return the files of a folder in the order of the numbers in their names; [] unless their names differ in numbers alone.
+    """Return the files of a folder, ordered by the numbers in their names; [] unless their names differ only in numbers.
 
-    Hidden files, and those of marks such as `_SUCCESS`, do not count, nor do empty ones beside others.
+    Hidden files and markers such as `_SUCCESS` do not count, nor do empty files next to others.
     """
     files = [file for file in folder.iterdir() if file.name[0] not in "._"]
     if len({_NUMBER.sub("", file.name.lower()) for file in files}) != 1 or not all(map(Path.is_file, files)):

@@ -1,4 +1,4 @@
-"""Cells in a column of polars: texts of a CSV file, or the values of a typed file."""
+"""Cells in a polars column: texts of a CSV file, or the values of a typed file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PolarsCells(Cells):
         return len(self.column)
 
     def counts(self, most: int | None = None) -> Counter[Any]:
-        few = self.column if most is None else self.column.head(2 * most)  # enough where most cells differ
+        few = self.column if most is None else self.column.head(2 * most)  # enough if most cells differ
         column = few if most is not None and few.n_unique() >= most else self.column
         counted = column.alias("cell").to_frame().group_by("cell", maintain_order=True).len()
         counted = counted if most is None else counted.head(most)
@@ -64,13 +64,16 @@ class PolarsCells(Cells):
 
     @property
     def _spells_numbers(self) -> bool:
-        """True if a cast takes nothing for a number that Python's `float` does not, and gives the same one."""
+        """True if a cast accepts only the texts that Python's `float` accepts as numbers, and gives the same numbers."""
         kind = self.column.dtype
         return kind in (String, Boolean) or kind.is_integer() or kind.is_float()
 
 
 def cells_of_column(column: Series, rewrite: Callable[[str], str] | None = None) -> Cells:
-    """Return the cells of a column. Texts are rewritten; lists and structures become texts, as they can be counted; durations are seconds."""
+    """Return the cells of a column.
+
+    Texts are rewritten. Lists and structures become texts, which can be counted. Durations become seconds.
+    """
     if rewrite:
         different = column.unique(maintain_order=True)
         return PolarsCells(column.replace_strict(different, Series(list(map(rewrite, different.to_list())), dtype=String)))
@@ -79,7 +82,7 @@ def cells_of_column(column: Series, rewrite: Callable[[str], str] | None = None)
     if column.dtype == polars.Duration:
         column = column.dt.total_nanoseconds() / 1e9
     elif column.dtype == polars.Binary:
-        with suppress(polars.exceptions.ComputeError):  # bytes that are no text
+        with suppress(polars.exceptions.ComputeError):  # bytes that are not text
             column = column.cast(String)
     return PolarsCells(column.cast(String) if column.dtype in (polars.Categorical, polars.Enum) else column)
 
@@ -87,8 +90,9 @@ def cells_of_column(column: Series, rewrite: Callable[[str], str] | None = None)
 def text_columns(lines: str, width: int, separator: str) -> polars.DataFrame | None:
     """Split whole lines of text into `width` columns of texts, as the module csv does.
 
-    None where the two may differ: a quoted cell with a line end, quotes elsewhere than around a cell, rows of another width,
-    empty lines, a carriage return alone. Polars refuses longer rows, and fills shorter ones, which the separators then tell.
+    Return None if the two may differ: a quoted cell with a line end, quotes elsewhere than around a cell, rows of another width,
+    empty lines, a lone carriage return. Polars refuses longer rows, and fills shorter ones; the number of separators reveals the
+    latter.
     """
     lines += "" if lines.endswith("\n") else "\n"
     bare = lines
@@ -109,7 +113,7 @@ def text_columns(lines: str, width: int, separator: str) -> polars.DataFrame | N
 
 
 def _count(text: str, character: str) -> int:
-    """Count a character, by numpy where it is one byte: `str.count` takes longer."""
+    """Count a character; by numpy if it is one byte, as `str.count` is slower."""
     return (
         int(np.count_nonzero(np.frombuffer(text.encode(), np.uint8) == ord(character)))
         if character.isascii()

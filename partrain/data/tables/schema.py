@@ -1,7 +1,7 @@
-"""The schema of a table, and its rows counted: one pass over the rows, without numpy.
+"""The schema of a table, and row counts: one pass over the rows, without numpy.
 
-The pass finds the words of one-hot columns and targets, and decides if targets are classes or numbers. So `validate` reports
-the first fault of each column.
+The pass finds the words of one-hot columns and targets, and decides whether targets are classes or numbers. So `validate`
+reports the first fault of each column.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ NO_NUMBERS = "holds a word, but targets must be numbers"
 
 @dataclass(frozen=True)
 class TableStats:
-    """Schema and counts of the files of a data set, found without making numbers of them."""
+    """Schema and counts of the files of a data set, determined without converting cells to numbers."""
 
     schema: TableSchema
     rows: int
-    """Rows of the file, without those to drop for a missing value."""
+    """Rows of the file, without rows dropped for a missing value."""
     asked: int
-    """Number of them to split off as test items."""
+    """Number of these rows to split off as test items."""
     split: int
-    """Number of them that become test items: as many, but for whole groups."""
+    """Number of rows that become test items: the same number, unless whole groups are taken."""
     test_rows: int
     """Rows of the test file."""
     held_out_rows: int | None = None
-    """Rows of the file of held-out items; None if there is none."""
+    """Rows of the file of held-out items; None without such a file."""
     remarks: tuple[Remark, ...] = ()
     numbers: TargetNumbers | None = None
-    """Facts of targets that are numbers."""
+    """Facts about numeric targets."""
 
     @property
     def items(self) -> int:
@@ -83,7 +83,7 @@ class TableStats:
 
 
 def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
-    """Read the rows once, without making numbers of them; see `data.read_spec`."""
+    """Read the rows once, without converting cells to numbers; see `data.read_spec`."""
     scanned = scan(section, folder)
     classes = scanned.schema.classes
     outputs = len(scanned.schema.targets) if classes is None else len(classes)
@@ -106,7 +106,7 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
 
 
 def open_table(section: HasNullValues, path: Path) -> TableFile:
-    """Open a file as the settings of a section say."""
+    """Open a file with the settings of a section."""
     dialect = Dialect.of(section)
     if isinstance(section, InMemory):
         return FrameTable(_frames().by_name[path.name], path.name, null_values=dialect.null_values)
@@ -114,13 +114,13 @@ def open_table(section: HasNullValues, path: Path) -> TableFile:
 
 
 def _frames() -> Frames:
-    from partrain.data.python.frames import Frames  # numpy, which the tables of files need only later
+    from partrain.data.python.frames import Frames  # imports numpy, which tables of files need only later
 
     return Frames.current()
 
 
 def scan(section: Tabular, folder: Path) -> TableStats:
-    """Read the rows once. The result is cached until a file changes, or for the same DataFrames."""
+    """Read the rows once. The result is cached until a file changes; for DataFrames, until others are given."""
     paths = (local_path(path, folder) for path in (section.path, section.test_path, section.validation_path) if path)
     content = (ref(_frames()),) if isinstance(section, InMemory) else tuple(map(MappedFile.of, paths))
     return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, content)
@@ -174,8 +174,8 @@ def _scan(text: str, kind: type[Tabular], folder: Path, content: tuple[Hashable,
 
 
 def _check_weights(table: TableFile, schema: TableSchema, name: str) -> None:
-    """Raise WrongContent for a cell of the column of weights that is none."""
-    from partrain.data.tables.labels import weights_of  # numpy, which most tables need only later
+    """Raise WrongContent for a cell of the weights column that is not a weight."""
+    from partrain.data.tables.labels import weights_of  # imports numpy, which most tables need only later
 
     try:
         weights_of(table, schema, name)
@@ -184,7 +184,7 @@ def _check_weights(table: TableFile, schema: TableSchema, name: str) -> None:
 
 
 def _check_groups(name: str, schema: TableSchema, files: Mapping[str, _Contents]) -> None:
-    """Raise WrongContent for a group that is in two of the files, which the keys name."""
+    """Raise WrongContent for a group that occurs in two of the files; the keys of `files` name them."""
     import numpy as np  # which most tables need only later
 
     from partrain.data.tables.labels import groups_of
@@ -205,7 +205,7 @@ def _has_number(numbers: Mapping[Class, int], wanted: Collection[int], cell: Any
 
 
 def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetNumbers:
-    """Return the facts of targets that are numbers, from their distinct cells."""
+    """Return the facts about numeric targets, from their distinct cells."""
     cells = [cell for part in tables for name in schema.targets for cell in part.present(name)]
     truths = ((parse_bool(cell), cell) for cell in cells)
     numbers = [float(cell if truth is None else truth) for truth, cell in truths]
@@ -213,10 +213,10 @@ def _target_numbers(schema: TableSchema, tables: Sequence[_Contents]) -> TargetN
 
 
 def _count_test_rows(section: Tabular, table: TableFile, schema: TableSchema, contents: _Contents, asked: int) -> int:
-    """Return the number of rows that become test items if `asked` ones are split off: as many, but for whole groups.
+    """Return the number of rows that become test items if `asked` ones are split off: as many, unless groups stay whole.
 
-    Raises WrongContent for a class that only test rows have, which no class of more rows than `asked` is without groups; or for a row
-    without a group.
+    Raises WrongContent for a class that only test rows have (without groups, no class with more rows than `asked` can be one), or
+    for a row without a group.
     """
     name, rows = schema.targets[0], Counter[Class]()
     named = partial(parse_class, whole=bool(schema.classes) and isinstance((schema.classes or ())[0], int))
@@ -261,7 +261,7 @@ def _require_classes(chosen: tuple[Class, ...], cells: Collection[Any], where: s
 
 
 def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...], where: str) -> tuple[Class, ...]:
-    """Return the classes found in the order of those `chosen`. WrongSetting if targets are numbers."""
+    """Return the classes present, in the order of `chosen`. WrongSetting if targets are numbers."""
     if classes is None:
         raise WrongSetting("classes", f"`classes` selects classes, but these targets are numbers: {where}", "remove it")
     by_name = {str(name): name for name in classes}
@@ -269,7 +269,7 @@ def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...]
 
 
 def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[Remark]]:
-    """Return the input columns, and remarks on those left out unasked."""
+    """Return the input columns, and remarks on columns left out by default."""
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
     named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", "time", *_KEYS)]
@@ -321,19 +321,19 @@ class _Contents:
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
     kinds_of_time: dict[str, set[bool]] = field(default_factory=dict)
-    """By column of time stamps: True among them if some are dates, False if some are numbers."""
+    """By column of time stamps: contains True if some are dates, False if some are numbers."""
 
     def present(self, name: str) -> list[Any]:
         """Return the distinct cells of a column that have a value."""
         return [cell for cell in self.cells[name] if not self.table.is_missing(cell)]
 
     def words(self, name: str) -> list[Any]:
-        """Return those of them that are no numbers."""
+        """Return the distinct cells of a column that have a value and are not numbers."""
         return [cell for cell in self.present(name) if not is_number(cell)]
 
 
 def _contents(table: TableFile, schema: TableSchema) -> _Contents:
-    """Count the rows; collect distinct cells, and the first fault of each column: no value, or a word where a number is needed."""
+    """Count the rows; collect distinct cells, and the first fault of each column: no value, or a word instead of a number."""
     texts = schema.words
     collected = [name for name, kind in schema.kinds.items() if kind.learns or numbers_rows(name)]
     contents = _Contents(table, cells={name: Counter() for name in (*collected, *schema.targets)})
@@ -358,7 +358,7 @@ def _contents(table: TableFile, schema: TableSchema) -> _Contents:
 
 
 def _remarks(section: Tabular, schema: TableSchema, table: TableFile, contents: _Contents) -> list[Remark]:
-    """Return remarks on a target that could be taken in another way, and on columns that number the rows."""
+    """Return remarks on a target with a second possible reading, and on columns that number the rows."""
     remarks = []
     if section.target_kind == "auto" and schema.classes is None and len(schema.targets) == 1:
         cells = contents.cells[schema.targets[0]]
@@ -381,7 +381,7 @@ def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[C
     """Return the classes of the target in the order of their labels; None if it is a number."""
     cells = {cell for name in section.target for cell in contents.present(name)}
     if not cells:
-        return None  # the missing value is a fault of its own
+        return None  # the missing value is reported separately
     whole = all(map(is_whole, cells))
     digits = whole or all(map(is_digits, cells))
     numbers = digits or all(map(is_number, cells))
@@ -411,7 +411,7 @@ def _classes(section: Tabular, table: TableFile, contents: _Contents) -> tuple[C
 
 
 def _check_other_rows(section: Tabular, key: str, path: Path, schema: TableSchema) -> tuple[_Contents, list[Remark]]:
-    """Look at the rows of the file that `key` names, check that its classes are known, and remark on words that are not."""
+    """Read the rows of the file that `key` names, check that its classes are known, and remark on unknown words."""
     table = open_table(section, path)
     faults = []
     for name in schema.used if section.group is None else (*schema.used, section.group):
@@ -443,7 +443,7 @@ def _check_other_rows(section: Tabular, key: str, path: Path, schema: TableSchem
 
 
 def _unknown(schema: TableSchema, contents: _Contents) -> list[Any]:
-    """Return the classes of a file that do not occur in the training file."""
+    """Return the classes of a file that are missing from the training file."""
     if not (classes := schema.classes):
         return []
     whole = isinstance(classes[0], int)

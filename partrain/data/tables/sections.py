@@ -44,11 +44,11 @@ Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_pa
 
 
 class HasNullValues(Section):
-    """The key of all tables that says which cells have no value."""
+    """The key of all tables that lists the texts of cells without a value."""
 
     null_values: list[str] | None = None
-    """Texts of cells without a value, in any case and beside empty cells. Default: NA, N/A, nan, null and ?. In a table whose
-    words include one of these, list the others only."""
+    """Texts of cells without a value, in any case and in addition to empty cells. Default: NA, N/A, nan, null and ?. In a table
+    whose words include one of these, list the others only."""
 
 
 class HasDialect(HasNullValues):
@@ -57,22 +57,22 @@ class HasDialect(HasNullValues):
     separator: Separator | None = None
     """Separator of the cells of CSV files: one character. Default: a tab in .tsv files, else a comma."""
     encoding: str = "utf-8"
-    """Encoding of CSV files, by its name in Python: `latin-1`, say."""
+    """Encoding of CSV files, by its Python name: `latin-1`, say."""
     decimal: Literal[".", ","] = "."
     """Character between the whole and the fractional digits of numbers in CSV files."""
     thousands: Literal["", ".", ",", " ", "'", "_"] = ""
     """Character between groups of three digits of numbers in CSV files; `""`: none."""
     number_marks: str = ""
-    """Characters that may stand before or after a number in CSV files, as `$`, `%` or `*`: they are left out. With `()` among them, a
-    number in parentheses is negative."""
+    """Characters that may precede or follow a number in CSV files, such as `$`, `%` or `*`: they are ignored. With `()` among
+    them, a number in parentheses is negative."""
     date_format: Formats = []
-    """Form of dates in CSV files that are not in ISO 8601, as in `"%d.%m.%Y"`; or several. %Y year, %y its last two digits, %m month, %b its
-    name, %d day, %q quarter, %V week, %H %M %S time, %I and %p for hours with am and pm."""
+    """Format of dates in CSV files that are not in ISO 8601, such as `"%d.%m.%Y"`; or several. %Y year, %y its last two digits,
+    %m month, %b its name, %d day, %q quarter, %V week, %H %M %S time, %I and %p for hours with am and pm."""
 
     @model_validator(mode="after")
     def _known_encoding(self) -> Self:
         try:
-            "".encode(self.encoding)  # LookupError also where an encoding is not one of text, as `hex`
+            "".encode(self.encoding)  # LookupError also for an encoding that is not one of text, such as `hex`
         except (LookupError, UnicodeError):
             raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
         return self
@@ -111,11 +111,11 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     drop: Columns = []
     """Columns to leave out, instead of `inputs`."""
     one_hot: Columns = []
-    """Input columns of words. Each becomes one number for each word: 1 for the word in the cell, else 0. A word that the file
-    does not have gives 0 for all of them."""
+    """Input columns of words. Each becomes one number for each word: 1 for the word in the cell, else 0. A word that is not
+    in the file gives 0 for all of them."""
     categories: Columns = []
     """Input columns of words (or of codes), for the network `tabular`, which learns an embedding of each word. A missing word has
-    a code of its own. So has an unseen word; words of a single training item count as unseen."""
+    a separate code, and so has an unseen word; words of a single training item count as unseen."""
     dates: Columns = []
     """Input columns of ISO 8601 dates or times. Each becomes the day (since 1970), and sine and cosine of the place in
     year, week and day."""
@@ -130,21 +130,25 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     """Standardise the targets of a regression in the same way. Losses are then in standardised units; answers and errors are in
     the units of the file."""
     target_transform: Literal["log"] | None = None
-    """`log`: learn asinh(y / m) of a target y, where m is the median of |y| of the training items: like a logarithm for large numbers of
-    either sign, straight near 0. For targets of which few are far larger than the others. Answers and errors are in the units of the file."""
+    """`log`: learn asinh(y / m) of a target y, where m is the median of |y| of the training items: like a logarithm for large
+    numbers of either sign, straight near 0. For targets of which a few are far larger than the others. Answers and errors are in
+    the units of the file."""
     missing: Treatment | dict[str, Treatment | Literal["category"] | FiniteFloat] = "error"
     """Treatment of cells without a value (see `null_values`). `error`: refuse the file. `drop`: leave the row out.
-    `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
-    `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` stands for all other columns, a number for itself."""
+    `mean`, `median`: fill in the mean or median of the training items; missing words become a separate category. Or a table by
+    column, such as `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` means all other columns, a number
+    itself."""
     time: Names = []
-    """Column of time stamps, numbers or dates, in any order; or several columns of the parts of a date, the longest part first: `["year", "month", "day"]`. The newest rows are the test items that are split off, and those before them
-    are held out: both are later than all that the network learns from."""
+    """Column of time stamps, numbers or dates, in any order; or several columns of the parts of a date, the longest part first:
+    `["year", "month", "day"]`. The newest rows are the test items that are split off, and the rows before them are held out: both
+    are later than all rows that the network learns from."""
     sample_weight: str | None = None
-    """Column of weights of the rows, 0 or more, which is no input. A pass over the items has each as often as its weight tells,
-    beside those of the same worker. Items that are held out or tested on count alike."""
+    """Column of weights of the rows, 0 or more, which is not an input. In a pass each item occurs as often as its weight says,
+    relative to the other items of the worker. Items that are held out or tested on all count equally."""
     group: str | None = None
-    """Column that names the person, machine or place of a row, which is no input. Test items that are split off, held-out items and folds
-    are then whole groups, about as many rows as asked for: no group is in two parts, and none in two files."""
+    """Column that names the person, machine or place of a row, which is not an input. Test items that are split off, held-out
+    items and folds are then whole groups, with about as many rows as asked for: no group is in two parts, and none in two
+    files."""
     missing_indicator: Columns = []
     """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""
     test_path: File | None = None
@@ -192,7 +196,7 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
         return self
 
     def _check_missing(self, words: set[str]) -> None:
-        """Raise ValueError for a treatment of missing values that does not go with its column, or with an indicator."""
+        """Raise ValueError for a treatment of missing values that does not fit its column, or an indicator."""
         treatments = {"*": self.missing} if isinstance(self.missing, str) else self.missing
         for name, how in treatments.items():
             if name in words and isinstance(how, float):
@@ -222,6 +226,6 @@ class Parquet(Tabular):
 
 
 class AnyTable(HasDialect, Tabular):
-    """A table of any file format, which the suffix of the file tells."""
+    """A table of any file format, which the suffix of the file determines."""
 
     kind: Literal["table"]

@@ -54,18 +54,18 @@ Lags = Annotated[
 class Series(HasDialect, DataSection):
     """A number series: a table with one row for each moment. An item is a window of rows; the network forecasts the rows after it.
 
-    The last items are the test items; the held-out items come before them. Training items see none of the numbers that these items
-    forecast. The windows of test and held-out items may reach back over the rows of earlier items.
+    The last items are the test items; the held-out items come before them. Training items contain none of the numbers that these
+    items forecast. The windows of test and held-out items may reach back over the rows of earlier items.
     """
 
     kind: Literal["series"]
     path: File
-    """The table, in any file format that its suffix tells, else CSV; relative to the job,
+    """The table, in any file format given by its suffix, else CSV; relative to the job,
     or a URL with its digest."""
     target: Names = Field(min_length=1)
     """The column to forecast, or several."""
     columns: Annotated[Names, Field(min_length=1)] | None = None
-    """The columns that the network sees; default: those of `target`."""
+    """The columns that the network sees; default: the columns of `target`."""
     window: int = Field(ge=1)
     """L: number of rows that the network sees."""
     steps: int = Field(1, ge=1)
@@ -73,23 +73,25 @@ class Series(HasDialect, DataSection):
     stride: int = Field(1, ge=1)
     """Number of rows from the start of one item to the start of the next."""
     test_items: int = Field(0, ge=0)
-    """Number of items at the end of the file to test on. Held-out items (`validation`) are those before them."""
+    """Number of items at the end of the file to test on. The items before them are held out (`validation`)."""
     standardise: bool = True
-    """Subtract the mean of each column and divide by its standard deviation, both of the rows of training items. Targets, too."""
+    """Subtract the mean of each column and divide by its standard deviation, both of the rows of training items. Includes
+    targets."""
     difference: Lags = []
     """Lags: each column is replaced by its differences, one lag after the other. 1 removes a trend, 12 the season of months, [1,
-    12] both. Answers and metrics are in the units of the file again."""
+    12] both. Answers and metrics are again in the units of the file."""
     season: int | None = Field(None, ge=2)
-    """Number of rows of a season. `evaluate` then also compares with the value of one season before."""
+    """Number of rows in a season. `evaluate` then also compares with the value of one season before."""
     time: str | None = None
     """The column of time stamps: numbers or dates, sorted (the newest may be first), in equal steps. partrain checks it, and `predict` continues it."""
     group: str | None = None
-    """Column that names the person, machine or place of a row, which is no input. The rows of each are a series of their own, in any order in
-    the file; one network learns from the windows of all. Test and held-out items are those that forecast the newest moments, the same ones
-    for all groups, at least as many items as asked for; without `time` all groups end at the same moment."""
+    """Column that names the person, machine or place of a row, which is not an input. The rows of each are a separate series, in
+    any order in the file; one network learns from the windows of all. Test and held-out items are those that forecast the newest
+    moments, the same moments for all groups, at least as many items as asked for; without `time` all groups end at the same
+    moment."""
     missing: Missing = "error"
     """Treatment of missing values: cells without a value, and with `time` moments without a row. `error`: refuse the file.
-    `interpolate`: draw a line between the values beside the hole. `forward`: repeat the value before it."""
+    `interpolate`: draw a line between the values on both sides of the gap. `forward`: repeat the value before it."""
 
     @model_validator(mode="after")
     def _group_without_another_role(self) -> Self:
@@ -99,12 +101,12 @@ class Series(HasDialect, DataSection):
 
     @property
     def newest(self) -> int:
-        """Number of newest values from which a forecast is restored, or compared with; 0 if windows tell all."""
+        """Number of newest values from which a forecast is restored, or with which it is compared; 0 if windows suffice."""
         return max(sum(self.difference), self.season or 0)
 
     @property
     def lead(self) -> int:
-        """Moments before the first window: they have no difference, or serve as newest values only."""
+        """Number of moments before the first window: they have no difference, or serve only as newest values."""
         return max(sum(self.difference), self.newest - self.window)
 
     @property
@@ -114,12 +116,12 @@ class Series(HasDialect, DataSection):
 
     @property
     def roles(self) -> dict[str, list[str]]:
-        """Columns by the array of items that holds them."""
+        """Columns by the item array that holds them."""
         return {"inputs": self.columns or self.target, "targets": self.target}
 
     @property
     def used(self) -> list[str]:
-        """Columns of numbers that are read."""
+        """Columns of numbers to read."""
         return list(dict.fromkeys((*(self.columns or self.target), *self.target)))
 
 
@@ -248,7 +250,7 @@ def groups_by_part(section: Series, folder: Path, _: Dataset) -> dict[str, list[
 
 
 def _windows_of(section: Series, group: GroupWindows, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Copy the windows of a group, by the name of their array. `columns`: its rows (moments, columns) by role."""
+    """Copy the windows of a group, by array name. `columns`: its rows (moments, columns) by role."""
     import numpy as np
     from numpy.lib.stride_tricks import sliding_window_view
 
@@ -280,7 +282,7 @@ def _codec(section: Series, mean: NDArray[Any], deviation: NDArray[Any], rows: S
 
 
 def _open(section: Series, folder: Path) -> TableFile:
-    """Open the table, and check that it has the needed columns."""
+    """Open the table, and check that it has the required columns."""
     table = open_table(section, local_path(section.path, folder))
     for name in section.used:
         table.require(name, "target" if name in section.target else "columns")
@@ -291,7 +293,7 @@ def _open(section: Series, folder: Path) -> TableFile:
 
 
 def _read_groups(section: Series, table: TableFile) -> list[SeriesRows]:
-    """Read the needed columns of a table by group."""
+    """Read the required columns of a table by group."""
     assert section.group
     return read_groups(table, section.used, section.time, section.missing, section.group)
 
@@ -302,7 +304,7 @@ def _split_groups(section: Series, table: TableFile, groups: list[SeriesRows]) -
 
 
 def _too_short(section: Series, table: TableFile, parts: GroupSplit) -> tuple[Remark, ...]:
-    """Return a remark on groups that no window fits into, if there are any."""
+    """Return a remark on groups that are too short for a window, if there are any."""
     if not parts.too_short:
         return ()
     first, count = parts.too_short[0], len(parts.too_short) + len(parts.groups)
@@ -326,7 +328,7 @@ def _split(section: Series, table: TableFile, rows: SeriesRows) -> WindowSplit:
 def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
     """Lay out windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment.
 
-    The `newest` values (n, number, targets) are those at the end of the window, in the units of the file.
+    The `newest` values (n, number, targets) are the ones at the end of the window, in the units of the file.
     """
     inputs, targets, *more = raw
     features, width = inputs.shape[1], targets.shape[1]

@@ -1,8 +1,9 @@
 """Windows of the groups of a table, and their split by two moments. Nothing here imports numpy.
 
-No window has rows of two groups. The parts are divided in time, for all groups at the same moments: test windows forecast moments from a
-border on; all moments of held-out windows that are forecast lie before it, and from an earlier border on; all moments of training windows,
-seen or forecast, lie before that. Windows across a border are left out. A border is the latest one with as many windows as asked for.
+No window has rows of two groups. The parts are divided in time, at the same moments for all groups. Test windows forecast moments
+from a border on. Held-out windows forecast only moments before it, and from an earlier border on. All moments of training
+windows, seen or forecast, are before that one. Windows across a border are left out. A border is the latest one with as many
+windows as asked for.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class GroupWindows:
 
     rows: SeriesRows
     first: int
-    """The row, of those after the lead, that the first window begins at."""
+    """The row, counted after the lead, at which the first window begins."""
     starts: list[float] = field(default_factory=list)
     """The first moment that each window forecasts."""
     ends: list[float] = field(default_factory=list)
-    """The last one."""
+    """The last moment that each window forecasts."""
     training: range = range(0)
     held_out: range = range(0)
     tests: range = range(0)
@@ -53,7 +54,7 @@ class GroupWindows:
         return [*self.training, *self.held_out]
 
     def seen(self, shape: WindowShape) -> slice:
-        """Return the rows, of those after the lead, that training windows see or forecast."""
+        """Return the rows, counted after the lead, that training windows see or forecast."""
         stop = self.first + (len(self.training) - 1) * shape.stride + shape.span
         return slice(self.first, stop if self.training else self.first)
 
@@ -116,7 +117,7 @@ def split_groups(where: str, rows: Iterable[SeriesRows], shape: WindowShape, val
 
 
 def _laid(rows: SeriesRows, shape: WindowShape, origin: float) -> GroupWindows:
-    """Lay windows over a group. Those of all groups begin at the same moments, `stride` apart."""
+    """Lay windows over a group. The windows of all groups begin at the same moments, `stride` apart."""
     first = -round(rows.moments[0] - origin) % shape.stride
     targets = range(shape.lead + first + shape.window, rows.count - shape.steps + 1, shape.stride)
     starts, ends = ([rows.moments[at + after] for at in targets] for after in (0, shape.steps - 1))
@@ -124,7 +125,7 @@ def _laid(rows: SeriesRows, shape: WindowShape, origin: float) -> GroupWindows:
 
 
 def _border(starts: Iterable[Sequence[float]], asked: int, where: str, what: str) -> float:
-    """Return the latest moment, in the middle of two of them, from which on at least `asked` windows forecast."""
+    """Return the latest border, halfway between two moments, from which at least `asked` windows forecast."""
     newest = sorted((start for some in starts for start in some), reverse=True)
     if len(newest) < asked:
         raise InputMissing(f"{where}: too short: {counted(len(newest), 'window')} for {asked:,} {what}")

@@ -1,4 +1,4 @@
-"""The rows of a series: numbers without holes, and time stamps. Nothing here imports numpy."""
+"""The rows of a series: numbers without gaps, and time stamps. Nothing here imports numpy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from partrain.preprocess.numbers import NumberColumn
 
 Missing = Literal["error", "interpolate", "forward"]
 TREATED = ', or set missing = "interpolate" or "forward"'
-"""Advice where a key of `[dataset]` can help."""
+"""Advice if a key of `[dataset]` can help."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class SeriesRows:
     names: list[str]
     """The columns."""
     numbers: array[float]
-    """Numbers, row after row, with those of filled holes."""
+    """Numbers, row after row, including filled gaps."""
     step: TimeStep | None = None
-    """Distance between two moments; None without a time column, or for a single row."""
+    """Distance between two moments; None without a time column, or with a single row."""
     cells: Sequence[Any] = ()
-    """Cells of the time column, the oldest first; empty without one."""
+    """Cells of the time column, the oldest first; empty without a time column."""
     stamps: Sequence[Stamp] = ()
     left_out: str = ""
     """Sentence on the first moments, if they are left out because a column has no value yet."""
     group: Class | None = None
-    """Name of the group whose rows these are."""
+    """Name of the group that the rows belong to."""
     moments: Sequence[float] = ()
-    """Of a group: the position of each moment on the line of time that all groups share, in units of the step. Without a time column
+    """For a group: the position of each moment on the time axis shared by all groups, in steps. Without a time column
     all groups end at the same moment."""
     where: str = ""
     """Location of the first row."""
@@ -68,13 +68,13 @@ class SeriesRows:
 
 
 def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing: Missing) -> SeriesRows:
-    """Read columns of numbers, one row for each moment; each hole is an error, or is filled.
+    """Read columns of numbers, one row for each moment; each gap is an error, or is filled.
 
     Args:
         table: The file.
         names: The columns.
-        time: The column of time stamps, if any; the newest row may be the first. A moment without a row is a hole in every column.
-        missing: Treatment of holes.
+        time: The column of time stamps, if any; the newest row may be the first. A moment without a row is a gap in every column.
+        missing: Treatment of gaps.
     """
     rows = _read(table, names, time, missing, None)[0].in_order()
     step = step_of([rows.stamps])
@@ -82,7 +82,7 @@ def read_rows(table: TableFile, names: Sequence[str], time: str | None, missing:
 
 
 def read_groups(table: TableFile, names: Sequence[str], time: str | None, missing: Missing, group: str) -> list[SeriesRows]:
-    """Read the rows of each group as those of a series; the groups are in the order of their names, whatever that of the file.
+    """Read the rows of each group as a series; the groups are in the order of their names, independent of the order in the file.
 
     `group`: the column that names the group of a row. Others: see `read_rows`. All groups have the same step.
     """
@@ -117,21 +117,21 @@ class _Rows:
     table: TableFile
     time: str | None
     columns: dict[str, list[float]]
-    """Numbers, NaN where there is none."""
+    """Numbers, NaN for a missing one."""
     places: list[int]
     """Number of each row, for `TableFile.locate`."""
     cells: list[Any]
     """Cells of the time column."""
     stamps: list[Stamp]
     of: str = ""
-    """Name of their group, for messages."""
+    """Name of the rows' group, for messages."""
 
     def where(self, row: int, name: str) -> str:
         """Return the location of a cell, for messages."""
         return f"{self.table.locate(self.places[row])}: column `{name}`{self.of}"
 
     def part(self, rows: Sequence[int], of: str) -> _Rows:
-        """Return some rows, those of a group."""
+        """Return some rows: those of one group."""
         columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
         places = [self.places[row] for row in rows]
         timed = rows if self.time else ()
@@ -139,7 +139,7 @@ class _Rows:
         return _Rows(self.table, self.time, columns, places, cells, stamps, of)
 
     def in_order(self) -> _Rows:
-        """Return the rows with the oldest first. WrongContent for time stamps that are in no order."""
+        """Return the rows with the oldest first. WrongContent for unsorted time stamps."""
         if not self.time:
             return self
         rows = self
@@ -151,20 +151,20 @@ class _Rows:
         return rows
 
     def check_kind(self, first: _Rows) -> None:
-        """Raise WrongContent if the time stamps are of another kind than those of the first group."""
+        """Raise WrongContent if the time stamps differ in kind from those of the first group."""
         with self.located():
             check_kind(0, self.stamps[0], first.stamps[0], self.cells[0], first.cells[0])
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Turn a fault of the time stamps into WrongContent, which names its location."""
+        """Turn a fault of the time stamps into WrongContent with its location."""
         try:
             yield
         except IrregularTime as irregular:
             raise WrongContent((["time"], f"{self.where(irregular.row, self.time or '')}: {irregular.fault}")) from None
 
     def lacking(self, step: TimeStep | None, missing: Missing) -> list[int]:
-        """Return by row the number of moments before it that the file leaves out. WrongContent where it must not."""
+        """Return by row the number of moments before it that the file leaves out. WrongContent if it must not leave any out."""
         if not self.time:
             return [0] * len(self.places)
         with self.located():
@@ -177,7 +177,10 @@ class _Rows:
         return lacking
 
     def line(self, step: TimeStep | None, lacking: Sequence[int], first: _Rows) -> list[float]:
-        """Return the position of each moment on the line of all groups; see `SeriesRows.moments`. `first`: the first group."""
+        """Return the position of each moment on the time axis of all groups; see `SeriesRows.moments`.
+
+        `first`: the first group.
+        """
         if not self.time:
             return [float(at) for at in range(-len(self.places), 0)]
         if step is None:
@@ -193,12 +196,12 @@ class _Rows:
 def _read(
     table: TableFile, names: Sequence[str], time: str | None, missing: Missing, group: str | None
 ) -> tuple[_Rows, Sequence[int], dict[Class, int]]:
-    """Read the rows of a file, in its order, and with `group` the number of the group of each; and the number of each group."""
+    """Read the rows of a file in order, with `group` the group number of each row, and the number of each group."""
     rows = _Rows(table, time, {name: [] for name in names}, [], [], [])
     codes: list[int] = []
     numbers: dict[Class, int] = {}
     wanted = list(dict.fromkeys([*names, *([time] if time else []), *([group] if group else [])]))
-    for block in table.blocks(wanted, dense=True):  # a moment that is left out would shift all after it
+    for block in table.blocks(wanted, dense=True):  # leaving out a moment would shift all later ones
         some = group_codes(block, group, numbers) if group else []
         faults = []
         for name, column in rows.columns.items():
@@ -219,7 +222,7 @@ def _read(
 
 
 def _filled(rows: _Rows, step: TimeStep | None, lacking: Sequence[int], missing: Missing) -> SeriesRows:
-    """Return the moments of a series without holes. InputMissing for one that cannot be filled."""
+    """Return the moments of a series without gaps. InputMissing for a gap that cannot be filled."""
     order = [(row, present) for row, before in enumerate(lacking) for present in (*[False] * before, True)]
     columns = {name: [column[row] if present else math.nan for row, present in order] for name, column in rows.columns.items()}
     names = list(columns)
@@ -238,7 +241,7 @@ def _filled(rows: _Rows, step: TimeStep | None, lacking: Sequence[int], missing:
 
 
 def _latest_beginning(rows: _Rows) -> tuple[str, int]:
-    """Return the column whose first value comes latest, and the moment of that value; InputMissing for a column without any."""
+    """Return the column whose first value comes latest, and that value's moment; InputMissing for a column without values."""
     starts = {
         name: next((at for at, value in enumerate(column) if not math.isnan(value)), -1) for name, column in rows.columns.items()
     }
@@ -261,7 +264,7 @@ class _Number(NumberColumn):
 
 
 def _fill(rows: _Rows, name: str, missing: Missing) -> None:
-    """Fill the holes of a column that begins with a value, in place; InputMissing for a hole at its end that cannot be filled."""
+    """Fill the gaps of a column that begins with a value, in place; InputMissing for a gap at its end that cannot be filled."""
     column, last = rows.columns[name], -1  # `last`: row of the newest value
     ends: list[float | None] = [*column, None]
     for at, value in enumerate(ends):

@@ -1,7 +1,7 @@
 """Time stamps of a series: parsed, checked for order and equal steps, and continued beyond the last one. Nothing here imports numpy.
 
-A stamp is a number, or a date in a form of ISO 8601 (`1949-01`, `1949-01-31`, `1949-01-31 06:00`). Dates of which no two lie in the
-same month are counted in months, others in seconds.
+A stamp is a number, or a date in a form of ISO 8601 (`1949-01`, `1949-01-31`, `1949-01-31 06:00`). If no two dates are in the
+same month, dates are counted in months, otherwise in seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Stamp = datetime | float
 TOLERANCE = 0.2
 """Largest deviation from a whole number of steps, in steps: decimal years of months vary by this much."""
 MOST_FALLS = 0.9
-"""Share of the rows above which rows that are older than the row before tell of a file with the newest row first."""
+"""If a larger share of the rows is older than the row before, the file has the newest row first."""
 SEVERAL = "; if the file is of several stations or persons, `group` names their column"
-"""Advice on a repeated stamp where a key of `[dataset]` can help."""
+"""Advice on a repeated stamp if a key of `[dataset]` can help."""
 SINGLE = "; if the file is of several stations or persons, keep the rows of one"
-"""The same where none can."""
+"""The same advice if no key can help."""
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(.*)")
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
@@ -46,7 +46,7 @@ class IrregularTime(ValueError):
 
 @dataclass(frozen=True)
 class TimeStep:
-    """The distance between two moments of a series."""
+    """The time between two moments of a series."""
 
     unit: Unit
     size: float
@@ -86,7 +86,7 @@ def parse_stamp(cell: Any) -> Stamp:
 
 
 def stamps_of(block: RowBlock, time: str) -> list[Stamp]:
-    """Parse the time stamps of some rows. Raises WrongContent for a cell that is none."""
+    """Parse the time stamps of some rows. Raises WrongContent for a cell that is not a time stamp."""
     stamps = []
     for index, cell in enumerate(block.columns[time]):
         try:
@@ -102,9 +102,9 @@ def stamps_of(block: RowBlock, time: str) -> list[Stamp]:
 
 
 def moments_of(block: RowBlock, time: str) -> Sequence[float | int]:
-    """Return numbers by which some rows can be sorted in time: whole microseconds of dates, or the numbers of the time stamps.
+    """Return numbers by which some rows can be sorted in time: whole microseconds for dates, or the numeric time stamps.
 
-    Raises WrongContent for a cell that is no time stamp.
+    Raises WrongContent for a cell that is not a time stamp.
     """
     try:
         return block.columns[time].mapped(lambda cell: moment_of(parse_stamp(cell)))
@@ -141,10 +141,10 @@ def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeSte
         cells: The cells they were parsed from, for messages.
 
     Returns:
-        The step, None for fewer than two rows; and by row the number of moments that are missing before it.
+        The step, None for fewer than two rows; and by row the number of moments missing before it.
 
     Raises:
-        IrregularTime: the stamps are of two kinds, not sorted, or not a whole number of steps apart.
+        IrregularTime: the stamps are of two kinds, unsorted, or not a whole number of steps apart.
     """
     check_order(stamps, cells)
     step = step_of([stamps])
@@ -152,7 +152,7 @@ def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeSte
 
 
 def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], several: str = SEVERAL) -> None:
-    """Raise IrregularTime if stamps are of two kinds, or not sorted. `several`: advice for a file of several series."""
+    """Raise IrregularTime if stamps are of two kinds, or unsorted. `several`: advice for a file of several series."""
     for row in range(1, len(stamps)):
         earlier, later = stamps[row - 1], stamps[row]
         check_kind(row, later, earlier, cells[row], cells[row - 1])
@@ -163,20 +163,20 @@ def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], several: str = SE
 
 
 def check_kind(row: int, stamp: Stamp, other: Stamp, cell: Any, other_cell: Any) -> None:
-    """Raise IrregularTime for a stamp of another kind (number, date, date with an offset) than another one."""
+    """Raise IrregularTime if two stamps differ in kind (number, date, date with an offset)."""
     if isinstance(other, float) != isinstance(stamp, float) or _aware(other) != _aware(stamp):
         raise IrregularTime(row, f"`{cell}` is another kind of time stamp than `{other_cell}`")
 
 
 def step_of(series: Sequence[Sequence[Stamp]]) -> TimeStep | None:
-    """Return the step that most rows of some series are apart; None if no series has two rows."""
+    """Return the most frequent step between rows of some series; None if no series has two rows."""
     unit = _unit(series)
     apart = [later - earlier for stamps in series if stamps for earlier, later in pairwise(positions(stamps, unit, stamps[0]))]
     return TimeStep(unit, median_low(apart)) if apart else None
 
 
 def missing_before(stamps: Sequence[Stamp], cells: Sequence[Any], step: TimeStep | None) -> list[int]:
-    """Return by row the number of moments that are missing before it. IrregularTime for rows that are not whole steps apart."""
+    """Return by row the number of moments missing before it. IrregularTime for rows that are not whole steps apart."""
     if step is None or not stamps:
         return [0] * len(stamps)
     missing = [0]
@@ -216,12 +216,12 @@ def continue_stamps(last: Any, step: TimeStep, count: int, *, ends: bool = False
 
 
 def are_month_ends(stamps: Sequence[Stamp]) -> bool:
-    """Return whether all stamps are last days of their months."""
+    """Return whether all stamps are the last days of their months."""
     return all(isinstance(stamp, datetime) and stamp.day == calendar.monthrange(stamp.year, stamp.month)[1] for stamp in stamps)
 
 
 def _unit(series: Sequence[Sequence[Stamp]]) -> Unit:
-    """Return the unit that the steps of some series are counted in."""
+    """Return the unit in which the steps of some series are counted."""
     if not any(series) or isinstance(next(stamps[0] for stamps in series if stamps), float):
         return "numbers"
     months = [[(stamp.year, stamp.month) for stamp in stamps if isinstance(stamp, datetime)] for stamps in series]
@@ -230,7 +230,7 @@ def _unit(series: Sequence[Sequence[Stamp]]) -> Unit:
 
 
 def positions(stamps: Sequence[Stamp], unit: Unit, origin: Stamp) -> list[float]:
-    """Return the position of each stamp on a line in this unit, on which seconds are counted from the stamp `origin`."""
+    """Return the position of each stamp on a time axis in this unit. Seconds are counted from the stamp `origin`."""
     if unit == "numbers":
         return [stamp for stamp in stamps if isinstance(stamp, float)]
     dates = [stamp for stamp in stamps if isinstance(stamp, datetime)]

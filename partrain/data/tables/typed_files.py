@@ -1,4 +1,4 @@
-"""Tables whose cells have types: files that polars reads, and DataFrames in memory."""
+"""Tables with typed cells: files that polars reads, and DataFrames in memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from partrain.errors import InputMissing
 from partrain.preprocess.column import RowBlock
 
 PART = ROWS << 4
-"""Rows that are in memory at a time."""
+"""Number of rows held in memory at a time."""
 DIGITS = 38
-"""Most digits of a decimal number that polars reads."""
+"""Maximum number of digits of a decimal number that polars reads."""
 
 
 class ParquetFile(TableFile):
@@ -72,7 +72,7 @@ class ParquetFile(TableFile):
         return stored
 
     def _read(self, polars: Any, names: list[str]) -> Any:
-        """Return columns of all rows, as a DataFrame or as a query whose rows are read when they are wanted."""
+        """Return columns of all rows, as a DataFrame or as a query that reads rows on demand."""
         return polars.scan_parquet(self.path, use_statistics=False).select(names)
 
     @cached_property
@@ -97,7 +97,7 @@ class ParquetFile(TableFile):
 
 
 class ArrowFile(ParquetFile):
-    """A file of Arrow (Feather), or a stream of Arrow in a file."""
+    """An Arrow (Feather) file, or an Arrow stream in a file."""
 
     form: ClassVar = "Arrow"
 
@@ -115,7 +115,7 @@ class ArrowFile(ParquetFile):
 
 
 class FrameTable(ParquetFile):
-    """A DataFrame of polars in memory, with a name for messages. Its rows are those of the Parquet file that would hold it."""
+    """A polars DataFrame in memory, with a name for messages. It behaves like the Parquet file that would hold its rows."""
 
     def __init__(self, frame: Any, name: str, advice: str = SET, null_values: Sequence[str] | None = None) -> None:
         self._whole = frame

@@ -1,4 +1,4 @@
-"""Forms of a user's items, and the conversion of what user code gives."""
+"""Forms of a user's items, and conversion of the values that user code returns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partrain.errors import UserCodeFailed
 
 @dataclass(frozen=True)
 class ItemForm:
-    """Form that all inputs, or all targets, of a data set share."""
+    """Form shared by all inputs, or all targets, of a data set."""
 
     name: str
     """Name of the form: `bytes`, `numbers`, `tokens` or `label`."""
     shape: tuple[int, ...]
-    """Shape as user code gives it."""
+    """Shape as user code returns it."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.shape}"
@@ -31,11 +31,11 @@ class ItemForm:
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """Shape in the buffer: a single number becomes a vector of one, a label does not."""
+        """Shape in the buffer: a single number becomes a vector of length one, a label does not."""
         return self.shape or (() if self.name == "label" else (1,))
 
     def differs_in_length(self, other: ItemForm) -> bool:
-        """Return whether both are sequences, tokens (L,) or numbers (L, features), and only their lengths differ."""
+        """Return whether both are sequences, tokens (L,) or numbers (L, features), and differ only in length."""
         axes = {"tokens": 1, "numbers": 2}.get(self.name)
         return (
             self.name == other.name
@@ -74,7 +74,7 @@ def convert(value: Any, where: str) -> NDArray[Any]:
         return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     except (ValueError, TypeError) as error:
         raise UserCodeFailed(f"{where} is no array of numbers: {error}") from None
-    except Exception as error:  # images may be decoded only here
+    except Exception as error:  # some images are decoded only here
         raise failure(where, error) from None
 
 

@@ -1,4 +1,4 @@
-"""User code that makes a data set, run in a process of its own. Its items are checked there and streamed into the one buffer."""
+"""User code that makes a data set, run in a separate process. It checks the items and streams them into the one buffer."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from partrain.tasks.kinds import KINDS
 
 
 def read_spec(section: UserData, folder: Path) -> None:
-    """Return None: only running user code tells what it returns; see `data.read_spec`."""
+    """Return None: only running user code shows its result; see `data.read_spec`."""
 
 
 def load(section: UserData, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Run user code in a process and copy its items into the buffer; see `data.load`."""
     try:
         return _load(section, folder, allocate, held=False)
-    except UnequalLengths:  # their number and their longest are known only at the end: the process holds them until then
+    except UnequalLengths:  # number and longest length are known only at the end: the process holds the items until then
         return _load(section, folder, allocate, held=True)
 
 
@@ -67,7 +67,7 @@ def _load(section: UserData, folder: Path, allocate: Allocate, *, held: bool) ->
 
 
 def _outputs(task: str, arrays: dict[str, Any], parts: tuple[InputPart, ...]) -> tuple[int, int | None]:
-    """Return the number of outputs, and the vocabulary where inputs are tokens."""
+    """Return the number of outputs, and the vocabulary if inputs are tokens."""
     inputs, targets = ([arrays[f"{prefix}{role}"] for prefix in ("", "test_") if f"{prefix}{role}" in arrays]
                        for role in ("inputs", "targets"))  # fmt: skip
     tokens = max(int(array.max()) + 1 for array in inputs) if inputs[0].dtype == "int64" else None
@@ -88,7 +88,7 @@ def _outputs(task: str, arrays: dict[str, Any], parts: tuple[InputPart, ...]) ->
 
 
 def _of_stream(section: UserData, reply: dict[str, Any], slots: tuple[ArrayField, ...], buffer: memoryview) -> Dataset:
-    """Open a stream, whose held-out and test items lie in the buffer. What they cannot tell, the user's class does."""
+    """Open a stream whose held-out and test items are in the buffer. The user's class gives the facts that they do not show."""
     first = reply["stream"].pop("first")
     form = StreamForm(**{key: _tuples(value) for key, value in reply["stream"].items()})
     laid_out, _ = lay_out_parts([(part["name"], part["dtype"], tuple(part["shape"])) for part in reply["parts"]])

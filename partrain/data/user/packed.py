@@ -1,4 +1,4 @@
-"""Items of a user's data set that have several inputs, unequal lengths, or no known number: rows of bytes, see `byte_layout`."""
+"""Items of a user's data set with several inputs, unequal lengths, or an unknown number: rows of bytes, see `byte_layout`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PADDED_TARGET = -100
 
 
 class UnequalItems(Exception):
-    """Items have other lengths than the first, or no known number: they must be held until all were read."""
+    """Items differ in length from the first, or their number is unknown: they must be held until all are read."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Item:
     """One item as arrays."""
 
     names: tuple[str, ...]
-    """Names of the inputs; "" for each input of a tuple; none for a single input."""
+    """Names of the inputs; "" for each input of a tuple; empty for a single input."""
     inputs: tuple[NDArray[Any], ...]
     target: NDArray[Any]
 
@@ -94,7 +94,10 @@ class PackedItems:
     """Items in order, with one input or several."""
 
     def __init__(self, data: Any, what: str, *, held: bool, on_item: Callable[[], None] = lambda: None) -> None:
-        """`on_item` is called after each item. `held`: read all items now, and keep them; only then may their lengths differ, or `data` be a mere iterable."""
+        """`on_item` is called after each item.
+
+        `held`: read and keep all items now. Only then may their lengths differ, or `data` be a mere iterable.
+        """
         self.what, self.on_item = what, on_item
         self._data = data
         self._items: list[Item] | None = None
@@ -111,7 +114,7 @@ class PackedItems:
         self._compare(held=held)
 
     def _compare(self, *, held: bool) -> None:
-        """Take the forms from the first item, and compare the others with them if they are `held`."""
+        """Take the forms from the first item. If items are `held`, compare the others with them."""
         first = self._item(0)
         self.names = first.names
         self.inputs = tuple(self._form(0, position, value) for position, value in enumerate(first.inputs))
@@ -131,7 +134,7 @@ class PackedItems:
 
     @classmethod
     def with_forms(cls, form: StreamForm) -> PackedItems:
-        """Make the forms of a stream's items, without any items."""
+        """Make a sequence without items that has the forms of a stream."""
         made = cls.__new__(cls)
         made.what, made.on_item, made._data, made._items, made.count = "", lambda: None, (), None, 0
         made.unequal = frozenset()
@@ -140,7 +143,7 @@ class PackedItems:
         return made
 
     def unify(self, other: PackedItems) -> None:
-        """Let training and test items have the same forms; UserCodeFailed if they cannot."""
+        """Give training and test items the same forms; UserCodeFailed if that is impossible."""
         if self.names != other.names:
             raise UserCodeFailed(
                 f"[dataset] name: {other.what}: its inputs are {_names(other)}, those to train on {_names(self)}"
@@ -158,11 +161,11 @@ class PackedItems:
 
     @property
     def packed(self) -> bool:
-        """True if items become rows of bytes; else they have one input of one shape, an array."""
+        """True if items become rows of bytes. Otherwise they have one input of one shape, an array."""
         return bool(self.names) or bool(self.unequal)
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return name, dtype, shape and `tokens` of each part of a row; none if items are no rows."""
+        """Return name, dtype, shape and `tokens` of each part of a row; empty if items are not rows."""
         if not self.packed:
             return []
         names = self.names or ("",)
@@ -195,7 +198,7 @@ class PackedItems:
             yield block.rows, block.targets
 
     def _hold(self) -> list[Item]:
-        """Read all items; UserCodeFailed if they exceed the free memory, as those of an endless iterator do."""
+        """Read all items; UserCodeFailed if they exceed free memory, as with an endless iterator."""
         items: list[Item] = []
         size, free = 0, memory_limits().free
         for number, raw in self._read():
@@ -210,7 +213,7 @@ class PackedItems:
         return items
 
     def _read(self) -> Iterator[tuple[int, Any]]:
-        """Yield the items and their numbers, by number where the data set has a length, else as it iterates."""
+        """Yield the items and their numbers: by index if the data set has a length, else by iteration."""
         where = "its items"
         try:
             if hasattr(self._data, "__getitem__") and hasattr(self._data, "__len__"):
@@ -237,14 +240,14 @@ class PackedItems:
         return parse(item, self.at(number))
 
     def _checked(self, number: int) -> Item:
-        """Return an item that has the forms of the first; UnequalItems or UserCodeFailed if it has others."""
+        """Return an item that has the forms of the first; UnequalItems or UserCodeFailed otherwise."""
         item = self._item(number)
         if self._items is None:
             self.widen(number, item)
         return item
 
     def widen(self, number: int, item: Item) -> None:
-        """Compare an item with those before, and take its lengths into account."""
+        """Compare an item with the earlier ones, and include its lengths."""
         if item.names != self.names:
             raise UserCodeFailed(f"{self.at(number)}: its inputs are {list(item.names)}, those of item 0 {list(self.names)}")
         forms = [self._form(number, position, value) for position, value in enumerate(item.inputs)]
@@ -286,10 +289,10 @@ class PackedItems:
 
 
 class Block:
-    """Inputs, or rows of bytes, and targets of a number of items, in the types of the buffer."""
+    """Inputs, or rows of bytes, and targets of some items, in the types of the buffer."""
 
     def __init__(self, items: PackedItems, count: int) -> None:
-        """Make room for `count` items of these forms."""
+        """Allocate space for `count` items of these forms."""
         self._items, self._count = items, 0
         parts, width = lay_out_parts([(item["name"], item["dtype"], item["shape"]) for item in items.parts()])
         form = items.inputs[0]
@@ -299,7 +302,7 @@ class Block:
         self._places = [part_view(self.rows, part) for part in parts] or [self.rows]
 
     def add(self, number: int, item: Item) -> None:
-        """Write the next item, which is item `number` of its source."""
+        """Write the next item: item `number` of its source."""
         own, place = self._items, self._count
         for position, value in enumerate(item.inputs):
             self._write(

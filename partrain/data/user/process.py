@@ -1,7 +1,7 @@
-"""The process that runs a user's data set: item by item, checked, and written to a pipe.
+"""The process that runs a user's data set: it checks each item and writes it to a pipe.
 
-Each message is a JSON table. The first lists the arrays to come and their task. Then come blocks of arrays, their bytes after the
-message, and an empty message at the end. Signs of life come between them. An error message can replace any of them.
+Each message is a JSON table. The first lists the arrays to come and their task. Then come blocks of arrays, with their bytes
+after the message, and an empty message at the end. Signs of life come between them. An error message can replace any of them.
 
 The process of a worker's stream answers requests: see `training.stream_batches`.
 """
@@ -61,7 +61,7 @@ def main(pipe: Connection, section: UserData, folder: Path, work: Work) -> None:
 
 
 def _make(section: UserData, folder: Path, work: Work, out: Connection) -> None:
-    """Make the data set, and do the work that is wanted of it."""
+    """Make the data set, and do the requested work on it."""
     seed_generators(0)
     usercode.find("dataset", section, folder)
     seed_generators(0)
@@ -79,7 +79,7 @@ def _make(section: UserData, folder: Path, work: Work, out: Connection) -> None:
 
 
 def _serve(shard: Shard, work: Share, pipe: Connection) -> None:
-    """Send batches as they are requested, and make the next one meanwhile."""
+    """Send batches on request, and prepare the next one meanwhile."""
     batches: Iterator[Batch] = iter(())
     ready: Batch | None = None
     with suppress(EOFError, ConnectionError):  # the worker has ended
@@ -94,7 +94,10 @@ def _serve(shard: Shard, work: Share, pipe: Connection) -> None:
 
 
 def _parts(data: Any, section: UserData, *, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
-    """Make training and test items, by the prefix of their arrays. `held`: their number, or their lengths, are known at the end."""
+    """Make training and test items, by the prefix of their arrays.
+
+    `held`: their number, or their lengths, are known only at the end.
+    """
     parts = {"": _items(data, f"`{section.name}`", held=held, on_item=on_item)}
     test = getattr(data, "test", None)
     if callable(test):
@@ -173,7 +176,7 @@ def _write(parts: Mapping[str, UserItems | PackedItems], out: Connection, **more
 
 
 class _Beat:
-    """A sign of life after an item, at most one each BEAT_S."""
+    """A sign of life after an item, at most one every BEAT_S."""
 
     def __init__(self, out: Connection) -> None:
         self._out, self._sent = out, time.monotonic()
@@ -243,7 +246,7 @@ class UserItems:
 
     def _item(self, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
         if self._whole:
-            return self._whole[0][number, ...], self._whole[1][number, ...]  # arrays, also of objects
+            return self._whole[0][number, ...], self._whole[1][number, ...]  # arrays, even of objects
         where = f"[dataset] name: {self.what}: item {number}"
         self.on_item()
         try:

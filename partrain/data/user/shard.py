@@ -1,14 +1,14 @@
-"""A stream: training items that user code yields, a shard of them to each worker. This is the side that runs the user's code.
+"""A stream: training items that user code yields, one shard for each worker. This side runs the user's code.
 
     class Data:                                                       # [dataset] name = "own.py:Data"
         classes = 10                                                  # number of classes, where targets are labels
         vocabulary = 256                                              # number of tokens, where inputs are tokens
         def stream(self, rank, size, seed, pass_number, skip=0): ...  # yields (input, target) of the shard of worker `rank` of `size`
         def length(self, rank, size): ...                             # optional: items of that shard in each pass
-        validation, test                                              # items to hold out, and test items, as any user's data set
+        validation, test                                              # items to hold out, and test items, as in any user data set
 
-`skip` is optional: with it, a shard begins after that many items. Without it, a resumed run draws them again and drops them.
-Python's, numpy's and torch's default generators are seeded before each pass.
+`skip` is optional: with it, a shard begins after that many items. Without it, a resumed run draws these items again and drops
+them. Python's, numpy's and torch's default generators are seeded before each pass.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Batch(NamedTuple):
     inputs: NDArray[Any]
     targets: NDArray[Any]
     cursor: Cursor
-    """The position after them."""
+    """The position after the batch."""
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether a user's data set is a stream. One that gives its items by number is not one."""
+    """Return whether a user's data set is a stream. A data set with items by index is not a stream."""
     return callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__")
 
 
@@ -57,7 +57,7 @@ class Source:
         self.data, self.name, self.on_item = data, name, on_item
         parameters = inspect.signature(data.stream).parameters
         self.skips = "skip" in parameters
-        """The method can leave out items at the beginning."""
+        """The method can skip items at the beginning."""
         named = {"rank", "size", "seed", "pass_number"}
         flexible = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         needed = {
@@ -93,7 +93,7 @@ class Source:
             number += 1
 
     def length(self, rank: int, size: int) -> int | None:
-        """Return the items of a shard in each pass; None if the class does not tell."""
+        """Return the number of items of a shard in each pass; None if the class does not give it."""
         method = getattr(self.data, "length", None)
         if not callable(method):
             return None
@@ -125,8 +125,8 @@ class Shard:
         """Yield batches without end from a position.
 
         Args:
-            start: The position; the item before it must be the one that was there before.
-            length: Items of the shard in each pass, which are then counted.
+            start: The position; the item before it must be the same as before.
+            length: Number of items of the shard in each pass; the items are then counted.
             whole_passes: The last batch of a pass may be short; otherwise batches run on into the next pass.
         """
         at, items = start, self._from(start)
@@ -174,7 +174,7 @@ class Shard:
         return items
 
     def _check_end(self, at: Cursor, length: int | None) -> None:
-        """Raise UserCodeFailed if a pass ends where it must not."""
+        """Raise UserCodeFailed if a pass ends too early or too late."""
         ended = f"{self._at(at)}: the stream ended after {at.drawn:,} items"
         if not at.drawn:
             raise UserCodeFailed(f"{self._at(at)}: the stream gives no items: its shard is empty")
@@ -189,7 +189,7 @@ class Shard:
 
     @contextmanager
     def _described(self, at: Cursor) -> Iterator[None]:
-        """Let errors name the worker and the pass."""
+        """Make errors name the worker and the pass."""
         self._forms.what = f"`{self._source.name}`: worker {self._key[0]}, pass {at.pass_number}"
         try:
             yield
@@ -203,7 +203,7 @@ class Shard:
 
 
 def check_range(form: StreamForm, forms: PackedItems, block: Block, place: int, number: int) -> None:
-    """Raise UserCodeFailed if a label or a token of the item at a place is beyond the declared numbers."""
+    """Raise UserCodeFailed if a label or a token of the item at `place` exceeds the declared number."""
     for role, values, most, key in (
         ("target", block.targets[place], form.classes, "classes"),
         *(
@@ -216,7 +216,7 @@ def check_range(form: StreamForm, forms: PackedItems, block: Block, place: int, 
 
 
 def first_items(source: Source, count: int, skip: int = 0, *, rank: int = 0, size: int = 1) -> list[Item]:
-    """Return the first items of a shard with the seed 0, by default of the whole stream."""
+    """Return the first items of a shard with seed 0, by default of the whole stream."""
     return [item for _, item in islice(source.items(rank, size, 0, 0, skip), count)]
 
 
@@ -260,7 +260,7 @@ def digest(inputs: NDArray[Any], targets: NDArray[Any]) -> int:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed Python's draws, numpy's, and torch's if it is imported, so that each run draws the same."""
+    """Seed the generators of Python, numpy, and (if imported) torch, so that each run draws the same."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     if torch := sys.modules.get("torch"):

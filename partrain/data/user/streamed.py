@@ -1,4 +1,4 @@
-"""The items of a stream that are read before training: the first ones, those to hold out, and those of the test set."""
+"""The items of a stream that are read before training: the first ones, the held-out items and the test items."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from partrain.data.user.shard import Source, first_items, form_of
 from partrain.errors import UserCodeFailed
 
 FIRST_ITEMS = 16
-"""Items whose content the fingerprint of a stream depends on."""
+"""Number of items whose content enters the fingerprint of a stream."""
 
 
 def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], dict[str, Any]]:
-    """Return the items to hold out and to test with, by the prefix of their arrays, and a description of the stream.
+    """Return the held-out items and the test items, by the prefix of their arrays, and a description of the stream.
 
     Raises UserCodeFailed if the stream does not give the same items each time.
     """
@@ -38,7 +38,7 @@ def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], d
     for items in parts.values():
         if items is not first:
             _unify(first, items)
-    first.count = 0  # an array of held-out items without any has the forms of the first items
+    first.count = 0  # an empty array of held-out items has the forms of the first items
     total = hashlib.sha256(named_fields(form))
     for row in rows:
         total.update(row)
@@ -46,7 +46,7 @@ def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], d
 
 
 def _check_repeated(source: Source, rows: list[bytes]) -> None:
-    """Raise UserCodeFailed if the stream does not give the same first items once more, some of them left out if it can do that."""
+    """Raise UserCodeFailed if the stream does not repeat its first items, once more with some of them skipped if it can skip."""
     skip = int(source.skips and len(rows) > 1)
     again = first_items(source, len(rows) - skip, skip)
     repeated = _rows(PackedItems.of(again, f"`{source.name}`")) if again else []
@@ -62,8 +62,8 @@ def _check_repeated(source: Source, rows: list[bytes]) -> None:
 
 
 def _is_unsharded(source: Source) -> bool:
-    """Return whether two workers would get the same first items, several of them."""
-    with suppress(UserCodeFailed):  # it may not serve two: workers report what they meet
+    """Return whether two workers would get the same first items, if they are several."""
+    with suppress(UserCodeFailed):  # it may not serve two: workers report their own failures
         shards = [first_items(source, FIRST_ITEMS, rank=rank, size=2) for rank in range(2)]
         first, second = ([[part.tobytes() for part in (*item.inputs, item.target)] for item in shard] for shard in shards)
         return len(first) > 1 and first == second
@@ -82,7 +82,7 @@ def _alike(items: PackedItems) -> PackedItems:
 
 
 def _unify(first: PackedItems, items: PackedItems) -> None:
-    """Require that items have the forms of the stream's first ones."""
+    """Require that items have the forms of the stream's first items."""
     shapes = first.inputs
     try:
         first.unify(items)
@@ -98,7 +98,7 @@ def _rows(items: PackedItems) -> list[bytes]:
 
 
 def _attribute(source: Source, name: str) -> Any:
-    """Return an attribute of the data set, or what it returns if it is a function; None without it."""
+    """Return an attribute of the data set, or its result if it is a function; None if it is missing."""
     value = getattr(source.data, name, None)
     value = value() if callable(value) else value
     if value is None:

@@ -1,4 +1,4 @@
-"""The work that the process of a user's data set does, and the position of a worker in its stream."""
+"""The work of the process of a user's data set, and the position of a worker in its stream."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from partrain.data.base import StreamForm
 
 
 class Cursor(NamedTuple):
-    """A position between two items of a stream: what a checkpoint keeps of it."""
+    """A position between two items of a stream, as a checkpoint stores it."""
 
     pass_number: int = 0
-    """Passes before this one."""
+    """Number of passes before this one."""
     drawn: int = 0
-    """Items of this pass before the position."""
+    """Number of items of this pass before the position."""
     digest: int = 0
-    """Digest of the last of these items: a resumed stream must give the same. 0 if there is none."""
+    """Digest of the last of these items, which a resumed stream must repeat. 0 without one."""
 
 
 class Reading(NamedTuple):
-    """Reading of all items; of a stream, of its first, held-out and test items."""
+    """Read all items; of a stream, its first, held-out and test items."""
 
     held: bool
-    """Their number, or their lengths, are known only at the end: the process holds them until then."""
+    """Number or lengths of the items are known only at the end: the process holds the items until then."""
 
 
 class Lengths(NamedTuple):
-    """Asking for the length of each shard of a stream."""
+    """Ask for the length of each shard of a stream."""
 
     size: int
     """Number of workers."""
 
 
 class Share(NamedTuple):
-    """Drawing of one worker's batches from a stream."""
+    """Draw one worker's batches from a stream."""
 
     form: StreamForm
     rank: int
@@ -41,9 +41,9 @@ class Share(NamedTuple):
     seed: int
     batch_size: int
     length: int | None
-    """Items of the shard in each pass, if known."""
+    """Number of items of the shard in each pass, if known."""
     whole_passes: bool
-    """The last batch of a pass may be short; otherwise batches run on into the next pass. They need the length."""
+    """The last batch of a pass may be short; otherwise batches run on into the next pass. Requires the length."""
 
 
 Work = Reading | Lengths | Share
