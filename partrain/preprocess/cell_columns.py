@@ -1,4 +1,4 @@
-"""The cells of one column in some rows. Each function of a cell is called once for each distinct cell."""
+"""The cells of one column in some rows. A function of a cell is called once for each distinct cell."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ class Cells(Sequence[Any]):
         return self._values[index]
 
     def counts(self, most: int | None = None) -> Counter[Any]:
-        """Return the rows of each distinct cell in the order of their first rows; of more than `most` only the first, in some of their rows."""
+        """Count the rows of each distinct cell, in order of first occurrence.
+
+        Of more than `most`, count only the first, in some of their rows.
+        """
         return Counter(dict(islice(Counter(self._values).items(), most)))
 
     def mapped(self, function: Callable[[Any], Any]) -> Sequence[Any]:
         """Return the value of a function for each cell: a number or a truth value."""
-        if len({*map(type, self._values)} - {type(None)}) > 1:  # 1, 1.0 and True are equal, and not alike
+        if len({*map(type, self._values)} - {type(None)}) > 1:  # 1, 1.0 and True are equal, but differ in type
             return list(map(function, self._values))
         values = {cell: function(cell) for cell in dict.fromkeys(self._values)}
         return [values[cell] for cell in self._values]
@@ -49,7 +52,7 @@ class Cells(Sequence[Any]):
         return self.mapped(lambda cell: finite_or(function, cell))
 
     def odd(self) -> Counter[Any]:
-        """Return the rows of each distinct cell that does not spell a finite number."""
+        """Count the rows of each distinct cell that does not spell a finite number."""
         return Counter({cell: count for cell, count in self.counts().items() if not is_finite(cell)})
 
     def kept(self, kept: Sequence[bool]) -> Cells:

@@ -9,20 +9,20 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 Class = int | str
-"""A class as files give it: its label, or its name."""
+"""A class as it appears in files: its label, or its name."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
-"""Texts of missing values, in small letters, where `null_values` names no others."""
+"""Texts of missing values, in lower case, unless `null_values` gives others."""
 MAX_DIGITS = 18
-"""Most digits of an integer class: all such integers fit into 64 bits."""
+"""Maximum number of digits of an integer class: all such integers fit into 64 bits."""
 MOST_CLASSES = 20
-"""Different whole numbers of a target that are classes however rare each is."""
+"""Number of different whole numbers up to which a target is classes, even if some are rare."""
 OFTEN = 20
-"""Rows of each whole number, where more of them still are classes."""
+"""Rows that each whole number must have if there are more different ones."""
 FEW_ROWS = 30
-"""Rows up to which another value in each row is no sign of a name or a number of the row."""
+"""Number of rows up to which distinct values in all rows do not suggest a name or a row number."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _DIGITS = re.compile(r"[+-]?[0-9]+")
-"""Texts such as `007` and `+1` match this only: they are names, because the number has another spelling."""
+"""Unlike `_WHOLE`, matches texts such as `007` and `+1`: they are names, because the number has another spelling."""
 _ROW_NUMBER = re.compile(r"(?i:(.*[_ -])?(id|index|row|nr|no|number|uuid)|unnamed: 0)|.*[a-z](Id|ID)")
 
 
@@ -40,7 +40,10 @@ def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
 
 
 def are_classes(different: int, rarest: int) -> bool:
-    """Return whether whole numbers of a target are classes: few `different` ones, or each in many rows. `rarest`: rows of the rarest."""
+    """Return whether whole numbers of a target are classes: few `different` ones, or many rows for each.
+
+    `rarest`: rows of the rarest.
+    """
     return different <= MOST_CLASSES or rarest >= OFTEN
 
 
@@ -70,7 +73,7 @@ def is_number(cell: Any) -> bool:
 
 
 def finite(cell: Any) -> float:
-    """Return the finite number that a cell holds; ValueError or TypeError if it holds none."""
+    """Return the finite number in a cell; ValueError or TypeError if there is none."""
     number = float(cell)
     if not math.isfinite(number) or "_" in str(cell):
         raise ValueError
@@ -87,12 +90,12 @@ def is_finite(cell: Any) -> bool:
 
 
 def numbers_rows(name: str) -> bool:
-    """Return whether a column of this name may number the rows: `id`, `PassengerId`, `row`, say."""
+    """Return whether a column of this name may number the rows, such as `id`, `PassengerId` or `row`."""
     return _ROW_NUMBER.fullmatch(name) is not None
 
 
 def parse_date(cell: Any) -> datetime | None:
-    """Return the moment of an ISO 8601 date or time, in UTC if it has an offset; None if the cell holds none."""
+    """Return the moment of an ISO 8601 date or time, in UTC if it has an offset; None if the cell is neither."""
     if isinstance(cell, date):
         moment = cell if isinstance(cell, datetime) else datetime.combine(cell, time())
     else:
@@ -104,10 +107,10 @@ def parse_date(cell: Any) -> datetime | None:
 
 
 def parse_bool(cell: Any) -> bool | None:
-    """Return the truth value that a cell holds, `true` or `false` in any case; None if it holds none."""
+    """Return the truth value of a cell, `true` or `false` in any case; None if it is neither."""
     return {"true": True, "false": False}.get(str(cell).strip().lower())
 
 
 def is_missing(cell: Any, texts: Collection[str] = MISSING) -> bool:
-    """Return whether a cell holds no value. `texts`: those of missing values, in small letters."""
+    """Return whether a cell holds no value. `texts`: texts of missing values, in lower case."""
     return cell is None or cell != cell or str(cell).strip().lower() in texts

@@ -1,6 +1,6 @@
-"""Kinds of raw columns: each says how cells become raw values, and how these become features.
+"""Kinds of raw columns: each converts cells to raw values, and raw values to features.
 
-Symbols: n items; xp is numpy, or torch where an exporter traces the steps.
+Symbols: n items; xp is numpy, or torch when an exporter traces the steps.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class CellSource(Protocol):
-    """A table that cells come from."""
+    """A table that provides cells."""
 
     advice: str
-    """Beginning of advice on a key of `[dataset]`; empty where no key can help."""
+    """Beginning of advice on a key of `[dataset]`; empty if no key can help."""
 
     def locate(self, number: int) -> str:
         """Return the location of a row, for messages."""
 
     numbers_missing: bool
-    """True if a number stands for a missing value: a number may be none, then."""
+    """True if a number marks a missing value: then a number may be missing."""
 
     def is_missing(self, cell: Any) -> bool:
         """Return whether a cell holds no value."""
@@ -83,7 +83,7 @@ class ColumnKind:
     amounts: ClassVar[bool] = True
     """Its features have a mean and a deviation."""
     holds_words: ClassVar[bool] = False
-    """A missing word may be a category of its own."""
+    """A missing word may be a separate category."""
     hole: ClassVar[float] = math.nan
     """Raw value of a cell without a value."""
     fault_keys: ClassVar[tuple[str, ...]] = ("one_hot", "inputs", "drop")
@@ -91,21 +91,21 @@ class ColumnKind:
 
     @property
     def stored(self) -> Any:
-        """Value in the stored recipe, from which `of` makes the kind again."""
+        """Value in the stored recipe, from which `of` rebuilds the kind."""
         return None
 
     @property
     def codes(self) -> int:
-        """Number of codes where the feature is a code; else 0."""
+        """Number of codes if the feature is a code; else 0."""
         return 0
 
     @classmethod
     def of(cls, stored: Any) -> Self:
-        """Make the kind from the value in a stored recipe."""
+        """Rebuild the kind from the value in a stored recipe."""
         return cls()
 
     def learned(self, cells: Collection[Any]) -> ColumnKind:
-        """Return the kind as these distinct cells with values determine it."""
+        """Return the kind, adapted to these distinct cells with values."""
         return self
 
     def features(self, column: str) -> list[str]:
@@ -113,7 +113,7 @@ class ColumnKind:
         return [column]
 
     def raw(self, block: RowBlock, name: str, *, holes: bool) -> Sequence[Any]:
-        """Return the raw value of each cell of a column. CellFault for one that cannot be read, or has no value unless `holes` may be."""
+        """Return the raw value of each cell. CellFault for a cell that cannot be read, or lacks a value without `holes`."""
         wrong = False
 
         def value(cell: Any) -> float:
@@ -136,7 +136,7 @@ class ColumnKind:
         return block.columns[name].mapped(value)
 
     def _refuse(self, block: RowBlock, name: str, *, holes: bool) -> None:
-        """Raise CellFault for the first cell that cannot be read, or has no value unless `holes` may be."""
+        """Raise CellFault for the first cell that cannot be read, or lacks a value without `holes`."""
         advises = bool(block.source.advice)
         for index, cell in enumerate(block.columns[name]):
             if block.source.is_missing(cell):
@@ -153,11 +153,11 @@ class ColumnKind:
         raise NotImplementedError
 
     def fault(self, cell: Any, *, advises: bool) -> str:
-        """Say what is wrong with a cell that cannot be read. `advises`: a key of `[dataset]` can help."""
+        """Describe the fault of a cell that cannot be read. `advises`: a key of `[dataset]` can help."""
         raise NotImplementedError
 
     def lacks(self, *, advises: bool) -> str:
-        """Say that a cell has no value."""
+        """Return the message for a cell without a value."""
         return "no value; fill it in" + ', or set missing = "drop", "mean" or "median"' * advises
 
     def compute(self, xp: Any, raw: Any) -> Any:
@@ -165,15 +165,15 @@ class ColumnKind:
         return double(raw)[:, None]
 
     def missing(self, xp: Any, raw: Any) -> Any:
-        """Return which raw values (n,) are missing."""
+        """Return a mask of the raw values (n,) that are missing."""
         return xp.isnan(raw)
 
     def readable(self, xp: Any, raw: Any, *, holes: bool) -> Any:
-        """Return which raw values (n,) `read` can give; None: all. Numbers may still become infinite features."""
+        """Return a mask of the raw values (n,) that `read` can give; None: all. Numbers may still become infinite features."""
         return None if holes else ~xp.isnan(raw)
 
     def draw(self, draw: Any, mean: float, std: float, count: int) -> NDArray[Any]:
-        """Draw raw values (n,) like those of a column whose first feature has this mean and deviation."""
+        """Draw raw values (n,) similar to a column whose first feature has this mean and deviation."""
         numbers: NDArray[Any] = mean + std * draw.standard_normal(count)
         return numbers
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DAY_S = 86400
-"""Seconds of a day."""
+"""Seconds in a day."""
 _EPOCH, _SECOND = datetime(1970, 1, 1), timedelta(seconds=1)
 _FIRST, _AFTER_LAST = -719162 * DAY_S, 2932897 * DAY_S
-"""Seconds of the first moment of the years 1 to 9999, and of the first after them."""
+"""First second of the years 1 to 9999, and first second after them."""
 
 
 @dataclass(frozen=True)
 class DateColumn(ColumnKind):
-    """Days since 1970, and sine and cosine of the place in the year, the week and, if there is a `clock`, the day."""
+    """Days since 1970, and sine and cosine of the position in the year, the week and, if there is a `clock`, the day."""
 
     key: ClassVar[str] = "dates"
     stored_type: ClassVar[Any] = bool
@@ -31,7 +31,7 @@ class DateColumn(ColumnKind):
     learns: ClassVar[bool] = True
     fault_keys: ClassVar[tuple[str, ...]] = ("dates",)
     clock: bool = False
-    """A cell has a time of day."""
+    """Cells have a time of day."""
 
     @property
     def stored(self) -> bool:
@@ -58,7 +58,10 @@ class DateColumn(ColumnKind):
         return f"`{str(cell)[:60]}` is no date such as 2024-05-31 or 2024-05-31T12:00"
 
     def compute(self, xp: Any, raw: Any) -> Any:
-        """Return the features (n, 5 or 7). The day of the year comes from days since 0000-03-01, in eras of 400 years that end on a leap day."""
+        """Return the features (n, 5 or 7).
+
+        The day of the year is computed from days since 0000-03-01, in eras of 400 years ending on a leap day.
+        """
         seconds = xp.floor(double(raw))
         days = xp.floor(seconds / DAY_S)
         rest = seconds - days * DAY_S
@@ -92,7 +95,7 @@ def _remainder(xp: Any, numbers: Any, divisor: int) -> Any:
 
 
 def _waves(xp: Any) -> tuple[Any, Any]:
-    """Return sine and cosine. Those of numpy depend on the processor in the last bit, and those of Python less."""
+    """Return sine and cosine. numpy's depend on the processor in the last bit, Python's less so."""
     if not hasattr(xp, "frompyfunc"):
         return xp.sin, xp.cos
     sine, cosine = (xp.frompyfunc(function, 1, 1) for function in (math.sin, math.cos))

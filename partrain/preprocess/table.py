@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Missing = str | Mapping[str, str | float]
-"""Treatment of cells without a value: of all columns; or by column, where `OTHERS` stands for the columns not named."""
+"""Treatment of cells without a value: one for all columns; or by column, with `OTHERS` for the columns not named."""
 OTHERS = "*"
 KINDS: tuple[type[ColumnKind], ...] = (OneHotColumn, CategoryColumn, DateColumn, TextColumn)
-"""Kinds of columns that a key names; the others are numbers."""
+"""Kinds of columns that a key names; all other columns are numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class TableSchema:
     """Kind of each input column, in the order of the features."""
     targets: tuple[str, ...]
     classes: tuple[Class, ...] | None
-    """Classes of the target, by label; None where targets are numbers."""
+    """Classes of the target, by label; None if targets are numbers."""
     missing: Missing
     selected: tuple[Class, ...] | None = None
     """Classes whose rows are used; None: all rows."""
     time: tuple[str, ...] = ()
-    """Columns by which the rows are sorted, the first one first."""
+    """Columns by which the rows are sorted, in order of priority."""
     indicators: Mapping[str, None] = field(default_factory=dict)
-    """Columns that get another number: 1 where a cell has no value."""
+    """Columns with an additional number: 1 for a cell without a value."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,12 +62,12 @@ class TableSchema:
 
     @property
     def numeric(self) -> list[bool]:
-        """Features that have a mean and a deviation, the others being words, codes and indicators."""
+        """Mask of the features with a mean and a deviation; the others are words, codes and indicators."""
         return self._each(lambda name, kind: [kind.amounts] * len(kind.features(name)), lambda _: False)
 
     @property
     def categories(self) -> tuple[int, ...]:
-        """Number of codes of each feature, 0 for a number; empty where no column has codes."""
+        """Number of codes of each feature, 0 for a number; empty if no column has codes."""
         counts = self._each(lambda name, kind: [kind.codes] * len(kind.features(name)), lambda _: 0)
         return tuple(counts) if any(counts) else ()
 
@@ -92,7 +92,7 @@ class TableSchema:
         return how not in ("error", "drop") and (how != "category" or self.kinds[column].holds_words)
 
     def kept(self, block: RowBlock) -> RowBlock:
-        """Return the rows that are used: those of selected classes that lack no value of a column whose treatment is `drop`."""
+        """Return the rows in use: rows of selected classes that have a value in every column whose treatment is `drop`."""
         is_missing, masks = block.source.is_missing, list[Sequence[bool]]()
         if self.selected is not None:
             names = set(map(str, self.selected))
@@ -123,7 +123,7 @@ class TableSchema:
         return xp.concatenate(parts, axis=1)
 
     def readable(self, xp: Any, raw: Mapping[str, Any]) -> Any:
-        """Return which items (n,) have raw values that `read` can give; None: all."""
+        """Return a mask of the items (n,) whose raw values `read` can give; None: all."""
         fine_rows = None
         for name, kind in self.kinds.items():
             fine = kind.readable(xp, raw[name], holes=self.may_miss(name))
@@ -131,7 +131,7 @@ class TableSchema:
         return fine_rows
 
     def _each(self, of: Callable[[str, ColumnKind], list[Any]], indicator: Callable[[str], Any]) -> list[Any]:
-        """Return a value for each feature: those `of` a column, and of its `indicator` behind them."""
+        """Return a value for each feature: the values `of` a column, followed by its `indicator`."""
         values: list[Any] = []
         for name, kind in self.kinds.items():
             values += of(name, kind)
@@ -141,6 +141,6 @@ class TableSchema:
 
 
 def kinds_of(inputs: Sequence[str], named: Callable[[str], Any]) -> dict[str, ColumnKind]:
-    """Return the kind of each input column. `named`: returns by key of a kind what a stored recipe has for each of its columns."""
+    """Return the kind of each input column. `named(key)` returns the value that a stored recipe has for each column of a kind."""
     stored_kinds = {name: kind.of(stored) for kind in KINDS for name, stored in named(kind.key).items()}
     return {name: stored_kinds.get(name, NumberColumn()) for name in inputs}

@@ -1,4 +1,4 @@
-"""Columns of sentences: which of their frequent words a cell has."""
+"""Columns of sentences. Each feature says whether a cell has one of their frequent words."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from partrain.preprocess.words import ListedWords
 WORD = re.compile(r"\w+|[^\w\s]")
 """A run of letters and digits, or a single mark."""
 MOST, FEWEST = 200, 3
-"""Words of a column at most, the most frequent ones; and different texts in which each is at least."""
+"""Maximum number of words per column, the most frequent ones; and minimum number of different texts that contain a word."""
 
 
 def words_of(text: str) -> list[str]:
-    """Split a text into words in small letters, and marks."""
+    """Split a text into words, in lower case, and marks."""
     return WORD.findall(text.lower())
 
 
 @dataclass(frozen=True)
 class TextColumn(ListedWords):
-    """One feature for each frequent word: 1 where a text has it, else 0. Raw values are a row for each cell, whose last number is 1 if the cell
-    has no value."""
+    """One feature for each frequent word: 1 if a text has it, else 0. Raw values are a row for each cell; the last number of the
+    row is 1 if the cell has no value."""
 
     key: ClassVar[str] = "texts"
 

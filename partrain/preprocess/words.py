@@ -1,4 +1,4 @@
-"""Columns of words: one-hot, or as codes. Raw values are places in the list of words, UNSEEN and MISSING."""
+"""Columns of words, one-hot or as codes. Raw values are positions in the list of words, UNSEEN or MISSING."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ UNSEEN, MISSING = -1, -2
 
 
 def places_of(words: Sequence[str]) -> dict[str, int]:
-    """Return the place of each word by its spellings.
+    """Return the position of each word, by each of its spellings.
 
-    `1` and `1.0` are spellings of one word if all words are whole numbers: an empty cell turns a column of these into floats.
+    `1` and `1.0` are spellings of one word if all words are whole numbers: an empty cell turns a column of whole numbers into
+    floats.
     """
     places = {word: place for place, word in enumerate(words)}
     if all(map(_WHOLE.fullmatch, words)):
@@ -32,7 +33,7 @@ def places_of(words: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ListedWords(ColumnKind):
-    """A column whose features follow from a list of words."""
+    """A column whose features depend on a list of words."""
 
     stored_type: ClassVar[Any] = list[str]
     learns: ClassVar[bool] = True
@@ -101,5 +102,5 @@ class CategoryColumn(WordColumn):
         return len(self.words) - MISSING
 
     def compute(self, xp: Any, raw: Any) -> Any:
-        """Return the codes (n, 1). An item that is not answered gets a valid code, too: embeddings are looked up before it is masked."""
+        """Return the codes (n, 1). An unanswered item also gets a valid code: embeddings are looked up before it is masked."""
         return double(xp.where(self.readable(xp, raw, holes=True), raw - MISSING, UNSEEN - MISSING))[:, None]
