@@ -1,4 +1,4 @@
-"""`partrain evaluate --by-group`: the scores of a network on each group of items, of each person or clinic, and how far they differ."""
+"""`partrain evaluate --by-group`: a network's scores on each group of items (a person or clinic, say), and their spread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from partrain.data import Dataset
 
 TENTH = 10
-"""One of ten groups, and at least one, is among the worst."""
+"""The worst groups are one in ten, and at least one."""
 
 
 def group_column(network: TrainedNetwork) -> str:
@@ -39,7 +39,7 @@ def group_column(network: TrainedNetwork) -> str:
 
 
 def groups_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, list[Class]]:
-    """Return the name of the group of each item by split. The files of the data set are read again for them."""
+    """Return the group name of each item by split. Reads the files of the data set again."""
     section, folder = network.loaded.job.dataset, network.loaded.folder
     parts = groups_by_part(section, folder, dataset)
     training, held_out = ([parts[""][item] for item in items] for items in split_items(network.loaded, dataset))
@@ -49,13 +49,13 @@ def groups_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, list
 def scores_of_groups(
     column: str, groups: Sequence[Class], judge: Callable[[Tensor], Mapping[str, Any]], own_errors: Collection[str]
 ) -> dict[str, Any]:
-    """Judge the items of each group, and sum the scores up, each group counting once.
+    """Evaluate the items of each group, and summarise the scores; each group counts once.
 
     Args:
         column: The column that names the groups.
-        groups: The name of the group of each item.
-        judge: Function that returns the scores of some items, by number.
-        own_errors: Names of own metrics of which lower is better.
+        groups: The group name of each item.
+        judge: Function that returns the scores of some items, given by number.
+        own_errors: Names of the job's custom metrics of which lower is better.
     """
     members: dict[Class, list[int]] = {}
     for item, name in enumerate(groups):
@@ -68,12 +68,12 @@ def scores_of_groups(
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a score: counts are no scores, and None is an undefined one."""
+    """Return whether a value is a score; counts are not, and None is an undefined score."""
     return value is None or isinstance(value, float)
 
 
 def _spread(rows: Sequence[Mapping[str, Any]], key: str, *, lower: bool) -> dict[str, Any]:
-    """Sum up a number of all groups in which it is defined."""
+    """Summarise a number over all groups in which it is defined."""
     defined = [row for row in rows if row[key] is not None and not math.isnan(row[key])]
     undefined = len(rows) - len(defined)
     if not defined:

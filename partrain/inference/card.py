@@ -1,6 +1,7 @@
-"""A model card in Markdown beside an export. It states the content of the checkpoint, and says where the checkpoint knows nothing.
+"""A model card in Markdown next to an export. It states the content of the checkpoint, and what the checkpoint does not know.
 
-Headings: Mitchell, Wu, Zaldivar et al. Model Cards for Model Reporting. 2019. arXiv:1810.03993. The head in YAML is that of Hugging Face.
+Headings: Mitchell, Wu, Zaldivar et al. Model Cards for Model Reporting. 2019. arXiv:1810.03993. The YAML header is Hugging
+Face's.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _READERS = {
     "words": "lambda cell, _: cell",
     "codes": "lambda cell, words: -2 if not cell else words.index(cell) if cell in words else -1",
 }
-"""Python that converts a cell, by the input of the graph; the second argument holds the words of a column."""
+"""Python code that converts a cell, by graph input; the second argument holds the words of a column."""
 _ROW = """A row of a CSV file as inputs, and the answer to it:
 
 ```python
@@ -129,7 +130,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
 
 
 def _row_of_a_table(network: TrainedNetwork, made: Delivery) -> str:
-    """Write lines of Python that read a row of a CSV file into the inputs of a graph; none for other items than rows."""
+    """Write lines of Python that read a row of a CSV file into the inputs of a graph; empty if items are not rows."""
     if not network.codec.is_table or "preprocessing" not in made.facts:
         return ""
     inputs = made.facts["preprocessing"]["inputs"]
@@ -171,12 +172,12 @@ def _standing(manifest: StoredManifest) -> str:
 
 
 def _called(section: Section) -> str:
-    """Name the network or task of a table for people."""
+    """Name the network or task of a table for readers."""
     return section.called if isinstance(section, UserCode) else str(getattr(section, "name", ""))
 
 
 def _source(table: Mapping[str, Any]) -> str:
-    """Name the files of a data set as the job does: a card is for others, who do not have the folders of this machine."""
+    """Name the files of a data set as in the job: readers of a card do not have this machine's folders."""
     if (name := table.get("name")) in (PYTHON, ARRAYS, *FRAMES.values()):
         return {PYTHON: "a Python object", ARRAYS: "arrays in memory"}.get(str(name), "a DataFrame in memory")
     files = table.get("path") or table.get("inputs")
@@ -186,9 +187,9 @@ def _source(table: Mapping[str, Any]) -> str:
 
 
 def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dict[str, str]:
-    """Return the results: the last judgement, the best one, and those of the test items, which the run's summary has.
+    """Return the results: the last judgement, the best one, and the results on test items from the run's summary.
 
-    The summary of the run counts only for results of the same round.
+    The summary of the run is used only for results of the same round.
     """
     progress, summary, scores = manifest.progress, RunFolder(checkpoint.parent).summary, dict[str, float]()
     last = summary if summary.get("rounds") == content.round else {}
@@ -217,13 +218,13 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
 
 
 def _compared(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of the network that a summary compares with trivial answers: all comparisons have the same."""
+    """Return the network's numbers that a summary compares with trivial answers: all comparisons have the same ones."""
     beside: Mapping[str, Any] = next(iter(summary.get("comparisons", {}).values()), {})
     return {name: beside[key] for name, key in ((str(beside.get("by")), "network"), ("r2", "r2")) if key in beside}
 
 
 def _numbers_of(table: Any, key: str, round_number: int) -> dict[str, float]:
-    """Return loss and metrics of a judgement as a summary tells them; none unless it is of this round."""
+    """Return loss and metrics of a judgement from a summary; empty unless it is of this round."""
     if not isinstance(table, Mapping) or table.get(key) != round_number:
         return {}
     metrics = table.get("metrics")
@@ -318,7 +319,7 @@ def _rows(facts: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that ends neither a line nor a cell of a table, and that starts no HTML."""
+    """Return a text without line ends, table cell ends or HTML tags."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

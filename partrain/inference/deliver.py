@@ -1,4 +1,4 @@
-"""An export with all its descriptions: bytes, comparison, metadata, words for people."""
+"""An export with all its descriptions: bytes, comparison, metadata, text for readers."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def deliver(
     dtype: InputType | None = None,
     words: WordForm | None = None,
 ) -> Delivery:
-    """Export a network, with its preprocessing if asked for.
+    """Export a network, with its preprocessing on request.
 
     Args:
         network: The network.
-        format: The format of the file.
-        output: The file, which this does not write.
+        file_format: The format of the file.
+        output: The path of the file, which this function does not write.
         with_preprocessing: Put the preprocessing into the graph.
-        type: Type of raw numbers in that graph; None: as trained.
+        dtype: Type of raw numbers in that graph; None: as trained.
         words: Form of words in that graph; None: text in ONNX, codes in torch-export.
 
     Raises:

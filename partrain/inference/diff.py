@@ -23,8 +23,8 @@ def networks(a: Content, b: Content) -> dict[str, Any]:
     """Compare the mixed networks of two checkpoints.
 
     Returns:
-        `equal`: to the bit or not. `tensors`, for each name that both have: l2 distance, the distance relative to A's norm, and
-        the largest difference. `only_a` and `only_b`: names that one of them lacks. `all`: all tensors as one vector.
+        `equal`: whether all bits are equal. `tensors`, for each name in both: l2 distance, the distance relative to A's norm, and
+        the largest difference. `only_a` and `only_b`: names that only one of them has. `all`: all tensors as one vector.
     """
     first, second = _under(a, "model/"), _under(b, "model/")
     both = [name for name in first if name in second]
@@ -45,11 +45,12 @@ def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
 
     Args:
         content: The checkpoint.
-        layout: The tensors in a worker's flat row. None if only untrusted user code can tell: then the row counts as one tensor.
+        layout: The tensors in a worker's flat row. None if only untrusted user code can give it: then the row counts as one
+            tensor.
 
     Returns:
-        `equal`: to the bit or not. For each tensor: the consensus distance sqrt(mean |x_i - mean|^2), the distance relative to the
-        mean's norm, the largest difference between two workers, and each worker's l2 distance from the mean.
+        `equal`: whether all bits are equal. For each tensor: the consensus distance sqrt(mean |x_i - mean|^2), the distance
+        relative to the mean's norm, the largest difference between two workers, and each worker's l2 distance from the mean.
     """
     workers: dict[str, dict[str, NDArray[Any]]] = {}
     for path, array in sorted(_under(content, "workers/").items()):

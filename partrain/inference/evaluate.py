@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from partrain.tasks.judged import JudgedMetrics
 
 WIDEST_CONFUSION = 20
-"""Largest number of classes for which the whole confusion matrix is shown."""
+"""Maximum number of classes for which the whole confusion matrix is shown."""
 LABELS = {
     "macro": "mean over classes",
     "error": "reconstruction error",
@@ -38,7 +38,10 @@ LABELS = {
 
 
 def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None, *, by_group: bool = False) -> dict[str, Any]:
-    """Evaluate on one split; by default on validation and test items, if there are any. `by_group`: on each of their groups, too."""
+    """Evaluate on one split; by default on validation and test items, if there are any.
+
+    `by_group`: also on each of their groups.
+    """
     if by_group:
         group_column(network)
     dataset = load_dataset(network.loaded, content)
@@ -53,16 +56,16 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
 
 
 def evaluate_sample(network: TrainedNetwork, sample: Sample, *, by_group: bool = False) -> dict[str, Any]:
-    """Evaluate on items that have targets. `by_group`: on each of their groups, too."""
+    """Evaluate on items with targets. `by_group`: also on each of their groups."""
     assert sample.targets is not None
     items = network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest)
     return scores(network, items) | _of_groups(network, items, sample.groups if by_group else None)
 
 
 def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = None) -> dict[str, Any]:
-    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task; also of trivial answers.
+    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task; also for trivial answers.
 
-    `trained`: training targets, if they are known.
+    `trained`: training targets, if known.
     """
     with blame_user_code(network.loaded):
         metrics = network.metrics(reports=True)
@@ -71,7 +74,7 @@ def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = Non
 
 
 def _judged(network: TrainedNetwork, items: Samples, metrics: JudgedMetrics) -> dict[str, Any]:
-    """Return number of items, loss, accuracy and metrics. `metrics`: those of the network, with reports."""
+    """Return number of items, loss, accuracy and metrics. `metrics`: the network's, with reports."""
     numbers = evaluate_items(network, items, metrics)
     if metrics.measured is None:
         return numbers
@@ -81,7 +84,7 @@ def _judged(network: TrainedNetwork, items: Samples, metrics: JudgedMetrics) -> 
 
 
 def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] | None) -> dict[str, Any]:
-    """Return under `groups` the scores of each group. `groups`: the name of the group of each item; None: they are not wanted."""
+    """Return the scores of each group under `groups`. `groups`: the group name of each item; None: return no scores of groups."""
     if groups is None:
         return {}
     with blame_user_code(network.loaded):
@@ -115,7 +118,10 @@ def render(results: dict[str, Any]) -> list[str]:
 
 
 def _confusion(matrix: list[list[int]], names: list[str]) -> list[str]:
-    """Render the confusion matrix; if it is too wide to read, its most frequent errors. A further column: answers that are no class."""
+    """Render the confusion matrix; if it is too wide to read, its most frequent errors.
+
+    An extra column counts answers outside all classes.
+    """
     names += ["none of them"] * (len(matrix[0]) - len(names))
     if len(matrix) <= WIDEST_CONFUSION:
         rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=False)]

@@ -5,10 +5,10 @@
     torch-export    the network as a graph, for `torch.export.load`; any number of items
     onnx            the network as a graph, for ONNX runtimes; any number of items
 
-A network's inputs differ from the data set's files: numbers may be standardized, words are numbered. `metadata` describes how. It
-is stored as metadata `partrain` of safetensors and ONNX, and as the extra file `partrain.json` of torch-export. A state dict cannot
-hold it. `preprocessed_export` puts the conversion
-into the graph instead. For the comparison, formats without code are loaded into a second network of the same kind; the others run by themselves.
+A network's inputs differ from the data set's files: numbers may be standardized, words are numbered. `metadata` describes the
+conversion. It is stored as metadata `partrain` of safetensors and ONNX, and as the extra file `partrain.json` of torch-export. A
+state dict cannot hold it. `preprocessed_export` puts the conversion into the graph instead. For the comparison, formats without
+code are loaded into a second network of the same kind; the others run by themselves.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GRAPHS: tuple[Format, ...] = ("onnx", "torch-export")
 COMPARED = (0, 1, 2, 7)
 """Number of items in each comparison: a graph that was traced with one number of items must accept others."""
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
-"""Largest difference that another order of rounding explains, relative to the largest answer (at least 1); in float32."""
+"""Largest difference that another rounding order explains, relative to the largest answer (at least 1); in float32."""
 
 METADATA_PLACE: dict[Format, str] = {
     "safetensors": "details are in its metadata `partrain`",
@@ -62,7 +62,7 @@ ENDLESS = "the network answers with NaN or infinities, so an export cannot be co
 
 
 def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
+    """Return the bytes of the export, and its verification: items compared, largest difference, tolerance."""
     samples = [_random_inputs(network, count) for count in COMPARED if count]
     with torch.no_grad(), blame_user_code(network.loaded):
         expected = [network.module(deepcopy(inputs)) for inputs in samples]  # a network may change its inputs in place
@@ -82,7 +82,7 @@ def export(network: TrainedNetwork, file_format: Format) -> tuple[bytes, dict[st
             fewest, added = for_empty_batches(network, network.module, (samples[0],), {}, file_format)
         with added:
             data, run = _EXPORTERS[file_format](network)
-        if not fewest:  # the network itself may take no empty batch
+        if not fewest:  # the network itself may reject an empty batch
             samples.append(_none_of(samples[0]))
             expected.append(expected[0][:0])
         with torch.no_grad():
@@ -96,7 +96,7 @@ def for_empty_batches(
 ) -> tuple[int, AbstractContextManager[None]]:
     """Return the fewest items that a graph of a module answers, and the context to trace it in. `args`, `kwargs`: some items.
 
-    The fewest are 0; but 1 if the module fails on an empty batch, and a row more changes the network's answers to others.
+    The fewest are 0; but 1 if the module fails on an empty batch, and an extra row changes the network's answers to others.
     """
     if file_format == "onnx":
         return 0, nullcontext()
@@ -113,12 +113,12 @@ def for_empty_batches(
 
 
 def _none_of(inputs: Any) -> Any:
-    """Return inputs (0, ...) of the same form."""
+    """Return empty inputs (0, ...) of the same form."""
     return tree_map(lambda rows: rows[:0], inputs)
 
 
 def verify(network: TrainedNetwork, file_format: Format, largest: float, scale: float) -> dict[str, Any]:
-    """Return how an export was verified; refuse one that gives other answers."""
+    """Return the verification of an export; refuse an export with other answers."""
     tolerance = TOLERANCES[file_format] * scale
     if isnan(largest) or not isfinite(tolerance):
         raise BadCheckpoint(ENDLESS)
@@ -129,7 +129,7 @@ def verify(network: TrainedNetwork, file_format: Format, largest: float, scale: 
 
 
 def metadata(network: TrainedNetwork) -> dict[str, Any]:
-    """Describe the network: its model, inputs and outputs; and in `codec` the conversion of files into items."""
+    """Describe the network: its model, inputs and outputs; in `codec`, the conversion of files into items."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True, exclude={"from", *START_KEYS})
     facts = network.record.model_dump(exclude=None if network.record.parts else {"parts"})
     return facts | {"model": model, "codec": network.codec.stored}
@@ -170,7 +170,7 @@ def _random_inputs(network: TrainedNetwork, count: int) -> Any:
 
 
 def _difference(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest difference: 0 for answers equal to the bit, infinite if shapes or types differ or a number is not finite."""
+    """Return the largest difference: 0 if all bits are equal, infinite if shapes or types differ or a number is not finite."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
     if torch.equal(actual, expected):
@@ -190,7 +190,7 @@ def _safetensors(network: TrainedNetwork) -> tuple[bytes, Run]:
 
 
 def _with_metadata_in_order(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Return the same file with its metadata in order: safetensors writes them in another order each time, so bytes would differ."""
+    """Return the same file with its metadata in order: safetensors writes them in varying order, so bytes would differ."""
     text = [
         json.dumps(pair, ensure_ascii=False, separators=(",", ":"))[1:-1].encode()
         for pair in ({key: value} for key, value in metadata.items())
@@ -277,12 +277,12 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
 
 
 def any_number() -> tuple[dict[int, Any]]:
-    """Declare the first axis, which counts items, as dynamic."""
+    """Declare the first axis, the number of items, as dynamic."""
     return ({0: torch.export.Dim("items")},)
 
 
 def _arguments(network: TrainedNetwork, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Return the arguments of `forward` by position and by name, and which of their axes are dynamic: the first, which counts items."""
+    """Return the arguments of `forward` by position and by name, and their dynamic axes: the first axis, the number of items."""
     axis = {0: torch.export.Dim("items")}
     if isinstance(inputs, Tensor):
         return (inputs,), {}, (axis,)
@@ -292,7 +292,7 @@ def _arguments(network: TrainedNetwork, inputs: Any) -> tuple[tuple[Any, ...], d
 
 
 def _refuse_names(network: TrainedNetwork, file_format: Format) -> None:
-    """Raise CannotCreate where inputs have no names of their own, or those of layers, which torch's graphs mix up with them."""
+    """Raise CannotCreate if inputs have no names, or share names with layers, which torch's graphs confuse."""
     if network.record.parts and not network.module._forward_pre_hooks:
         what = f"`forward` takes all inputs as one dict or tuple, and {file_format} gives each a name"
         raise CannotCreate(f"{what}; let it have an argument for each input, or export safetensors or a state-dict")

@@ -39,7 +39,7 @@ class GeneratedText:
 def generate(network: TrainedNetwork, prompt: str, tokens: int, temperature: float, seed: int) -> GeneratedText:
     """Continue the `prompt` by `tokens` tokens, each drawn from softmax(logits / temperature); with 0, always the likeliest.
 
-    The network sees as many of the newest tokens as an item had in training. Equal seeds draw equal texts.
+    The network sees as many of the newest tokens as a training item had. Equal seeds draw equal texts.
     """
     if network.kind.targets != "tokens":
         raise InputMissing(f"a prompt is for a network trained on language, and this one is for {network.kind}; use --input")

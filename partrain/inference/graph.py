@@ -1,10 +1,10 @@
-"""A trained network with the conversion of raw values in front of it and that of answers after it, as one module.
+"""A trained network as one module, preceded by the conversion of raw values and followed by the conversion of answers.
 
     raw values -> [fill in, one-hot, codes, parts of dates, differences, scale, standardize] -> network
                -> [softmax or sigmoid, label | units of the targets, sums of differences | error]
 
-A graph cannot refuse an item. So an item with a missing value that is not filled in, a number beyond the network's type, an unknown
-token or an answer that is not finite gets NaN as its answers, and -1 as its label. `predict` refuses the same items.
+A graph cannot refuse an item. So it gives NaN answers, and the label -1, for an item with an unfilled missing value, a number
+beyond the network's type, an unknown token or an answer that is not finite. `predict` refuses the same items.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from partrain.inference.preprocessing import Preprocessing, padded_name, scaled_
 from partrain.tasks.kinds import answered, finite
 
 _NAMES = {"probability": "probabilities", "label": "label", "answer": "answers", "error": "error"}
-"""Names of the outputs, by those of the columns of `predict`."""
+"""Names of the outputs, by the names of `predict`'s columns."""
 
 
 class Preprocessed(nn.Module):
-    """Raw values in, answers as `predict` gives them out."""
+    """Raw values in, answers in the form of `predict` out."""
 
     def __init__(self, recipe: Preprocessing) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Preprocessed(nn.Module):
         return self._outputs(self.network(items), fine, items, inputs)
 
     def _outputs(self, answers: Tensor, fine: Tensor, items: Any, raw: Any) -> Mapping[str, Tensor]:
-        """Convert the network's answers. `fine` (n,): items that the network can take."""
+        """Convert the network's answers. `fine` (n,): mask of items that the network can take."""
         network, codec = self.recipe.network, self.recipe.codec
         newest = None
         if self.recipe.continues:
@@ -67,7 +67,7 @@ class Preprocessed(nn.Module):
         return {name: _masked(named[name], fine, -1 if name == "label" else math.nan) for name in self.recipe.outputs}
 
     def _several(self, raw: Mapping[str, Tensor]) -> tuple[Any, Tensor]:
-        """Convert several raw inputs; return them as the network is called with them, and the items (n,) that are answered."""
+        """Convert several raw inputs; return the network's call argument, and a mask (n,) of the items that get answers."""
         inputs: dict[str, Tensor] = {}
         fine: list[Tensor] = []
         parts = dict(zip(self.recipe.names, self.recipe.network.record.parts, strict=True))
@@ -87,12 +87,12 @@ class Preprocessed(nn.Module):
 
 
 def _tokens(raw: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return tokens (n, ...) within the vocabulary, and the items (n,) whose tokens all are."""
+    """Return tokens (n, ...) clipped to the vocabulary, and a mask (n,) of the items whose tokens are all in it."""
     fine = ((raw >= 0) & (raw < vocabulary)).flatten(1).all(1)
     return raw.clamp(0, vocabulary - 1), fine
 
 
 def _masked(answers: Tensor, fine: Tensor, other: float) -> Tensor:
-    """Replace the answers (n, ...) of items that are not answered."""
+    """Replace the answers (n, ...) of items that get no answer."""
     answered = fine.reshape(-1, *[1] * (answers.dim() - 1))
     return torch.where(answered, answers, torch.full_like(answers, other))

@@ -1,4 +1,4 @@
-"""Graphs as bytes that are the same on every machine: without paths, source lines and stack traces of the one that exported them."""
+"""Graphs as bytes that are the same on every machine: without the exporting machine's paths, source lines and stack traces."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "custom")
-"""Entries of torch's nodes that tell where in the code they come from."""
+"""Entries of torch's nodes that record their origin in the code."""
 
 
 def onnx_bytes(model: Any) -> bytes:
     """Encode an `onnx.ModelProto`.
 
-    torch notes for each node where in the code it comes from, and types of initializers, which `quantize_dynamic` of onnxruntime
+    torch notes the origin in the code for each node, and the types of initializers, which `quantize_dynamic` of onnxruntime
     contradicts.
     """
     for graph in (model.graph, *model.functions):

@@ -50,7 +50,7 @@ class TrainedNetwork:
     """The mixed network, in evaluation mode."""
     task: Task
     record: NetworkRecord
-    """Inputs, outputs and task it was built for."""
+    """Inputs, outputs and task that it was built for."""
     codec: Codec
     """The conversion of the data set's files into items."""
 
@@ -61,18 +61,18 @@ class TrainedNetwork:
 
     @property
     def metric_names(self) -> list[str]:
-        """Names of the job's metrics beside loss and accuracy."""
+        """Names of the job's metrics in addition to loss and accuracy."""
         task = self.loaded.job.task
         return [*self.kind.judged, *(task.judged if task else ())]
 
     @property
     def own_errors(self) -> Sequence[str]:
-        """Names of own metrics of which lower is better."""
+        """Names of the job's custom metrics of which lower is better."""
         task = self.loaded.job.task
         return (task.lower_is_better if task else None) or ()
 
     def metrics(self, *, reports: bool = False, observe: Observe | None = None) -> JudgedMetrics:
-        """Make the job's metrics beside loss and accuracy; see `judged_metrics`."""
+        """Make the job's metrics in addition to loss and accuracy; see `judged_metrics`."""
         task = self.loaded.job.task
         names, lower = (task.metrics if task else None) or (), self.own_errors
         restore = self.codec.restore_units
@@ -92,13 +92,13 @@ class TrainedNetwork:
     def items(
         self, inputs: Tensor, targets: Tensor, scale: float, dataset: DatasetInfo | None = None, newest: Tensor | None = None
     ) -> Samples:
-        """Make samples in the form that the network saw in training. `dataset`: the one that they are of, as it stores them."""
+        """Make samples in the form that the network saw in training. `dataset`: their data set, as it stores them."""
         channels, parts = dataset.channel_scale if dataset else None, tuple(self.record.parts)
         layout = self.loaded.job.model.convolves
         return Samples(inputs, targets, scale, self.dtype, layout, channel_scale=channels, parts=parts, newest=newest)
 
     def items_of(self, dataset: Dataset, split: Split) -> Samples | None:
-        """Make samples of the training, validation or test items of a data set; None if it has none."""
+        """Make samples of the training, validation or test items of a data set; None if there are none."""
         if split == "test":
             arrays = dataset.test_inputs, dataset.test_targets, dataset.test_newest, dataset.test_group
         else:
@@ -111,7 +111,7 @@ class TrainedNetwork:
         return replace(self.items(inputs, targets, dataset.scale, dataset, newest), group=group)
 
     def batch(self, inputs: Tensor) -> Any:
-        """Return items (b, ...) as the network is called with them: unpacked where they have several inputs."""
+        """Return items (b, ...) as the network's call argument: unpacked if they have several inputs."""
         parts = self.record.parts
         return unpack(inputs, parts, self.dtype) if parts else inputs
 
@@ -159,7 +159,7 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
     if manifest.network.task == USER.name and not isinstance(loaded.job.task, UserTask):
         raise BadJob("the checkpoint was trained with a user task, and the job names none: set [task] name")
     with blame_user_code(loaded):
-        # For a built-in task the manifest decides, not the data set: it may be made for another one.
+        # For a built-in task the manifest decides, not the data set, which may be made for another task.
         task = loaded.job.make_task(
             manifest.network.task,  # type: ignore[arg-type]
             loaded.folder,
@@ -202,9 +202,9 @@ def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, Sampl
 
 
 def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetrics | None = None) -> dict[str, Any]:
-    """Return number of items, mean loss, accuracy if the task has one, and the job's metrics; None for those that are undefined.
+    """Return number of items, mean loss, accuracy if the task has one, and the job's metrics; None for undefined ones.
 
-    `metrics`: those of the network, if the caller made them.
+    `metrics`: the network's metrics, if the caller made them.
     """
     count = len(items.targets)
     with blame_user_code(network.loaded):
@@ -215,13 +215,13 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
 
 
 def trivial_of(network: TrainedNetwork, items: Samples, trained: Tensor | None) -> Scores:
-    """Evaluate trivial answers to some items; `trained`: training targets, if they are known. See `trivial_scores`."""
+    """Evaluate trivial answers to some items; `trained`: training targets, if known. See `trivial_scores`."""
     codec, outputs = network.codec, network.record.outputs
     return trivial_scores(network.kind, network.task, network.metrics(), codec, outputs, trained, items)
 
 
 def evaluate_at_end(loaded: LoadedJob, content: Content) -> tuple[FinalScores | None, Scores, dict[str, BesideTrivial]]:
-    """Evaluate a checkpoint's network on its test items, if there are any; and trivial answers to these, or to the held-out ones."""
+    """Evaluate a checkpoint's network on its test items, if any; and trivial answers to these, or else to the held-out items."""
     network, dataset = load_network(loaded, content), load_dataset(loaded, content)
     splits = items_by_split(network, dataset)
     judged = splits.get("test") or splits.get("validation")

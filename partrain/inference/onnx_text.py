@@ -1,4 +1,4 @@
-"""Text in an ONNX graph: words in instead of their codes, names of classes out. Both are looked up by `LabelEncoder` of ai.onnx.ml."""
+"""Text in an ONNX graph: words instead of codes as input, class names as output. `LabelEncoder` of ai.onnx.ml looks up both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def words_for_codes(model: Any, words: Mapping[str, Sequence[str]]) -> None:
 
 
 def as_text(words: Sequence[str], code: int) -> str:
-    """Return a word for its code; for UNSEEN one that is not among them."""
+    """Return the word of a code; for UNSEEN, a word that is not among them."""
     if code == MISSING:
         return ""
     if code != UNSEEN:
@@ -44,7 +44,7 @@ def as_text(words: Sequence[str], code: int) -> str:
 
 
 def _spellings(small: str) -> list[str]:
-    """Return a text in all mixtures of small and capital letters."""
+    """Return a text in all combinations of lower and upper case."""
     return ["".join(letters) for letters in product(*(sorted({letter, letter.upper()}) for letter in small))]
 
 
@@ -67,7 +67,7 @@ def _lookup(source: str, target: str, table: Mapping[str, Any]) -> Any:
 
 
 def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
-    """Put nodes in front of the others: the nodes of a graph are in the order of their computation."""
+    """Put nodes before the others: the nodes of a graph are in the order of their computation."""
     before = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes, *before])

@@ -1,4 +1,4 @@
-"""Opening of a checkpoint for a command: its file, its content, and its job, if the user permits the code and the files that the job names."""
+"""Open a checkpoint for a command: its file, its content and its job, if the user permits the code and files that it names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from partrain.job.load import LoadedJob
 
 Use = Literal["network", "items", "run"]
-"""Parts of a job that a command uses: the network; also the items of the data set; also the hooks and this machine, to train on."""
+"""Parts of a job that a command uses: the network; also the items of the data set; also the hooks and this machine, for
+training."""
 
 
 def open_checkpoint(path: Path, note: Callable[[str], None] = silent, *, newest: bool = False) -> tuple[Path, Content]:
     """Return the checkpoint file of a path, which may be a run folder or a folder of runs, and its content.
 
-    `note` is called with a sentence if the run is the newest of several, or its best checkpoint is gone. `newest`: of a run folder, its
-    newest checkpoint, not the best.
+    `note` is called with a sentence if the run is the newest of several, or its best checkpoint is gone. `newest`: for a run
+    folder, return the newest checkpoint, not the best.
     """
     from partrain.checkpoint import read
     from partrain.checkpoint.manifest import manifest_of
@@ -31,7 +32,7 @@ def open_checkpoint(path: Path, note: Callable[[str], None] = silent, *, newest:
     folder = path if path.is_dir() else None
     path = checkpoint_of(path, note, newest=newest)
     content = read(path)
-    best = manifest_of(content, str(path)).progress.best_round  # no command computes with a field that is odd
+    best = manifest_of(content, str(path)).progress.best_round  # no command computes with an unusual field
     if folder and not newest and path.name != BEST and best not in (0, content.round):
         note(f"{path}: the checkpoint of the best round, {best}, is gone; this is the newest round, {content.round}")
     return path, content
@@ -47,7 +48,7 @@ def load_job(
     workers: Sequence[str] = (),
     job_file: Path | None = None,
 ) -> LoadedJob:
-    """Load the job that a checkpoint contains. It is data: the code and the files that it names need the user's permission.
+    """Load the job in a checkpoint. It is data: the code and the files that it names need the user's permission.
 
     Args:
         content: The checkpoint.
@@ -56,7 +57,7 @@ def load_job(
         use: The parts of the job that the command uses.
         until: Changed stop conditions, as `key=value`.
         workers: Changed `[[workers]]`, as `key=value`, for the use "run".
-        job_file: A job file of the user that replaces the checkpoint's; the user trusts what it names.
+        job_file: A job file of the user that replaces the checkpoint's; the user trusts everything it names.
 
     Raises:
         NotTrusted: The user has not permitted the code or the files.
@@ -83,7 +84,7 @@ def require_permission(loaded: LoadedJob, content: Content, path: Path, use: Use
 
 
 def foreign(loaded: LoadedJob, text: str, path: Path, use: Use) -> dict[str, list[str]]:
-    """Return code and files that need the user's permission for a use: none in a run that the user has signed.
+    """Return code and files that need the user's permission for a use; empty for a run that the user has signed.
 
     Args:
         loaded: The job.

@@ -1,4 +1,4 @@
-"""Output files of commands: written whole or not at all, and replacing a file only with `--force`."""
+"""Output files of commands: written as a whole or not at all, and replacing a file only with `--force`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partrain.record.round_record import without_nan
 from partrain.system.atomic_file import atomic_file
 
 Formats = Sequence[str]
-"""Allowed suffixes of a file."""
+"""Allowed file suffixes."""
 ANSWERS: Formats = (".csv", ".npz", ".json")
 TEXT: Formats = (".txt", ".json")
 
 _LATER = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
-"""Errors of the disk while writing; the others mean that the file cannot be created at this path."""
+"""Disk errors while writing; all other errors mean that the file cannot be created at this path."""
 
 
 def check(path: Path, *, force: bool) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from partrain.inference.inputs.sample import Sample
 
 FEW_PRODUCTS = 1 << 25
-"""Products of a part of the items below which one thread computes it sooner than several, which wait for one another."""
+"""Multiplications in a part of the items below which one thread is faster than several, which wait for one another."""
 Columns = dict[str, "NDArray[Any] | list[Any]"]
 """Columns by name, each (n,) or (n, k)."""
 
@@ -96,14 +96,14 @@ class Answers:
 
 
 def _harmless_cells(column: Sequence[Any]) -> Sequence[Any]:
-    """Make each text of a column `_harmless`."""
+    """Apply `_harmless` to each text of a column."""
     texts = {cell for cell in column if isinstance(cell, str)}
     changed = {text: harmless for text in texts if (harmless := _harmless(text)) != text}
     return [changed.get(cell, cell) if isinstance(cell, str) else cell for cell in column] if changed else column
 
 
 def _harmless(cell: Any) -> Any:
-    """Put `'` before a text that a spreadsheet would run as a formula. A text that is a number stays."""
+    """Put `'` before a text that a spreadsheet would run as a formula. A numeric text stays unchanged."""
     if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell
     try:
@@ -170,7 +170,7 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Let torch compute on this number of threads meanwhile."""
+    """Let torch use this number of threads within the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -224,7 +224,7 @@ def _codes(network: TrainedNetwork, sample: Sample) -> NDArray[Any]:
 
 
 def _check_answered(sample: Sample, columns: Mapping[str, Tensor]) -> None:
-    """Raise InputMissing for items without an answer. An exported graph gives these NaN and the label -1."""
+    """Raise InputMissing for items without an answer. An exported graph gives them NaN and the label -1."""
     lacking = (~answered(columns)).nonzero().flatten().tolist()
     if lacking:
         what = f"the network's answers to {len(lacking):,} {plural('item', len(lacking))} are not finite"
@@ -237,13 +237,13 @@ def _is_wide(column: Any) -> TypeGuard[NDArray[Any]]:
 
 
 def _array(column: NDArray[Any] | list[Any]) -> NDArray[Any]:
-    """Return a column as an array; cells of several types as texts."""
+    """Return a column as an array; cells of several types become texts."""
     array = np.asarray(column)
     return array if array.dtype.kind != "O" else np.array(["" if cell is None else str(cell) for cell in column])
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:
-    """Format numbers with as many digits as distinguish them in their own type."""
+    """Format numbers with enough digits to distinguish them in their type."""
     return list(map(str, column)) if column.dtype.kind == "f" else column.tolist()
 
 

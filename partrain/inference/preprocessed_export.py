@@ -1,7 +1,7 @@
-"""`partrain export --with-preprocessing`: raw values in, answers as `predict` gives them out. Compared with `predict` before writing.
+"""`partrain export --with-preprocessing`: raw values in, answers of `predict` out. Compared with `predict` before writing.
 
-Words are text in ONNX, which looks them up by itself, unless codes are asked for: few runtimes have these operators. torch has no tensors
-of text: torch-export takes the indices of words, and the metadata has the words.
+In ONNX words are text, which the graph looks up, unless codes are requested: few runtimes have these operators. torch has no
+text tensors: torch-export takes the indices of words, and the metadata lists the words.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Graph = Callable[[RawItems], dict[str, Tensor]]
 
 
 def export_preprocessed(recipe: Preprocessing, file_format: Format) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of the export with the preprocessing in its graph, and how it was compared with the answers of `predict`.
+    """Return the bytes of the export with the preprocessing in its graph, and its comparison with the answers of `predict`.
 
     Raises:
-        CannotCreate: the format holds tensors, no graph.
+        CannotCreate: the format holds tensors, not a graph.
     """
     if file_format not in GRAPHS:
         kinds = " or ".join(GRAPHS)
@@ -81,14 +81,15 @@ def difference(
 ) -> tuple[float, float]:
     """Return the largest difference from the answers of `predict`, and the largest answer (at least 1).
 
-    Answers in units are compared in standard deviations; those that continue the `newest` values (n, targets) by their distance
-    from these. A label may differ only where the two likeliest classes are as likely, or where its probability is the `threshold`.
+    Answers in units are compared in standard deviations; answers that continue the `newest` values (n, targets), by their
+    distance from these. A label may differ only if the two likeliest classes are equally likely, or if its probability is the
+    `threshold`.
     """
     if "label" in actual:
         probabilities = torch.as_tensor(np.asarray(expected["probability"]))
         largest = _largest(actual["probabilities"], probabilities)
         ours = torch.as_tensor(np.asarray(expected["label"])).long()
-        if ours.shape == probabilities.shape:  # labels that are right or wrong each
+        if ours.shape == probabilities.shape:  # each label is right or wrong
             gap = float(torch.where(ours == actual["label"], 0.0, (probabilities - threshold).abs()).max())
         else:
             chosen = probabilities.gather(1, actual["label"].clamp(0, probabilities.shape[1] - 1).unsqueeze(1))
@@ -128,7 +129,7 @@ def preprocessed_usage(recipe: Preprocessing, file_format: Format) -> str:
 
 
 def _has_text(recipe: Preprocessing, file_format: Format) -> bool:
-    """Return whether the graph takes words and gives out names of classes."""
+    """Return whether the graph takes words and returns class names."""
     return file_format == "onnx" and recipe.words_as != "codes"
 
 
@@ -182,7 +183,7 @@ def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[byte
 
 
 def _test_in_single(graph: Any) -> None:
-    """Let IsNaN test numbers in single precision, in place: some runtimes have it for no other."""
+    """Make IsNaN test numbers in single precision, in place: some runtimes support only this type."""
     from onnx import TensorProto, helper
 
     nodes = []
@@ -196,7 +197,10 @@ def _test_in_single(graph: Any) -> None:
 
 
 def _arguments(recipe: Preprocessing, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the module for its raw inputs. Several inputs are one, a dict: their names are the network's, and may be any."""
+    """Return the arguments of the module for its raw inputs.
+
+    Several inputs form one dict: their names are the network's, and may be any.
+    """
     return {"inputs": raw} if recipe.names else dict(raw)
 
 

@@ -1,13 +1,14 @@
-"""The preprocessing of a trained network for a graph: its raw inputs, the steps from these to items, and its outputs.
+"""The preprocessing of a trained network for a graph: its raw inputs, their conversion to items, and its outputs.
 
 The recipe is the codec of the checkpoint. The raw inputs depend on it:
 
-    tables             `numbers` (n, k) float64, `dates` (n, d) float64: seconds since 1970, and `codes` (n, c) int64: places of words,
-                       -1 for another word, -2 for none; each is left out if there are no such columns
+    tables             `numbers` (n, k) float64, `dates` (n, d) float64: seconds since 1970, and `codes` (n, c) int64: positions
+    of
+                       words, -1 for another word, -2 for a missing one; inputs without columns are left out
     several inputs     each by its name, (n, *shape): float64, uint8 (bytes of images) or int64 (tokens)
     unequal lengths    `inputs` (n, longest, ...), padded with zeros, and `lengths` (n,)
     everything else    `inputs` (n, *shape), float64, uint8 for images, or int64 for tokens; windows of a differenced series have
-                       `sum(lags)` moments more
+                       `sum(lags)` more moments
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ WordForm = Literal["text", "codes"]
 RawItems = dict[str, "NDArray[Any]"]
 """Raw values by the name of the graph's input."""
 _HOLES = 0.2
-"""Share of the drawn cells that may be missing which are."""
+"""Fraction of missing cells among the drawn cells that may be missing."""
 _DETAILS: dict[str, tuple[str, dict[str, Any]]] = {
     "numbers": ("float64", {}),
     "dates": ("float64", {"unit": "seconds since 1970-01-01T00:00:00 UTC"}),
@@ -57,13 +58,13 @@ _DETAILS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The preprocessing of a network, checked: a graph can hold all of it."""
+    """The preprocessing of a network, checked for whether a graph can hold all of it."""
 
     network: TrainedNetwork
     type: InputType
     """Type of raw numbers that do not come from a table."""
     words_as: WordForm | None = None
-    """Form of words in the graph; None: text where the format has it."""
+    """Form of words in the graph; None: text if the format supports it."""
 
     @classmethod
     def of(cls, network: TrainedNetwork, dtype: InputType | None = None, words_as: WordForm | None = None) -> Preprocessing:
@@ -108,7 +109,7 @@ class Preprocessing:
 
     @cached_property
     def columns(self) -> list[str]:
-        """Columns of a series in the order of the graph's input: of a differenced one, the targets that it forecasts too."""
+        """Columns of a series in the order of the graph's input; for a differenced series, including its forecast targets."""
         codec = self.codec
         return list(dict.fromkeys([*codec.columns, *(codec.targets if self.continues else [])]))
 
@@ -141,7 +142,7 @@ class Preprocessing:
         return ["answers" if self.network.kind.targets else "error"]
 
     def describe(self, *, strings: bool) -> dict[str, Any]:
-        """Describe the inputs and outputs of the graph. `strings`: words are given as text, not as their codes."""
+        """Describe the inputs and outputs of the graph. `strings`: words are text, not codes."""
         inputs: dict[str, Any] = {}
         for source, names in self.table.items():
             dtype, details = _DETAILS[source]
@@ -166,9 +167,9 @@ class Preprocessing:
         return {"inputs": inputs, "outputs": outputs}
 
     def items(self, xp: Any, raw: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Convert raw numbers to items (n, ...), and return which items (n,) `predict` reads; None: it reads all.
+        """Convert raw numbers to items (n, ...), and return a mask (n,) of the items that `predict` reads; None: it reads all.
 
-        `xp` is numpy, or torch in a graph. Items that are not finite are refused beside these.
+        `xp` is numpy, or torch in a graph. Items that are not finite are refused in addition.
         """
         codec = self.codec
         if self.schema:
@@ -182,7 +183,7 @@ class Preprocessing:
         return codec.standardize(items, xp), None
 
     def sample(self, count: int) -> tuple[RawItems, Columns]:
-        """Draw raw items like those trained on, and return them with the answers of `predict`, whose items numpy computes."""
+        """Draw raw items similar to the training items. Return them with the answers of `predict`, whose items numpy computes."""
         draw, network = np.random.default_rng(derive(0, "export", count)), self.network
         newest = None
         if self.schema:
@@ -205,7 +206,7 @@ class Preprocessing:
         return raw, predict(network, sample, probabilities=network.kind.has_probabilities).columns
 
     def _rows(self, schema: TableSchema, draw: np.random.Generator, count: int) -> RawItems:
-        """Draw rows of a table: values like those trained on, any words, and holes."""
+        """Draw rows of a table: values similar to the training values, any words, and missing cells."""
         stored, raw = self.network.codec.stored, RawItems()
         first = {name: at for at, name in reversed(list(enumerate(schema.owners)))}
         for source, names in self.table.items():
@@ -237,7 +238,7 @@ class Preprocessing:
         return mean + std * numbers
 
     def _several(self, draw: np.random.Generator, count: int) -> RawItems:
-        """Draw several inputs, or padded items and their lengths. The first item is of the full length."""
+        """Draw several inputs, or padded items and their lengths. The first item has the full length."""
         parts = dict(zip(self.names, self.network.record.parts, strict=True))
         raw = RawItems()
         for name, part in parts.items():
@@ -269,7 +270,7 @@ def single(values: Any) -> Any:
 
 
 def scaled_bytes(xp: Any, raw: Any) -> Any:
-    """Scale bytes to [0, 1]; other numbers stay."""
+    """Scale bytes to [0, 1]; other numbers stay unchanged."""
     return single(raw) * float(np.float32(1 / 255)) if raw.dtype == xp.uint8 else raw
 
 

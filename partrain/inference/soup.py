@@ -1,7 +1,8 @@
 """`partrain soup`: the average of several trained networks, which often beats each of them.
 
-Parameters are averaged with equal weights in float64 and rounded once. BatchNorm statistics are pooled as in training, integers take
-their maximum. Wortsman et al. Model soups. 2022. arXiv:2203.05482; Kaddour. Stop wasting my time! (LAWA). 2022. arXiv:2209.14981.
+Parameters are averaged with equal weights in float64 and rounded once. BatchNorm statistics are pooled as in training; integers
+become their maximum. Wortsman et al. Model soups. 2022. arXiv:2203.05482; Kaddour. Stop wasting my time! (LAWA). 2022.
+arXiv:2209.14981.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _mean(copies: Sequence[Tensor]) -> Tensor:
 
 
 def _pool_statistics(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Pool BatchNorm's means and variances, as if over all items that the members saw."""
+    """Pool BatchNorm's means and variances as if over all items that the members saw."""
     if not statistics:
         return {}
     rows = torch.stack([torch.cat([network[name].double().flatten() for name in statistics]) for network in networks])

@@ -1,8 +1,8 @@
-"""Graphs that take no items: operators of onnxruntime and torch fail on empty batches, some by ending the process.
+"""Graphs for empty batches: operators of onnxruntime and torch fail on them, some by ending the process.
 
-ONNX            an empty batch gets a row of zeros at the entrance of the graph, whose answers are cut off at its end
-torch-export    such a row follows the items of every batch, but only if the module itself fails on an empty one: the graph cannot
-                tell them apart, as torch assumes two items or more where their number may vary
+ONNX            an empty batch gets a row of zeros at the entrance of the graph, and its answers are cut off at the end
+torch-export    such a row is appended to every batch, but only if the module itself fails on an empty one: the graph cannot
+                distinguish empty batches, as torch assumes two items or more if their number may vary
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 @contextmanager
 def spare_row(module: nn.Module) -> Iterator[None]:
-    """Let a module compute with one row more than it gets and gives out, within this context."""
+    """Make a module compute with one row more than its input and output have, within this context."""
     hooks = (
         module.register_forward_pre_hook(
             lambda _, args, kwargs: tree_map_only(Tensor, _longer, (args, kwargs)), with_kwargs=True
@@ -33,18 +33,18 @@ def spare_row(module: nn.Module) -> Iterator[None]:
 
 
 def _longer(rows: Tensor) -> Tensor:
-    """Return the rows and a spare one."""
+    """Return the rows with a spare row appended."""
     spare = _spare(rows.dim(), whole=rows.dtype == torch.int64)
     return nn.functional.pad(rows, (0, 0) * (rows.dim() - 1) + (0, 1), value=spare)
 
 
 def _spare(dimensions: int, *, whole: bool) -> int:
-    """Return the number that a spare row holds. One whole number for each item is a length, and 1 is the least."""
+    """Return the number that fills a spare row. A single whole number for each item is a length, of at least 1."""
     return int(whole and dimensions == 1)
 
 
 def never_empty(graph: Any) -> None:
-    """Let an `onnx.GraphProto` compute with one row where its inputs have none, in place."""
+    """Make an `onnx.GraphProto` compute with one row if its inputs have none, in place."""
     from onnx import TensorProto, helper
 
     def constant(name: str, values: list[int], kind: int = TensorProto.INT64) -> None:
@@ -68,12 +68,12 @@ def never_empty(graph: Any) -> None:
     after = [helper.make_node("Slice", [f"{name}.some", "rows.first", "rows", "rows.first"], [name]) for name in names]
     _rename(graph, {value.name: f"{value.name}.some" for value in (*graph.input, *graph.output)})
     nodes = [*before, *graph.node, *after]
-    del graph.node[:], graph.value_info[:]  # their shapes have the number of rows of the inputs
+    del graph.node[:], graph.value_info[:]  # their shapes contain the row count of the inputs
     graph.node.extend(nodes)
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Rename values in the nodes of a graph, and in graphs within these."""
+    """Rename values in the nodes of a graph, and in nested graphs."""
     for node in graph.node:
         for values in (node.input, node.output):
             values[:] = [names.get(value, value) for value in values]

@@ -1,4 +1,4 @@
-"""Arrays in files as items: NPZ, NPY, HDF5, IDX, and folders that `save_to_disk` of Hugging Face datasets wrote."""
+"""Arrays in files as items: NPZ, NPY, HDF5, IDX, and folders written by `save_to_disk` of Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -
 
 
 def read_arrays(network: TrainedNetwork, path: Path, kind: str, *, labeled: bool) -> Pair:
-    """Read inputs, and if `labeled` the targets that are in the same file or folder.
+    """Read inputs, and if `labeled` the targets from the same file or folder.
 
-    Files of several arrays have them under the names of the job's `[dataset]` table, or as `inputs` and `targets`.
+    Files with several arrays name them as the job's `[dataset]` table does, or `inputs` and `targets`.
     """
     section = network.loaded.job.dataset
     if kind == "huggingface":

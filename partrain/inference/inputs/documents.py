@@ -1,4 +1,4 @@
-"""Texts to classify: of a table's column, of .txt files in a folder, or a single one."""
+"""Texts to classify: from a table's column, from .txt files in a folder, or a single one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
 
 COLUMN = "text"
-"""Column of the texts in a table, for a network that was trained on files."""
+"""Column of the texts in a table, for a network that was trained on text files."""
 
 
 def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:

@@ -43,7 +43,7 @@ def read_images(network: TrainedNetwork, path: Path, *, labeled: bool) -> tuple[
 
 
 def _label(network: TrainedNetwork, file: Path, root: Path) -> int:
-    """Return an image's label: the first folder below the given one, as in training, or the given one if the image is directly in it."""
+    """Return an image's label: the first folder below `root`, as in training, or `root` itself if the image is directly in it."""
     names = network.codec.classes or [str(label) for label in range(network.record.outputs)]
     inner = file.relative_to(root).parts[:-1]
     name = inner[0] if inner else (root if root.is_dir() else root.parent).resolve().name

@@ -1,4 +1,4 @@
-"""Kinds of files that hold items, recognized by their first bytes or their suffix; the standard input as a file."""
+"""Kinds of files that hold items, recognized by their first bytes or their suffix; standard input as a file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _IMAGES = re.compile(
 )
 """First bytes of images, by suffix."""
 STDIN = "<stdin>"
-"""Name of the standard input in messages."""
+"""Name of standard input in messages."""
 
 
 def kind_of(path: Path, task: TaskKind) -> str:
-    """Recognize the `kind` of the form of a file by its suffix or its first bytes."""
+    """Recognize the `kind` of a file's form by its suffix or its first bytes."""
     if path.is_dir():
         usual = "text" if task.targets == "tokens" else "images"
         return "huggingface" if is_saved(path) else "table" if format_of(path) else usual
@@ -48,7 +48,7 @@ def kind_of(path: Path, task: TaskKind) -> str:
 
 @contextmanager
 def stored_stdin(task: TaskKind) -> Iterator[Path]:
-    """Store the standard input in a file for as long as it is read. Its first bytes tell its kind; without a mark it is CSV or text."""
+    """Store standard input in a file while it is read. Its first bytes determine its kind; without a mark it is CSV or text."""
     content = sys.stdin.buffer.read()
     if not content:
         raise InputMissing(f"{STDIN}: is empty")
@@ -59,7 +59,7 @@ def stored_stdin(task: TaskKind) -> Iterator[Path]:
 
 
 def _suffix(content: bytes, task: TaskKind) -> str:
-    """Return the suffix of a file of this content; "" where the first bytes are enough."""
+    """Return the suffix of a file with this content; "" if the first bytes suffice."""
     marks = [
         start for form in FORMS for start in form.starts if start[:1] != b"\0" or task.targets != "tokens"
     ]  # a text may begin with that byte

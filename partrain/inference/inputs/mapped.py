@@ -1,4 +1,4 @@
-"""Items of a file that `partrain data convert` wrote, as training saw them."""
+"""Items of a file written by `partrain data convert`, as training saw them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -> tuple[Sample, NDArray[Any] | None]:
-    """Read converted items; see `DataForm.items`. Their targets have the form that the task compares answers with."""
+    """Read converted items; see `DataForm.items`. Targets have the form with which the task compares answers."""
     dataset = read_converted(network, path)
     newest = None if dataset.newest is None else torch.from_numpy(np.array(dataset.newest))
     inputs = inputs_of(network, dataset)
@@ -30,7 +30,7 @@ def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -
 
 
 def read_converted(network: TrainedNetwork, path: Path) -> Dataset:
-    """Map the file. Raises InputMissing if its items are not of the kind that the network was trained on."""
+    """Map the file. Raises InputMissing if its items differ in kind from those that the network was trained on."""
     dataset = mapped.read(path).open(memoryview(b""))
     if _text(dataset.codec) != _text(network.codec.stored):
         what = "its items were made with other means, classes or columns than those the network was trained on"
@@ -44,7 +44,7 @@ def read_converted(network: TrainedNetwork, path: Path) -> Dataset:
 
 
 def inputs_of(network: TrainedNetwork, dataset: Dataset) -> torch.Tensor:
-    """Return the inputs (n, ...) as the network takes them."""
+    """Return the inputs (n, ...) in the network's form."""
     if dataset.parts or dataset.vocabulary is not None:
         return torch.from_numpy(np.array(dataset.inputs))
     numbers = dataset.inputs * np.float32(dataset.scale) if dataset.scale != 1 else dataset.inputs
@@ -54,7 +54,7 @@ def inputs_of(network: TrainedNetwork, dataset: Dataset) -> torch.Tensor:
 
 
 def targets_of(network: TrainedNetwork, dataset: Dataset) -> torch.Tensor:
-    """Return the targets in the form that the task compares answers with."""
+    """Return the targets in the form with which the task compares answers."""
     targets = torch.from_numpy(np.array(dataset.targets))
     return targets.to(network.dtype) if targets.is_floating_point() else targets.long()
 

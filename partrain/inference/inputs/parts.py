@@ -1,4 +1,4 @@
-"""Items with several inputs, or of unequal length, from arrays by name: those of an NPZ or HDF5 file, or in memory."""
+"""Items with several inputs, or of unequal length, from named arrays: of an NPZ or HDF5 file, or in memory."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def find_arrays(network: TrainedNetwork, path: Path) -> dict[str, ArraySource]:
 
 
 def of_parts(network: TrainedNetwork, held: dict[str, ArraySource], path: Path) -> tuple[Sample, NDArray[Any] | None]:
-    """Return items as rows (n, bytes) of the network's inputs, and their targets if there is an array of them.
+    """Return items as rows (n, bytes) of the network's inputs, and their targets if there is an array for them.
 
-    Several inputs have the names of the network's arguments, or `input_0`, `input_1`... where it takes them by position. Items of unequal length lie one after the other in `inputs`, and
-    `offsets` (n + 1,) tells where each begins. The job's own names of arrays count, if it names them.
+    Several inputs have the names of the network's arguments, or `input_0`, `input_1`... if it takes them by position. Items of
+    unequal length are concatenated in `inputs`, and `offsets` (n + 1,) gives the start of each. If the job itself names arrays,
+    its names are used.
     """
     section = network.loaded.job.dataset
     arrays_section = section if isinstance(section, NamedArrays) else None

@@ -35,13 +35,13 @@ def read(
 
     Args:
         network: The network that will answer them.
-        path: A file or folder of any kind that jobs take, an image; `-` is the standard input.
+        path: A file or folder of any kind that jobs take, an image; `-` is standard input.
         targets: NPY or IDX file of the targets, if `path` has neither an array of targets nor a target column.
-        labeled: Read the targets too.
-        id: A column of a table that answers carry.
-        with_input: Answers carry all columns of a table.
+        labeled: Also read the targets.
+        id_column: A column of a table to copy into the answers.
+        with_input: Copy all columns of a table into the answers.
         skip_bad: Leave out rows of a table that cannot be read, instead of raising InputMissing for the first.
-        group: The column of a table that names the group of each item, if the groups are wanted.
+        group: The column of a table that names the group of each item, if groups are requested.
     """
     if str(path) == "-":
         with stored_stdin(network.kind) as stored:
@@ -79,7 +79,7 @@ def read(
 
 
 def _kind(network: TrainedNetwork, path: Path) -> str:
-    """Return the `kind` of the form that a file is read in. A network for texts, or for several inputs, takes one form alone."""
+    """Return the `kind` of the form in which a file is read. A network for texts, or for several inputs, takes one form only."""
     if network.codec.is_documents:
         return "documents"
     several = network.record.parts and not (path.is_file() and is_mapped(path))

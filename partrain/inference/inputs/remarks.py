@@ -1,4 +1,4 @@
-"""Remarks on numbers far from those trained on: they are in another unit, say."""
+"""Remarks on numbers far from those trained on, because of another unit, say."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FAR = 1000
-"""Standard deviations from the mean in training beyond which a number is remarked on."""
+"""Number of standard deviations from the training mean beyond which a number is remarked on."""
 
 
 def far_numbers(where: str, numbers: NDArray[Any], positions: Sequence[int | str], noun: str = "item") -> list[str]:
-    """Return a sentence if standardized numbers (n, k) are far from training. `positions` (n,): number of each `noun` that has them."""
+    """Return a sentence if standardized numbers (n, k) are far from training.
+
+    `positions` (n,): number of each `noun` in the rows.
+    """
     far = (np.abs(numbers) > FAR).any(1)
     if not far.any():
         return []

@@ -1,6 +1,7 @@
-"""Items in memory, in the form the network was trained on: arrays, and the rows of a table. Files are read before: see `read`.
+"""Items in memory, in the form the network was trained on: arrays, and the rows of a table. Files are read earlier: see `read`.
 
-Items that do not fit raise InputMissing (66), one line that names `path` and the position. Symbols: n items; shape of one item.
+Items that do not fit raise InputMissing (66) with one line that names `path` and the position. Symbols: n items; shape of one
+item.
 """
 
 from __future__ import annotations
@@ -34,47 +35,47 @@ class Sample:
     """Items for the network."""
 
     inputs: Tensor
-    """(n, *shape) as the network takes them."""
+    """(n, *shape) in the network's form."""
     targets: Tensor | None
     """(n,) labels, (n, k) numbers or (n, length) tokens; None unless requested."""
     names: Sequence[str]
     """The name of each item."""
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
-    """Columns of the file that answers carry, (n,) cells each."""
+    """Columns of the file to copy into the answers, (n,) cells each."""
     newest: Tensor | None = None
     """(n, number, targets): newest values of a series, if its codec needs them."""
     following: Mapping[str, list[Any]] = field(default_factory=dict)
-    """The time column of a series, and its stamps of the moments that are forecast; before it that of groups, and their names."""
+    """The time column of a series, with the stamps of the forecast moments; before it the group column, with group names."""
     groups: Sequence[Class] = ()
-    """The name of the group of each item, if it is requested."""
+    """The group name of each item, if requested."""
     skipped: Sequence[str] = ()
-    """Fault of each row that was left out."""
+    """The fault of each row that was left out."""
     remarks: Sequence[str] = ()
     """Columns whose values are unlike those trained on, in words."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The parts of a file that a command wants beside its items."""
+    """The parts of a file that a command wants in addition to its items."""
 
     targets: bool = False
-    """The targets, too."""
+    """Also read the targets."""
     id_column: str | None = None
-    """Column of a table that answers carry."""
+    """Column of a table to copy into the answers."""
     with_input: bool = False
-    """Answers carry all columns of a table."""
+    """Copy all columns of a table into the answers."""
     skip_bad: bool = False
-    """Rows of a table that cannot be read are left out."""
+    """Leave out rows of a table that cannot be read."""
     group: str | None = None
     """Column of a table that names the group of each item."""
 
     @property
     def option(self) -> str:
-        """The option among them that concerns rows of a table; "" if none does."""
+        """The option set here that concerns rows of a table; "" if there is none."""
         return "--id" if self.id_column else "--with-input" if self.with_input else "--skip-bad" if self.skip_bad else ""
 
     def carried(self, table: TableFile) -> Sequence[str]:
-        """Return the columns of a table that answers carry."""
+        """Return the columns of a table to copy into the answers."""
         if self.id_column:
             table.require(self.id_column, "--id")
         return table.names if self.with_input else [self.id_column] if self.id_column else []
@@ -83,7 +84,7 @@ class Wanted:
 def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
     """Return raw numbers (n, *shape) as items, converted as in training: bytes are scaled to [0, 1], numbers standardized.
 
-    Whole numbers from 0 to 255 of any type of integer are bytes where bytes were trained on.
+    Whole numbers from 0 to 255 of any integer type count as bytes if the network was trained on bytes.
     """
     codec = network.codec
     if codec.lags:
@@ -103,18 +104,18 @@ def of_array(network: TrainedNetwork, raw: NDArray[Any], path: Path) -> Sample:
 
 
 def of_inputs(network: TrainedNetwork, inputs: NDArray[Any], path: Path, names: Sequence[str] = (), **more: Any) -> Sample:
-    """Return converted inputs as items of the shape and type that the network takes. `more`: other attributes of the sample."""
+    """Return converted inputs as items of the network's shape and type. `more`: other attributes of the sample."""
     fitted = torch.from_numpy(_fitted(network, _shaped(network, inputs, path), path))
     return Sample(fitted, None, names or list(map(str, range(len(fitted)))), **more)
 
 
 def with_targets(network: TrainedNetwork, sample: Sample, answers: NDArray[Any] | None, path: Path) -> Sample:
-    """Return items with their targets, in the form that the task compares answers with."""
+    """Return items with their targets, in the form with which the task compares answers."""
     return replace(sample, targets=_targets(network, answers, sample.inputs, path))
 
 
 def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Reshape inputs to the shape that the network takes; axes of length 1 may differ."""
+    """Reshape inputs to the network's shape; axes of length 1 may differ."""
     shape = tuple(network.record.input)
     bare = tuple(size for size in shape if size != 1)
     if inputs.shape == shape or (inputs.ndim == len(bare) and inputs.shape == bare):
@@ -127,7 +128,7 @@ def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 
 def _scaled_bytes(network: TrainedNetwork, codec: Codec, raw: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Scale bytes to [0, 1] for a network trained on bytes, and refuse numbers that may have another scale than those of training."""
+    """Scale bytes to [0, 1] for a network trained on bytes, and refuse numbers that may have another scale than in training."""
     if not network.record.of_bytes:
         if raw.dtype == np.uint8 and not (codec.is_table or codec.is_series):
             advice = "give them as float32, in the scale of training"
@@ -143,7 +144,7 @@ def _scaled_bytes(network: TrainedNetwork, codec: Codec, raw: NDArray[Any], path
 
 
 def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Convert inputs to the type of number that the network takes."""
+    """Convert inputs to the network's number type."""
     vocabulary = network.record.vocabulary
     if vocabulary is not None:
         if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= vocabulary:
@@ -156,14 +157,14 @@ def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 
 def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Convert names of classes to labels (n,)."""
+    """Convert class names to labels (n,)."""
     codes: dict[str, int] = {}
     numbers = encode_labels(names.reshape(-1), codes, f"{path}: targets", 0)
     return remap_labels(numbers, codes, network.codec.classes or [], f"{path}: targets")
 
 
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
-    """Convert targets to the form that the task compares answers with."""
+    """Convert targets to the form with which the task compares answers."""
     kind, facts = network.kind, network.record
     if not kind.targets:
         return torch.zeros(len(inputs), 1)

@@ -1,4 +1,4 @@
-"""Windows of a series or of the groups of a file: all with what follows them, or the newest to forecast from."""
+"""Windows of a series or of the groups of a file: all windows with the values after them, or the newest to forecast from."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Windows:
     """Windows of a series."""
 
     inputs: NDArray[Any]
-    """(n, window, columns) as the network takes them."""
+    """(n, window, columns) in the network's form."""
     targets: NDArray[Any] | None
-    """(n, steps * targets), not yet scaled; of a differenced series its differences."""
+    """(n, steps * targets), not yet scaled; for a differenced series, its differences."""
     newest: NDArray[Any] | None
     """(n, number, targets): newest values in the units of the file, if the codec needs them."""
     following: list[str] | None
@@ -37,11 +37,11 @@ class Windows:
     remarks: Sequence[str]
     """Columns whose values are unlike those trained on, and groups without a window, in words."""
     groups: Sequence[Class]
-    """The group of each window; empty if the series has none."""
+    """The group of each window; empty if the series has no groups."""
 
 
 def read_windows(codec: Codec, sheet: TableFile, *, labeled: bool, reconstruct: bool) -> Windows:
-    """Read windows, and if `labeled` the values that follow them; otherwise only the newest window of each group, to forecast from.
+    """Read windows, and if `labeled` the values after them; otherwise only the newest window of each group, to forecast from.
 
     `reconstruct`: the windows themselves are the targets.
     """
@@ -102,19 +102,19 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class _Cut:
-    """The way in which a series is cut into windows."""
+    """Rules for cutting a series into windows."""
 
     codec: Codec
     names: list[str]
-    """The columns that are read."""
+    """The columns to read."""
     lead: int
     """Rows before the first window."""
     count: int
     """Number of newest values."""
     follow: bool
-    """Windows have targets: the values that follow them."""
+    """Windows have targets: the values after them."""
     newest_only: bool
-    """Only the newest window is wanted."""
+    """Only the newest window is needed."""
 
     def piece(self, series: SeriesRows) -> _Piece:
         """Cut a series."""
@@ -143,7 +143,7 @@ class _Cut:
 
 
 def _joined(arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Put the arrays of all series together; that of a single one stays as it is."""
+    """Concatenate the arrays of all series; a single one is returned unchanged."""
     some = [array for array in arrays if array is not None]
     return None if not some else some[0] if len(some) == 1 else np.concatenate(some)
 
@@ -163,7 +163,7 @@ def _far(codec: Codec, sheet: TableFile, series: Sequence[SeriesRows], seen: Seq
 
 
 def _step(codec: Codec, sheet: TableFile, rows: SeriesRows) -> TimeStep:
-    """Return the step of a file's time column; InputMissing if it is not the one trained on."""
+    """Return the step of a file's time column; InputMissing if training had another step."""
     unit, size = codec.stored.get("step", (None, 0.0))
     trained = TimeStep(unit, size)
     if rows.step is not None and not trained.agrees_with(rows.step):

@@ -1,4 +1,4 @@
-"""Rows of a table as items: columns are found by name, errors name line and column."""
+"""Rows of a table as items: columns are matched by name, errors give line and column."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Converted(NamedTuple):
     """Converted rows of a table."""
 
     inputs: NDArray[Any]
-    """As the network takes them."""
+    """In the network's form."""
     targets: NDArray[Any] | None = None
-    """As the file has them."""
+    """As in the file."""
     groups: Sequence[Class] = ()
-    """The name of the group of each row, if it is wanted."""
+    """The group name of each row, if requested."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ class TableItems:
     rows: Sequence[int]
     """Number of each item's row, from 0 on."""
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
-    """Cells of the columns that answers carry."""
+    """Cells of the columns to copy into the answers."""
     groups: Sequence[Class] = ()
-    """The name of the group of each item, if it is wanted."""
+    """The group name of each item, if requested."""
     skipped: Sequence[str] = ()
-    """Fault of each row that was left out, in the file's order."""
+    """The fault of each row that was left out, in the file's order."""
     remarks: Sequence[str] = ()
     """Columns whose values are unlike those trained on, in words."""
 
 
 def open_table(network: TrainedNetwork, path: Path) -> TableFile:
-    """Open a table, written as the job says."""
+    """Open a table in the text format given by the job."""
     return open_file(path, Dialect.of(network.loaded.job.dataset), advice="")
 
 
@@ -83,7 +83,7 @@ def of_table(
     skip_bad: bool = False,
     group: str | None = None,
 ) -> tuple[Sample, NDArray[Any] | None]:
-    """Return the rows of a table or the windows of a series as items, and if `labeled` their targets.
+    """Return the rows of a table or the windows of a series as items, with their targets if `labeled`.
 
     `carry`, `skip_bad` and `group`: see `read_table`.
     """
@@ -116,15 +116,15 @@ def read_table(
     skip_bad: bool = False,
     group: str | None = None,
 ) -> TableItems:
-    """Read the rows of a table that is no series.
+    """Read the rows of a table that is not a series.
 
     Args:
         network: The network that will answer them.
         sheet: The table.
-        labeled: Read the targets too.
-        carry: Columns whose cells are carried into the answers.
+        labeled: Also read the targets.
+        carry: Columns whose cells are copied into the answers.
         skip_bad: Leave out rows that cannot be read, instead of raising InputMissing for the first.
-        group: The column that names the group of each row, if the groups are wanted.
+        group: The column that names the group of each row, if groups are requested.
     """
     if group is not None:
         sheet.require(group, "group")
@@ -137,7 +137,7 @@ def read_table(
         columns = cells_of(sheet.blocks(carry), carry) if carry else {}
         every = range(len(inputs))
         return TableItems(inputs, targets, every, columns, groups, remarks=_remarks(network, sheet, inputs, every))
-    for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
+    for role in ("inputs", "targets") if labeled else ("inputs",):  # a missing column concerns all rows
         for name in network.codec.stored.get(role) or ():
             sheet.require(name, role)
     blocks: list[tuple[RowBlock, _Converted]] = []
@@ -169,7 +169,7 @@ def read_table(
 
 
 def _remarks(network: TrainedNetwork, sheet: TableFile, inputs: NDArray[Any], rows: Sequence[int]) -> list[str]:
-    """Describe the columns without any known word, and standardized ones with numbers far from training: another unit, say."""
+    """Describe columns without any known word, and standardized columns with numbers far from training: another unit, say."""
     codec = network.codec
     if not codec.is_table or not len(inputs):
         return []
@@ -198,7 +198,7 @@ def _present(sheet: TableFile, name: str) -> int:
 def _sort_out(
     network: TrainedNetwork, sheet: TableFile, block: RowBlock, *, labeled: bool, group: str | None
 ) -> Iterator[tuple[RowBlock, _Converted | str]]:
-    """Yield rows converted, or one row and its fault: half by half, so that few bad rows cost few attempts."""
+    """Yield converted rows, or one row and its fault, by bisection: a few bad rows cost few attempts."""
     try:
         yield block, _convert(network, sheet.part(block), labeled=labeled, group=group)
     except InputMissing as fault:
@@ -231,13 +231,13 @@ def _convert(network: TrainedNetwork, sheet: TableFile, *, labeled: bool, group:
 
 
 def _schema(codec: Codec, *, labeled: bool) -> TableSchema:
-    """Return the recipe by which rows are read with their targets, or without them."""
+    """Return the recipe for reading rows with or without their targets."""
     schema = load.schema_of(codec.stored)
     return replace(schema, missing=codec.stored["missing"]) if labeled else replace(schema, targets=(), classes=None)
 
 
 def _groups(codec: Codec, sheet: TableFile, group: str, *, labeled: bool) -> list[Class]:
-    """Return the name of the group of each row that is an item."""
+    """Return the group name of each row that is an item."""
     numbers = dict[Class, int]()
     codes = groups_of(sheet, _schema(codec, labeled=labeled), group, numbers)
     names = list(numbers)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def encode(network: TrainedNetwork, text: str, where: str) -> list[int]:
-    """Encode a text as tokens. InputMissing, naming `where`, for empty text or a character that the training text lacks."""
+    """Encode a text as tokens. InputMissing, naming `where`, for an empty text or a character missing from the training text."""
     unit, words = _vocabulary(network)
     if not text:
         raise InputMissing(f"{where}: is empty: there is nothing to continue")
@@ -53,7 +53,7 @@ def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -
 
 
 def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Read items (n, L) of a text file or of the .txt files in a folder, one after the other, and the token after each of their tokens."""
+    """Read items (n, L) of a text file, or of a folder's .txt files joined, and the token after each of their tokens."""
     files = files_below(path, [".txt"]) if path.is_dir() else [path]
     if not files:
         raise InputMissing(f"{path}: a folder without .txt files")
