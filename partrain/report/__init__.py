@@ -7,6 +7,6 @@
     facts      runs -> tables of text                    page       all of it -> HTML
     answer_figures   answers -> descriptions of figures
 
-Everything is read from run folders; nothing is written there. Figures are described in Vega-Lite's language: `vega.js.gz` draws them in a
-browser (`VEGA.md`), vl-convert draws them for `partrain plot`.
+Everything is read from run folders; nothing is written there. Figures are described in the Vega-Lite language: `vega.js.gz` draws
+them in a browser (`VEGA.md`), vl-convert draws them for `partrain plot`.
 """

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from partrain.report.theme import LINE_LEGEND, PLAIN, Rows, Spec
 
 MOST_POINTS = 1000
-"""Most items of a scatter plot."""
+"""Maximum number of items in a scatter plot."""
 MOST_STEPS = 300
-"""Most items of a series: the last ones."""
+"""Maximum number of items of a series; the last ones are shown."""
 AXIS = {"format": PLAIN, "tickCount": 5}
 Pairs = Sequence[tuple[float, float]]
 """True and predicted number of each item."""
@@ -126,7 +126,7 @@ def series(pairs: Pairs, name: str) -> Spec:
 
 
 def residuals(pairs: Pairs, name: str) -> Spec:
-    """Describe how often errors of each size occur: predicted minus true."""
+    """Describe the frequencies of errors by size: predicted minus true."""
     errors: Rows = [{"e": float(f"{predicted - true:.4g}")} for true, predicted in pairs]
     return {
         "data": {"values": errors},
@@ -140,7 +140,10 @@ def residuals(pairs: Pairs, name: str) -> Spec:
 
 
 def roc(scores: Sequence[float], labels: Sequence[int]) -> tuple[Spec, float]:
-    """Describe the ROC curve of scores for labels 0 and 1: recall over the share of false alarms. Also return the area under it."""
+    """Describe the ROC curve of scores for labels 0 and 1: recall over the share of false alarms.
+
+    Also return the area under the curve.
+    """
     positives, negatives = sum(labels), len(labels) - sum(labels)
     points, hits, alarms, area = [(0.0, 0.0)], 0, 0, 0.0
     for hit, alarm in _thresholds(scores, labels):
@@ -161,7 +164,7 @@ def precision_recall(scores: Sequence[float], labels: Sequence[int]) -> Spec:
 
 
 def _thresholds(scores: Sequence[float], labels: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the hits and false alarms that each lower threshold adds; equal scores are one threshold."""
+    """Return the hits and false alarms added by each lower threshold; equal scores form one threshold."""
     by_score: dict[float, list[int]] = {}
     for score, label in zip(scores, labels, strict=True):
         by_score.setdefault(score, [0, 0])[1 - label] += 1

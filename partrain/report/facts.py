@@ -19,7 +19,7 @@ SHOWN_COMMITS = 10
 SHOWN_FAULTS = 40
 SHOWN_WORKERS = 64
 LARGEST_CHECKPOINT = 256_000_000
-"""Bytes of a checkpoint that is still read for its versions: all of it is verified, which takes time."""
+"""Size in bytes up to which a checkpoint is read for its versions: reading verifies all of it, which takes time."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def tiles(run: RunHistory) -> list[Tile]:
 
 
 def _reason(run: RunHistory) -> str:
-    """Return why the run ended, if that is short: a failure stands in the verdict or among the faults."""
+    """Return why the run ended, if that is short: the verdict or the list of faults shows a failure."""
     reason = str(run.summary.get("reason") or "")
     return (
         run.status
@@ -157,7 +157,7 @@ def workers(runs: Sequence[RunHistory]) -> Table:
 
 
 def faults(runs: Sequence[RunHistory]) -> Table | None:
-    """Return faults, signals and resumes in their order; None without any."""
+    """Return faults, signals and resumes in order; None without any."""
     several = len(runs) > 1
     head = [*(["run"] * several), "after", "round", "worker", "event"]
     rows = [

@@ -1,6 +1,6 @@
-"""Descriptions of figures in Vega-Lite's language: plain dictionaries that a browser draws, or vl-convert as an SVG or PNG file.
+"""Descriptions of figures in the Vega-Lite language: plain dictionaries. A browser draws them, or vl-convert as SVG or PNG.
 
-`theme` completes a description by size and style.
+`theme` adds size and style to a description.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from partrain.report.theme import LIGHT, LINE_LEGEND, NO_UNIT, PLAIN, RUN_COLORS
 from partrain.report.timeline import binned, timeline
 
 MOST_POINTS = 300
-"""Most points of a curve: more than a screen tells apart."""
+"""Maximum number of points in a curve: a screen cannot show more."""
 MOST_RATES = 30
-"""Most parts of time for the speed: shorter ones show judgements, not speed."""
+"""Maximum number of parts of time for the speed: shorter ones show judgements, not speed."""
 MOST_DOTS = 30
-"""Most points of a curve that are drawn as dots."""
+"""Maximum number of points in a curve that are drawn as dots."""
 TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
 LOG_FROM = 30
 """Ratio of the largest to the smallest value from which a loss gets a logarithmic axis."""
@@ -41,7 +41,7 @@ class FigureKind:
     title: str
     of_runs: Callable[[Sequence[RunHistory], str], Spec | None]
     by: str
-    """The horizontal axis, if none is asked for."""
+    """The default horizontal axis."""
     caption: str = ""
 
 
@@ -69,12 +69,12 @@ def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> 
 
 
 def kind_of(name: str) -> FigureKind:
-    """Return the figure of this name; any name but those of `FIGURES` is that of a judged metric."""
+    """Return the figure of this name; a name not in `FIGURES` is the name of a judged metric."""
     return FIGURES.get(name) or FigureKind(name, partial(_metric, name), "seconds")
 
 
 def _rounded(value: float) -> float:
-    """Round to five digits: more cannot be seen, and cost bytes."""
+    """Round to five digits: more are invisible, and cost bytes."""
     return float(f"{value:.5g}")
 
 
@@ -83,7 +83,7 @@ def _curve(run: RunHistory, what: str, points: Iterable[tuple[float, float]]) ->
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> Iterator[tuple[float, float]]:
-    """Yield at most `most` points: means of neighbors, each at the last one's place."""
+    """Yield at most `most` points: means of neighbors, each at the position of the last one."""
     size = -(-len(points) // most) if points else 1
     for first in range(0, len(points), size):
         part = points[first : first + size]
@@ -129,7 +129,7 @@ def _color(runs: Sequence[RunHistory]) -> Spec:
 
 
 def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequence[str] = ("",)) -> Spec | None:
-    """Describe curves: thin ones of training, strong ones with points of judgements; numbers at the pointer."""
+    """Describe curves: thin ones for training, strong ones with points for judgements; numbers at the pointer."""
     if not rows:
         return None
     color, x = _color(runs), _x(by)
@@ -169,7 +169,7 @@ def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequ
 
 
 def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
-    """Draw the target that all runs share."""
+    """Draw the target, if all runs share it."""
     goals = {run.state.start.stop.get(name) for run in runs}
     goal = goals.pop() if len(goals) == 1 else None
     if not isinstance(goal, int | float):
@@ -193,7 +193,7 @@ def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
 
 
 def _spikes(runs: Sequence[RunHistory], by: str) -> list[Spec]:
-    """Draw an upright line where a loss leapt."""
+    """Draw a vertical line at each jump of a loss."""
     at = [{record.round: record.x(by) for record in run.rounds} for run in runs]
     marks = [
         {"x": places[spike.round], "run": run.label, "text": spike.describe()}
@@ -208,7 +208,7 @@ def _spikes(runs: Sequence[RunHistory], by: str) -> list[Spec]:
 
 
 def _y(title: str, rows: Rows, *, zero: bool = False, log: bool = False, form: str = PLAIN) -> Spec:
-    """Describe the vertical axis; a logarithmic one only where the numbers need it."""
+    """Describe the vertical axis, logarithmic only if the numbers need it."""
     values = [row["y"] for row in rows] or [0.0]
     low, high = min(values), max(values)
     axis: Spec = {"format": form, "labelExpr": NO_UNIT, "tickCount": 5}
@@ -233,7 +233,7 @@ def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
 def _metric(name: str, runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, name))]
     if len(rows) < 2:
-        return None  # one number is no curve
+        return None  # one number is not a curve
     return _with(_lines(runs, by, rows, _y(f"judged {name}", rows, form=".4~g"), ("judged",)), _goal(runs, name))
 
 
@@ -244,7 +244,7 @@ def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
 
 
 def _of_number(name: str, drawn: Drawn) -> FigureKind:
-    """Return the figure of a number of a round; one that adds up is drawn as its sum so far."""
+    """Return the figure of a number of a round; a number that adds up is drawn as its running sum."""
     adds_up = NUMBERS[name].rounds is Merge.SUM
 
     def spec(runs: Sequence[RunHistory], by: str) -> Spec | None:
@@ -278,7 +278,7 @@ def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
 
 
 def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
-    """Return the ends of equal parts of the time, on another axis if asked for."""
+    """Return the ends of equal parts of the time, on another axis if requested."""
     ends = [end * (index + 1) / count for index in range(count)]
     if by == "seconds":
         return ends

@@ -33,7 +33,7 @@ from partrain.runs.comparing import ComparedRow, ComparedRuns
 from partrain.system.regular_file import read_regular
 
 DRAWN = [("loss", Merge.MEAN), *((name, number.workers) for name, number in NUMBERS.items() if number.drawn)]
-"""Numbers of a round that figures show, and how those of the workers become one."""
+"""Numbers of a round that figures show, and the merge of the workers' values."""
 
 
 class WorkerSpan(NamedTuple):
@@ -47,10 +47,10 @@ class WorkerSpan(NamedTuple):
 
 
 class Incident(NamedTuple):
-    """Something beside rounds and judgements that happened: a fault, a signal, a resume."""
+    """An event other than rounds and judgements: a fault, a signal, a resume."""
 
     seconds: float
-    """Seconds since the run's first start, by the clock of the coordinator."""
+    """Seconds since the run's first start, by the coordinator's clock."""
     round: int
     what: str
     rank: int | None = None
@@ -64,7 +64,7 @@ class RoundTotal:
     seconds: float = 0.0
     """Training seconds at the end of the round's last worker."""
     items: int = 0
-    """Item-iterations of the round; in `RunHistory.rounds` those of the run so far."""
+    """Item-iterations of the round; in `RunHistory.rounds`, of the run so far."""
     numbers: Merged = field(default_factory=Merged)
     """The other numbers of the round, merged over the workers."""
 
@@ -76,13 +76,13 @@ class RoundTotal:
         self.numbers.add(vars(record), DRAWN, record.items)
 
     def x(self, by: str) -> float:
-        """Return its place on a horizontal axis."""
+        """Return the position on a horizontal axis."""
         return self.seconds if by == "seconds" else self.items if by == "items" else self.round
 
 
 @dataclass
 class RunHistory:
-    """A run as its folder tells it."""
+    """A run as recorded in its folder."""
 
     label: str
     folder: Path
@@ -113,7 +113,7 @@ class RunHistory:
 
     @property
     def simulated(self) -> bool:
-        """True if seconds are those of a simulated clock."""
+        """True if seconds come from a simulated clock."""
         transport = self.job.get("transport")
         return isinstance(transport, dict) and transport.get("kind") == "simulated"
 
@@ -124,7 +124,7 @@ class RunHistory:
 
     @property
     def rate(self) -> float | None:
-        """Item-iterations per training second of all workers, of those done in this folder."""
+        """Item-iterations per training second of all workers, counting only those done in this folder."""
         return self.state.mean_rate()
 
 
@@ -136,7 +136,7 @@ def compared_runs(runs: Sequence[RunHistory]) -> ComparedRuns:
 
 
 def read_history(folder: Path, label: str) -> RunHistory:
-    """Read a run folder. Raises `InputMissing` if it holds no run that began."""
+    """Read a run folder. Raises `InputMissing` if it holds no run that started."""
     run = RunHistory(label, folder)
     totals: dict[int, RoundTotal] = {}
     files = RunFolder(folder)
@@ -202,7 +202,7 @@ def _read_files(run: RunHistory, files: RunFolder) -> None:
         run.job_text = read_regular(files.job_file).decode(errors="replace")
         run.job = TomlSource.parse(run.job_text, files.job_file.name).data
     except (OSError, Rejected):
-        run.job = {}  # a report of a damaged folder is better than none
+        run.job = {}  # a report on a damaged folder is better than none
     try:
         run.summary = read_summary(files.summary_file)
         run.status = run.summary["status"]

@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from partrain.training.batches import Samples
 
 MOST_ITEMS = 20_000
-"""Most items whose answers are looked at."""
+"""Maximum number of items whose answers are examined."""
 WORST = 12
-"""Items shown as the worst-judged ones."""
+"""Number of items shown as the worst-judged ones."""
 WORST_NUMBERS = 8
-"""Rows of the table of worst predicted numbers."""
+"""Number of rows in the table of worst predicted numbers."""
 MOST_CLASSES = 20
-"""Most classes of a drawn confusion matrix."""
+"""Maximum number of classes of a drawn confusion matrix."""
 NARROW_CLASSES = 12
-"""Most classes of a confusion matrix that takes half of the page."""
+"""Maximum number of classes of a confusion matrix on half of the page's width."""
 ANSWER_CHARACTERS = 24
 MOST_COLUMNS = 60
-"""Most columns of the data that are listed."""
+"""Maximum number of listed data columns."""
 ROUNDING = 1e-6
-"""Part of a column's mean and deviation below which a number is 0: standardized inputs are float32."""
+"""Fraction of a column's mean and deviation below which a number counts as 0: standardized inputs are float32."""
 SPLITS = {"test": "test items", "validation": "held-out items", "training": "training items"}
 
 
@@ -51,15 +51,15 @@ class WorstItem:
     """One of the worst-judged items."""
 
     place: str
-    """Its line in the data set's file, or its index in the split."""
+    """The item's line in the data set's file, or its index in the split."""
     text: str
     picture: str = ""
-    """A data URI; empty if the item is no image."""
+    """A data URI; empty if the item is not an image."""
 
 
 @dataclass
 class JudgedAnswers:
-    """The part of a report on one network's answers, and on the data."""
+    """The part of a report about one network's answers and the data."""
 
     label: str
     title: str = "Result"
@@ -86,7 +86,7 @@ class JudgedAnswers:
 
 @dataclass(frozen=True)
 class _Judged:
-    """The answers of a network to some items, and the places of these."""
+    """The answers of a network to some items, and the items' places."""
 
     network: TrainedNetwork
     inputs: NDArray[Any]
@@ -96,7 +96,7 @@ class _Judged:
 
 
 def answers_of(run: RunHistory, *, trusted: bool, several: bool) -> JudgedAnswers:
-    """Evaluate a run's network on its test items, or those held out. If that fails, the note says why."""
+    """Evaluate a run's network on its test items, or on the held-out ones. If that fails, the note says why."""
     answers = JudgedAnswers(run.label if several else "")
     try:
         _evaluate(run, trusted=trusted, answers=answers)
@@ -167,7 +167,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _places(network: TrainedNetwork, dataset: Dataset, split: Split) -> list[str]:
-    """Return the line of each item of a table's file; none for other data."""
+    """Return the line of each item of a table's file; empty for other data."""
     from partrain.data.tables.load import row_numbers
     from partrain.data.tables.schema import open_table
     from partrain.data.tables.sections import AnyTable, Csv
@@ -223,7 +223,7 @@ def data_tables(network: TrainedNetwork, dataset: Dataset, by_split: Mapping[str
 
 
 def _day(days: float) -> str:
-    """Return the date of a day since 1970."""
+    """Return the date of a number of days since 1970."""
     return (date(1970, 1, 1) + timedelta(days=math.floor(days + 1e-3))).isoformat()  # standardized inputs are float32
 
 
@@ -287,10 +287,10 @@ def _numbers(judged: _Judged, answers: JudgedAnswers) -> None:
     answers.figures["residuals"] = residuals(pairs, name)
     several = f" The first of {len(names):,} predicted numbers." if len(names) > 1 else ""
     answers.scatter_caption = f"On the dashed line an answer is right.{several}"
-    if network.kind.follows and not codec.stored.get("group"):  # forecasts of several groups are no single line
+    if network.kind.follows and not codec.stored.get("group"):  # forecasts of several groups do not form a single line
         width = len(codec.targets) or 1
         steps = true.shape[1] // width
-        some = range((len(true) - 1) % steps, len(true), steps)  # forecasts that follow one another; the last one ends the series
+        some = range((len(true) - 1) % steps, len(true), steps)  # consecutive forecasts; the last one ends the series
         ahead = [
             (float(true[item, step * width]), float(predicted[item, step * width])) for item in some for step in range(steps)
         ]
@@ -322,13 +322,13 @@ _DRAWN: dict[type[TaskKind], Callable[[_Judged, JudgedAnswers], None]] = {
     AutoencoderKind: _reconstructions,
     RegressionKind: _numbers,
 }
-"""Drawing of the answers, by kind of task and the kinds that derive from it."""
+"""Functions that draw the answers, by kind of task; derived kinds use the same."""
 
 
 def picture(item: NDArray[Any]) -> str:
-    """Return an item as a picture; "" if it is no image or Pillow is not installed.
+    """Return an item as a picture; "" if it is not an image or Pillow is not installed.
 
-    An image is (height, width) or (1 or 3 channels, height, width). Numbers that are no bytes are spread from black to white.
+    An image is (height, width) or (1 or 3 channels, height, width). Numbers other than bytes are scaled from black to white.
     """
     import numpy as np
 

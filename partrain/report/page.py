@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else."""
+"""The report: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 MARK = "<!doctype html><!-- partrain report -->"
 """The beginning of every report."""
 TIMELINES = 6
-"""Most runs whose timeline is drawn."""
+"""Maximum number of runs whose timeline is drawn."""
 EXPECTED = ("workers", "seed")
-"""Settings in which runs of one and of several workers may differ."""
+"""Settings in which a run of one worker and a run of several may differ."""
 CURVES = (("loss", "seconds"), ("loss", "items"), ("accuracy", "seconds"), ("accuracy", "items"))
 MIXING = ("speed", *(name for name, number in NUMBERS.items() if number.drawn))
 ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-"""Characters that could end a script, in JSON."""
+"""Characters that could end a script, escaped for JSON."""
 
 
 def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedAnswers] = ()) -> str:
@@ -43,7 +43,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
 
     Args:
         runs: The histories of the runs.
-        sources: Sweeps and steps beside them.
+        sources: Sweeps and steps in addition to the runs.
         answers: The answers of networks to items, if they were evaluated.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -113,7 +113,7 @@ def _drawn(runs: Sequence[RunHistory]) -> dict[str, Spec]:
 
 
 def _themed(spec: Spec) -> Spec:
-    """Complete a description for the page, which has a legend of its own for runs."""
+    """Complete a description for the page, which has a separate legend for runs."""
     for layer in spec.get("layer", ()):
         color = layer.get("encoding", {}).get("color")
         if isinstance(color, dict):
@@ -122,7 +122,7 @@ def _themed(spec: Spec) -> Spec:
 
 
 def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[str, str]]:
-    """Describe the timeline of each run; all have the same seconds at the same place."""
+    """Describe the timeline of each run; all timelines share one axis of seconds."""
     charts, end = [], end_of(runs)
     for index, run in enumerate(runs[:TIMELINES]):
         spec = timeline([run], "seconds", end)
@@ -163,7 +163,7 @@ def _items(index: int, judged: JudgedAnswers, drawn: dict[str, Spec]) -> dict[st
 
 
 def _data(answers: Sequence[JudgedAnswers]) -> list[dict[str, Any]]:
-    """Return the tables on the data, once for all runs that have the same."""
+    """Return the tables on the data, once for all runs with the same tables."""
     parts: list[dict[str, Any]] = []
     for judged in answers:
         if (same := next((part for part in parts if part["tables"] == judged.data), None)) is not None:
@@ -184,7 +184,7 @@ def _title(runs: Sequence[RunHistory], sources: Sources) -> str:
 
 
 def _subtitle(runs: Sequence[RunHistory]) -> str:
-    """Say when the runs started, by their own clocks."""
+    """Return when the runs started, by their own clocks."""
     if not runs:
         return ""
     begun = [time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.starts[0].t)) for run in runs]

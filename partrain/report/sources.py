@@ -1,4 +1,4 @@
-"""The runs and sweeps that paths on the command line stand for."""
+"""The runs and sweeps that paths on the command line refer to."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partrain.runs.ranking import Ranking
 from partrain.workflow.record import StepRecord
 
 BEST_RUNS = 8
-"""Most runs of a sweep whose curves are drawn: those of the best combinations."""
+"""Maximum number of runs of a sweep whose curves are drawn: the runs of the best combinations."""
 
 
 @dataclass
 class Sources:
-    """All that a report shows."""
+    """Everything that a report shows."""
 
     runs: list[Path] = field(default_factory=list)
     """Run folders."""
@@ -27,17 +27,17 @@ class Sources:
     steps: dict[str, StepRecord] = field(default_factory=dict)
     """Records of a workflow's steps by name."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for the reader: what was left out."""
+    """Sentences for the reader on omitted parts."""
 
     def ranked(self, run: Path) -> bool:
-        """Return whether only the ranking of a sweep shows this run. The best run of a sweep is compared with other runs, too."""
+        """Return whether only a sweep's ranking shows this run. The best run of a sweep is also compared with other runs."""
         return any(run.parent == sweep.folder and run != sweep.best for sweep in self.sweeps)
 
 
 def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources:
-    """Find what paths stand for: run folders, sweeps and workflows; a folder of runs stands for its newest run.
+    """Find the runs, sweeps and workflows at paths; for a folder of runs, its newest run.
 
-    Raises `InputMissing` for a path that holds none.
+    Raises `InputMissing` for a path without any.
     """
     sources = Sources()
     for path in paths:
@@ -56,7 +56,7 @@ def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources
 
 
 def _steps(folder: Path) -> dict[str, StepRecord]:
-    """Return the records of a workflow's steps, in the order in which they started."""
+    """Return the records of a workflow's steps, in starting order."""
     try:
         records = {
             path.parent.name: StepRecord.read(path.parent)

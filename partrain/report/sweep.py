@@ -1,4 +1,4 @@
-"""The figures of a sweep: parallel coordinates, and the share of each setting in the differences."""
+"""The figures of a sweep: parallel coordinates, and each setting's share in the differences."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from partrain.report.theme import Rows, Spec
 from partrain.runs.ranking import Ranking, shown
 
 MOST_LINES = 200
-"""Most combinations in the figure."""
+"""Maximum number of combinations in the figure."""
 TICK_DISTANCE = 0.09
-"""Least distance of two labels of one setting, as a part of the axis."""
+"""Smallest distance between two labels of one setting, as a fraction of the axis."""
 LOG_FROM = 9.0
 """Ratio of a setting's largest to its smallest number from which its axis is logarithmic."""
 
 
 def _places(values: Sequence[Any]) -> dict[str, float]:
-    """Map the shown form of each value to its place on an axis from 0 to 1: numbers by size, others side by side in their order."""
+    """Map each value's shown form to its position on an axis from 0 to 1: numbers by size, others side by side in order."""
     if None in map(number_of, values):
         try:
             ordered = sorted(values)
@@ -37,7 +37,7 @@ def _places(values: Sequence[Any]) -> dict[str, float]:
 
 
 def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Choose the labels of an axis: both ends, and others where there is room."""
+    """Choose the labels of an axis: both ends, and others if there is room."""
     ordered = sorted(places.items(), key=lambda item: item[1])
     ticks = [ordered[0], ordered[-1]][: len(ordered)]
     for text, place in ordered[1:-1]:
@@ -47,13 +47,13 @@ def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def varied(sweep: Ranking) -> list[str]:
-    """Return the settings that take several values."""
+    """Return the settings with several values."""
     keys = dict.fromkeys(key for row in sweep.rows for key in row.settings)
     return [key for key in keys if len({shown(row.settings.get(key)) for row in sweep.rows}) > 1]
 
 
 def parallel(sweep: Ranking) -> Spec | None:
-    """Describe parallel coordinates: an axis per setting and one of the ranked number, a line per combination."""
+    """Describe parallel coordinates: an axis per setting and one for the ranked number, a line per combination."""
     ranked, keys = sweep.measured[:MOST_LINES], varied(sweep)
     if len(ranked) < 2 or not keys:
         return None
@@ -123,13 +123,13 @@ def parallel(sweep: Ranking) -> Spec | None:
 def shares(sweep: Ranking) -> dict[str, float]:
     """Return the share of the variance of the ranked number that each setting explains alone, the largest first.
 
-    That is the variance of the means by value over the whole variance. Numbers with more than four values count by quarters of
-    their order.
+    The share is the variance of the means by value over the whole variance. Numbers with more than four values are grouped by
+    quartiles.
     """
     ranked = sweep.measured
     numbers = [row.median for row in ranked]
     if len(varied(sweep)) < 2 or len(numbers) < 3 or not (whole := statistics.pvariance(numbers)):
-        return {}  # one setting explains all
+        return {}  # one setting explains everything
     mean, by_key = statistics.fmean(numbers), {}
     for key in varied(sweep):
         groups: dict[Any, list[float]] = {}

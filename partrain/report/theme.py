@@ -1,7 +1,7 @@
 """Size, style and colors of figures.
 
 Colors are names until `themed` replaces them: in a page by variables of its style sheet, so that a figure follows the page into dark
-mode, and in a file by numbers.
+mode, and in a file by hexadecimal codes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Spec = dict[str, Any]
-"""A description of a figure in Vega-Lite's language."""
+"""A description of a figure in the Vega-Lite language."""
 Rows = list[dict[str, Any]]
 """The data of a figure."""
 
@@ -33,7 +33,7 @@ VARIABLES = {name: f"var(--{name})" for name in LIGHT}
 
 
 def themed(spec: Spec, colors: Mapping[str, str], width: float | str, height: float = 220) -> Spec:
-    """Return a complete description: colors for their names, size, and style."""
+    """Return a complete description: with colors instead of names, size and style."""
     text = {"labelColor": colors["muted"], "titleColor": colors["muted"], "labelFontSize": 11, "titleFontSize": 11}
     config = {
         "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
@@ -52,7 +52,7 @@ def themed(spec: Spec, colors: Mapping[str, str], width: float | str, height: fl
 
 
 def _colored(value: Any, colors: Mapping[str, str]) -> Any:
-    """Replace names of colors where colors stand: never in data, which may hold such words."""
+    """Replace color names by colors where a color is expected; never in data, which may contain the same words."""
     if isinstance(value, dict):
         return {
             key: item if key == "data" else colors.get(item, item) if key in COLORED and isinstance(item, str)

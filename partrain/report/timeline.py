@@ -1,4 +1,4 @@
-"""The timeline: a row per worker, and in it the shares of computing, waiting and mixing over the run."""
+"""The timeline: a row per worker with the shares of computing, waiting and mixing over the run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from partrain.report.history import RunHistory, WorkerSpan
 from partrain.report.theme import PLAIN, Rows, Spec
 
 MOST_CELLS = 1200
-"""Most parts of time in a timeline, all workers together."""
+"""Maximum number of parts of time in a timeline, all workers together."""
 MOST_BINS = 160
-"""Most parts of time of one worker."""
+"""Maximum number of parts of time of one worker."""
 SHOWN_WORKERS = 24
-"""Most workers in a timeline."""
+"""Maximum number of workers in a timeline."""
 
 
 @dataclass
 class Bin:
-    """Seconds of a worker by activity within a part of the run, and the item-iterations then."""
+    """A worker's seconds by activity within a part of the run, and its item-iterations in that time."""
 
     compute: float = 0.0
     wait: float = 0.0
@@ -136,7 +136,7 @@ def timeline(runs: Sequence[RunHistory], by: str, end: float | None = None) -> S
 
 
 def _plain(names: Sequence[str]) -> bool:
-    """Return whether names may stand in an expression of Vega: a label comes from the user, and is no code."""
+    """Return whether names may occur in a Vega expression: a label comes from the user, and must not be code."""
     return all(re.fullmatch(r"[\w ./:-]+", name, re.ASCII) for name in names)
 
 

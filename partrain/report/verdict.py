@@ -14,13 +14,15 @@ from partrain.report.sweep import shares
 from partrain.runs.ranking import Ranking
 
 FOLLOWS = ("workers", "stop.judge_every", "sync.lr_scale")
-"""Settings that may differ where only the number of workers does: `judge_every` counts rounds, and one worker has no rate to scale."""
+"""Settings that may differ if only the number of workers does: `judge_every` counts rounds, and one worker has no rate to
+scale."""
 MOST_KEYS = 3
-"""Most settings that the verdict names."""
+"""Maximum number of settings that the verdict names."""
 REASON = 160
-"""Most characters of a reason in the verdict."""
+"""Maximum number of characters of a reason in the verdict."""
 SOONER, NOT_PAID = "In these two runs more workers were sooner", "More workers did not pay"
-"""Beginnings of the verdict. One pair of runs tells reliably that more workers do not pay, not that they do (benchmarks/verdicts_workers.py)."""
+"""Beginnings of the verdict. One pair of runs shows reliably that more workers do not pay, not that they do
+(benchmarks/verdicts_workers.py)."""
 ENDS = {
     "reached": "The run reached its target",
     "finished": "The run finished",
@@ -39,7 +41,7 @@ class Comparison(NamedTuple):
     run: RunHistory
     seconds: float
     alone: float
-    """Seconds of the one worker."""
+    """Seconds of the single worker."""
     goal: str
 
     @property
@@ -48,7 +50,7 @@ class Comparison(NamedTuple):
 
 
 def verdict(runs: Sequence[RunHistory], sweeps: Sequence[Ranking] = ()) -> str:
-    """Return the verdict on these runs, or on the one sweep that they are from, in one sentence."""
+    """Return the verdict on these runs, or on the one sweep that they come from, in one sentence."""
     if len(sweeps) == 1:
         return _best_combination(sweeps[0])
     if not runs:
@@ -74,7 +76,7 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[Ranking] = ()) -> str:
 
 
 def _obstacle(run: RunHistory, alone: RunHistory) -> str:
-    """Tell why the times of two runs can't be compared."""
+    """Return why the times of two runs cannot be compared."""
     if keys := differing(run, alone):
         return (
             f"{run.label} and {alone.label}, the run of one worker, differ in {', '.join(f'`{key}`' for key in keys[:MOST_KEYS])}"
@@ -85,15 +87,15 @@ def _obstacle(run: RunHistory, alone: RunHistory) -> str:
 
 
 def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
-    """Return the run of one worker that others are measured against, the fastest if there are several."""
+    """Return the single-worker run that others are measured against, the fastest if there are several."""
     single = [run for run in runs if run.size == 1 and run.judgements]
     return min(single, key=lambda run: run.summary["seconds"]["train"], default=None)
 
 
 def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
-    """Compare times to the target if both reached the same, else to the judged result that both reached; None without one.
+    """Compare times to the target if both reached the same one, else to the judged result that both reached; None without one.
 
-    None, too, if more than the workers differs, or if a run had the result when it was first judged: then only a bound is known.
+    Also None if more than the workers differs, or if a run had the result when it was first judged: then only a bound is known.
     """
     if differing(run, alone) or continuing([run, alone]):
         return None
@@ -109,19 +111,19 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
 
 
 def continuing(runs: Sequence[RunHistory]) -> list[str]:
-    """Return the labels of the runs that continue one of another folder."""
+    """Return the labels of the runs that continue a run of another folder."""
     return [run.label for run in runs if run.state.item_iterations_elsewhere]
 
 
 def differing(run: RunHistory, alone: RunHistory) -> list[str]:
-    """Return the settings that must be equal before the times of a run and of one of a single worker are compared, and are not."""
+    """Return the settings that differ, but must be equal to compare the times of a run and of a single-worker run."""
     from partrain.runs.selection import differences
 
     return [key for key in differences({"": run.job, " ": alone.job}) if not key.startswith(FOLLOWS)]
 
 
 def limits(run: RunHistory) -> str:
-    """Say how a run ended and what limited its speed."""
+    """Describe how a run ended and what limited its speed."""
     seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
     reason = (run.status == "failed" and run.state.tallies["fault"].newest) or str(run.summary.get("reason") or "")
     why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
