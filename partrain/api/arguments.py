@@ -1,4 +1,4 @@
-"""Keys beside an object of a script, as in `model={"name": Net, "width": 16}`: keys of the table, or arguments of a class or function."""
+"""Keys next to a script's object, as in `model={"name": Net, "width": 16}`: table keys, or arguments of a class or function."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _TABLES: dict[str, type[Section]] = {"model": UserModel, "task": UserTask, "data
 
 
 def check_keys(table: str, thing: Any, keys: Mapping[str, Any], *, made: bool, whole: bool = True) -> dict[str, Any]:
-    """Return the keys that a table holds, without those that are None as their defaults are.
+    """Return the keys of a table, without those that are None like their defaults.
 
     Args:
         table: The table of the object.
         thing: The object.
-        keys: The keys beside it.
-        made: The object is the network, task or data set itself. False: a class or function, which the keys are arguments of.
-        whole: All arguments are given; else a checkpoint has the others.
+        keys: The keys next to it.
+        made: The object is the network, task or data set itself. False: it is a class or function, and the keys are its
+            arguments.
+        whole: All arguments are given; otherwise a checkpoint has the others.
 
     Raises:
-        Rejected: A key is neither of the table nor an argument.
+        Rejected: A key is neither a key of the table nor an argument.
     """
     own = [key for key in _TABLES[table].model_fields if key != "name"]
     name = getattr(thing, "__qualname__", type(thing).__name__)

@@ -1,4 +1,4 @@
-"""`partrain.init`: what `partrain init --from` decides, for files, DataFrames and arrays, as arguments of `train`."""
+"""`partrain.init`: the decisions of `partrain init --from`, for files, DataFrames and arrays, as arguments of `train`."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def init(
     horizon: int | None = None,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Look at data, and return arguments of `train` that suit them: tables of a job, to look at and to change. Decisions go to stderr.
+    """Examine data, and return suitable arguments of `train`: tables of a job, to read and to change. Decisions go to stderr.
 
     Args:
         data: The path of a file or folder, a DataFrame, or `(X, y)` of arrays or of a DataFrame and a column.
         target: The column to predict, or several.
-        kind: Take a table as items in any order, a series in time, or texts; default: recognised.
-        time: The column of time stamps, whose newest rows are held out, "none" for none; default: recognised.
-        group: The column of persons or machines, each of which is in one part, or a series with `kind="series"`, "none" for none; default:
-            recognised.
+        kind: Read a table as items in any order, a series in time, or texts; default: recognised.
+        time: The column of time stamps, whose newest rows are held out, "none" for no such column; default: recognised.
+        group: The column of persons or machines, each of which stays in one part, or is a series with `kind="series"`, "none" for
+            no such column; default: recognised.
         horizon: Rows of a series to forecast; default: at most a season.
         missing: Texts of missing values, instead of NA, N/A, nan, null and ?.
 
     Raises:
-        Failure: There is no such file, or it is of no known kind; the target is missing or no column.
+        Failure: The file does not exist, or its kind is unknown; the target is missing or not a column.
 
     Example: `trained = partrain.train(**partrain.init(frame, target="price"))`
     """
@@ -76,7 +76,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _arguments(text: str, notes: Sequence[str], objects: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a job as arguments of `train`; `objects` stand in `[dataset]` instead of a file."""
+    """Return the tables of a job as arguments of `train`; `objects` replace the file in `[dataset]`."""
     for note in notes:
         session.warn(note)
     tables = tomllib.loads(text)

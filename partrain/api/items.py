@@ -41,14 +41,14 @@ _X = Path("X")
 
 
 def remarked(sample: Sample, stacklevel: int = 4) -> Sample:
-    """Warn of values unlike those trained on; `stacklevel`: as of `warnings.warn`."""
+    """Warn of values unlike the training values; `stacklevel`: as in `warnings.warn`."""
     for remark in sample.remarks:
         warnings.warn(remark, UnlikeTraining, stacklevel)
     return sample
 
 
 def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Sample:
-    """Return items of a script, or of the file at a path, as the network takes them; if `labeled` with their targets."""
+    """Return items of a script, or of the file at a path, in the network's form; if `labeled`, with their targets."""
     if isinstance(items, str | os.PathLike):
         if targets is not None:
             raise BadJob(f"evaluate: {items} holds inputs and targets: leave y out")
@@ -84,7 +84,7 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
 
 
 def _texts(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) -> Sample:
-    """Return texts, a list of them or the column of a DataFrame, as the network takes them."""
+    """Return texts, a list of them or the column of a DataFrame, in the network's form."""
     stored = network.codec.stored
     if is_frame(items):
         targets = items[stored["target"]] if labeled and targets is None and stored["target"] in items.columns else targets
@@ -100,7 +100,7 @@ def _texts(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) 
 
 
 def _is_dataset(items: Any) -> bool:
-    """Return whether a value gives items by number, or one after the other: a torch Dataset, say."""
+    """Return whether a value gives items by index or by iteration, such as a torch Dataset."""
     if is_frame(items) or isinstance(items, Mapping | list | tuple) or hasattr(items, "__array__") or hasattr(items, "to_numpy"):
         return False
     return hasattr(items, "__getitem__") or hasattr(items, "__iter__")
@@ -123,7 +123,7 @@ def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[An
 
 
 def _answers(network: TrainedNetwork, targets: Any) -> NDArray[Any]:
-    """Return targets as an array. Class labels of other kinds than 0, 1, ... become texts."""
+    """Return targets as an array. Class labels other than 0, 1, ... become texts."""
     answers = Ragged.of(targets, "y").values if unequal(targets) else to_array(targets, "y")
     if network.kind.one_class and network.codec.classes and (needs_names(answers) or answers.dtype.kind in "iu"):
         return answers.astype(str)
@@ -131,7 +131,7 @@ def _answers(network: TrainedNetwork, targets: Any) -> NDArray[Any]:
 
 
 def _several_arrays(network: TrainedNetwork, items: Any) -> dict[str, NDArray[Any]]:
-    """Return several inputs by name, or sequences of unequal length one after the other."""
+    """Return several inputs by name, or concatenated sequences of unequal length."""
     parts = network.record.parts
     names = input_names([part.name for part in parts])
     if network.record.interface.unequal:

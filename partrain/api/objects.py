@@ -31,18 +31,18 @@ FORMS = (
 
 
 class Given(NamedTuple):
-    """Tables of a job, and the objects that stand for some of them."""
+    """Tables of a job, and the objects that replace some of them."""
 
     tables: dict[str, Any]
     objects: PythonObjects
     items: int | None
-    """Number of items; 0: it is known when they were read; None: objects do not tell it."""
+    """Number of items; 0: known only after reading them; None: the objects do not give it."""
 
 
 def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any = None, *, whole: bool = True) -> Given:
-    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them.
+    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that cannot be one.
 
-    `whole`: the arguments of classes are all given; else a checkpoint has the others.
+    `whole`: all arguments of classes are given; otherwise a checkpoint has the others.
     """
     tables: dict[str, Any] = {}
     pickled: dict[str, bytes] = {}
@@ -88,7 +88,7 @@ def _takes_numbers(task: Any) -> bool:
 
 
 def _code_table(name: str, value: Any, *, whole: bool) -> tuple[Any, bytes]:
-    """Return the table of `[model]` or `[task]`, and the pickle of the object that it stands for, if any."""
+    """Return the table of `[model]` or `[task]`, and the pickle of its object, if any."""
     if isinstance(value, str):
         return {"kind" if name == "task" and ":" not in value else "name": value}, b""
     keys = dict(value) if isinstance(value, Mapping) else {}
@@ -118,7 +118,7 @@ def _code_table(name: str, value: Any, *, whole: bool) -> tuple[Any, bytes]:
 
 
 def _hooks_table(value: Any) -> tuple[Any, bytes]:
-    """Return the table of `[hooks]`, and the pickle of the function in it, if it is no name."""
+    """Return the table of `[hooks]`, and the pickle of its function, if it is not given by name."""
     keys = dict(value) if isinstance(value, Mapping) else {"after_judgement": value}
     function = keys.get("after_judgement")
     if isinstance(value, Section) or not callable(function):
@@ -171,7 +171,7 @@ def _is_lazy(tensor: Any) -> bool:
 
 
 def _is_librarys(kind: type) -> bool:
-    """Return whether a class is of Python, torch or partrain, whose versions the checkpoint records."""
+    """Return whether a class belongs to Python, torch or partrain, whose versions the checkpoint records."""
     return kind.__module__.partition(".")[0] in ("builtins", "abc", "typing", "functools", "torch", "partrain")
 
 
@@ -187,7 +187,7 @@ def _add_code(total: Any, code: CodeType) -> None:
 
 
 def _numbers(module: Any) -> str:
-    """Digest the parameters and buffers that training starts from: SHA-256 (hex, 16 digits)."""
+    """Digest the initial parameters and buffers: SHA-256 (hex, 16 digits)."""
     total = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         total.update(name.encode())
@@ -229,7 +229,7 @@ def _dict_table(keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
 
 
 def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
-    """Return the table for inputs and targets that stand apart."""
+    """Return the table for inputs and targets given separately."""
     if ("test_inputs" in parts) != ("test_targets" in parts):
         raise BadJob("dataset: test_inputs and test_targets go together")
     parts = {role: as_frame(part) if role.endswith("inputs") else part for role, part in parts.items()}
@@ -257,7 +257,7 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
         arrays[WEIGHTS] = to_array(parts[WEIGHTS], f"`{WEIGHTS}`")
     inputs = arrays["inputs"]
     if isinstance(inputs, Ragged) and inputs.values.ndim == 1 and inputs.values.dtype.kind in "iu":
-        keys = {"tokens": True, **keys}  # elements of one number are no steps of a series
+        keys = {"tokens": True, **keys}  # elements of one number are not steps of a series
     items = len(inputs) if not isinstance(inputs, np.ndarray) or inputs.ndim else 0
     return {"name": ARRAYS, **keys}, {role: arrays[role] for role in ROLES if role in arrays}, items, b""
 
@@ -297,7 +297,7 @@ def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes
 
 
 def with_column(frame: Any, values: Any, column: str, what: str = "targets") -> Any:
-    """Return a DataFrame with a further column: the targets of the rows, or `what` messages call them."""
+    """Return a DataFrame with an additional column: the targets of the rows, called `what` in messages."""
     if column in list(map(str, frame.columns)):
         raise BadJob(f"dataset: the DataFrame has a column `{column}` already, as the {what} are called: rename one")
     cells = values if is_series(values) else to_array(values, what)

@@ -1,4 +1,4 @@
-"""One training after the other in this process: the forkserver, the environment, and the end of a run."""
+"""One training after another in this process: the forkserver, the environment, and the end of a run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from partrain.record.run_state import RunState
 from partrain.system.stdio import visible
 
 KEPT_S = 60.0
-"""Seconds that the forkserver waits for another training after one: its import of torch takes seconds."""
+"""Seconds that the forkserver waits for another training: importing torch again takes seconds."""
 Warn = Callable[[str], None]
 """Shows the user one line."""
 
 _alone = threading.Lock()
-"""Threads of a script train one after the other: the forkserver and the environment are the process's."""
+"""Threads of a script train one after another: they share the process's forkserver and environment."""
 
 
 _environment: dict[str, str] = {}
@@ -36,14 +36,17 @@ _environment: dict[str, str] = {}
 
 
 def warn(text: str) -> None:
-    """Show a warning on stderr, if it is still there."""
+    """Show a warning on stderr, if it is still open."""
     with suppress(OSError, ValueError):
         print(visible(f"partrain: {text}" if not text.startswith("partrain:") else text), file=sys.stderr)
 
 
 @contextmanager
 def alone(objects: PythonObjects) -> Iterator[None]:
-    """Read and train one job at a time, with its objects. The traceback of a failure shows its details: the lines of the job, say."""
+    """Read and train one job at a time, with its objects.
+
+    The traceback of a failure shows details, such as the lines of the job.
+    """
     with _alone, standing_for_tables(objects):
         try:
             yield
@@ -76,7 +79,7 @@ def perform(work: Callable[[HookProcess], Outcome], log: Sequence[str], objects:
 
 
 def context(folder: Path, started: float, *, show: bool, hooks: HookProcess, made: Path | None, warn: Warn = warn) -> RunContext:
-    """Make the context of a run. `started`: the moment from which start-up counts, by `boot_seconds`; `made`: see `RunContext`."""
+    """Make the context of a run. `started`: the start of `boot_seconds`; `made`: see `RunContext`."""
     display: Any = NotebookDisplay(RunState()) if show and runs_in_kernel() else make_display(sys.stdout, quiet=not show)
     return RunContext(folder, display, warn, started, note=warn, hooks=hooks, made=made)
 

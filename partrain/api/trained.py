@@ -1,4 +1,4 @@
-"""The result of a training: the network, and all that can be done with it."""
+"""The result of a training: the network, and all its uses."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ SUFFIXES: dict[str, Format] = {
     ".pt2": "torch-export",
     ".onnx": "onnx",
 }
-"""Formats of exports by the suffix of their files."""
+"""Export formats by file suffix."""
 _ARGUMENTS = {
     "--force": "force=True",
     "--with-preprocessing": "with_preprocessing=True",
     "--input-type": "input_type",
     "--words": "words",
 }
-"""Arguments of `export` for the options of the command line, which its messages name."""
+"""Arguments of `export` for the command-line options that messages name."""
 AXES = ("seconds", "items", "rounds")
 """Horizontal axes of figures."""
 
@@ -84,11 +84,11 @@ class Trained:
     folder: Path
     """The run folder."""
     checkpoint: Path
-    """The checkpoint of the network: that of the best judged round, or the newest if none was judged."""
+    """The checkpoint of the network: of the best judged round, or the newest if none was judged."""
     _newest: Path = field(kw_only=True)
-    """The checkpoint that `resume` goes on from."""
+    """The checkpoint from which `resume` continues."""
     _content: Content = field(kw_only=True)
-    """The content of `checkpoint` at that time, without the workers' state: a run that goes on replaces the file."""
+    """The content of `checkpoint` at that time, without the workers' state: a continued run replaces the file."""
     _loaded: LoadedJob = field(kw_only=True)
     _objects: PythonObjects = field(default_factory=PythonObjects, kw_only=True)
     _trusted: bool = field(default=True, kw_only=True)
@@ -164,16 +164,16 @@ class Trained:
         card: bool = False,
         force: bool = False,
     ) -> Path:
-        """Write the network in another program's format, after both have given the same answers. Returns the path.
+        """Write the network in another program's format, after checking that both give the same answers. Returns the path.
 
         Args:
             path: The file.
             format: `safetensors`, `state-dict`, `torch-export` or `onnx`; default: by the suffix.
-            with_preprocessing: Raw values in, answers as of `predict` out (onnx, torch-export).
+            with_preprocessing: Raw values in, answers in the form of `predict` out (onnx, torch-export).
             input_type: With `with_preprocessing`: `uint8` (bytes of images) or `float64`; default: as trained.
             words: With `with_preprocessing`, onnx: words as `text`, or as `codes` for runtimes without text; default: text.
-            card: Write a model card beside it: `path` with the suffix .md.
-            force: Replace files that are there.
+            card: Write a model card next to it: `path` with the suffix .md.
+            force: Replace existing files.
 
         Example: `trained.export("net.onnx", with_preprocessing=True, card=True)`
         """
@@ -202,7 +202,7 @@ class Trained:
         return path
 
     def plot(self, what: str = "loss", by: str | None = None, path: str | os.PathLike[str] | None = None) -> RunFigure | Path:
-        """Draw a figure of the run: shown by a notebook, or written to a `.svg` or `.png` file.
+        """Draw a figure of the run, for a notebook to show, or as a `.svg` or `.png` file.
 
         Args:
             what: loss, accuracy, timeline, distance, bytes, staleness, lr or speed.
@@ -229,10 +229,10 @@ class Trained:
         return Path(path)
 
     def resume(self, *, stop: dict[str, Any] | None = None, show: bool = False) -> Trained:
-        """Continue the run in its folder, to the bits of a run of one piece. Returns the new result.
+        """Continue the run in its folder, with the same bits as an uninterrupted run. Returns the new result.
 
         Args:
-            stop: Conditions of `[stop]` to move, as in `{"rounds": 80}`.
+            stop: Conditions of `[stop]` to change, as in `{"rounds": 80}`.
             show: Show the live table.
         """
         with session.alone(self._objects):
@@ -253,7 +253,7 @@ class Trained:
             return self._after(loaded, work)
 
     def refit(self, *, out: str | os.PathLike[str] | None = None, show: bool = False) -> Trained:
-        """Train the job anew on its held-out items, too, for as many rounds as this network had. Returns the new result.
+        """Train the job again, including its held-out items, for as many rounds as this network had. Returns the new result.
 
         Args:
             out: Folder of the new run; default: a new one in `runs/`.
@@ -273,7 +273,7 @@ class Trained:
             return self._after(loaded, work)
 
     def _after(self, loaded: LoadedJob, work: Callable[[HookProcess], Outcome]) -> Trained:
-        """Return the result of a further training."""
+        """Return the result of a continued or repeated training."""
         outcome, path = session.perform(work, (), self._objects)
         best = checkpoint_of(outcome.folder)
         return trained(loaded, outcome.summary, outcome.folder, best, self._objects, newest=path, trusted=self._trusted)
@@ -282,7 +282,7 @@ class Trained:
         return f"Trained({summary_text(self.summary, self.folder)})" if self.summary else f"Trained({self.checkpoint})"
 
     def _repr_html_(self) -> str:
-        """Return a small table, which a notebook shows."""
+        """Return a small table for a notebook."""
         return summary_html(self.summary, self.folder) if self.summary else ""
 
     @property
@@ -324,7 +324,7 @@ def load(
         trust_code: Run the code and read the data files that the checkpoint's job names.
 
     Raises:
-        Failure: No such checkpoint, a damaged one, or a network that does not fit it.
+        Failure: The checkpoint is missing or damaged, or the network does not fit it.
 
     Example: `partrain.load("runs/mnist").predict(X)`
     """
@@ -351,9 +351,9 @@ def trained(
     newest: Path | None = None,
     trusted: bool = True,
 ) -> Trained:
-    """Read the result of a training from its checkpoint. Objects of the script stand for their tables meanwhile.
+    """Read the result of a training from its checkpoint. Meanwhile objects of the script replace their tables.
 
-    `path`: the checkpoint of the network. `newest`: the newest one, if it is another.
+    `path`: the checkpoint of the network. `newest`: the newest checkpoint, if it is a different one.
     """
     content = last = checkpoint.read(path)
     if newest and newest != path:
@@ -380,7 +380,7 @@ def trained(
 
 @contextmanager
 def _permission() -> Iterator[None]:
-    """Name the argument instead of the option where a checkpoint's job needs permission."""
+    """Name the argument instead of the option if a checkpoint's job needs permission."""
     try:
         yield
     except NotTrusted as refused:
@@ -389,7 +389,7 @@ def _permission() -> Iterator[None]:
 
 @contextmanager
 def as_trained(content: Content) -> Iterator[None]:
-    """Build networks on the CPU and in the trained dtype, whatever the caller has set; leave the caller's random state as it was."""
+    """Build networks on the CPU and in the trained dtype, regardless of the caller's settings; keep the caller's random state."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(
         next(tensor.dtype for tensor in networks.network_tensors(content).values() if tensor.is_floating_point())
@@ -402,7 +402,7 @@ def as_trained(content: Content) -> Iterator[None]:
 
 
 def _check_keys(loaded: LoadedJob, tables: dict[str, Any]) -> None:
-    """Raise BadJob if a key beside an object has another value than in the job that was trained."""
+    """Raise BadJob if the value of a key next to an object differs from the trained job."""
     for name in ("model", "task"):
         table, section = tables.get(name), getattr(loaded.job, name)
         if not isinstance(table, dict) or table.get("name") != PYTHON or getattr(section, "name", "") != PYTHON:
@@ -414,7 +414,7 @@ def _check_keys(loaded: LoadedJob, tables: dict[str, Any]) -> None:
 
 
 def _check_objects(loaded: LoadedJob, python_objects: PythonObjects) -> None:
-    """Raise BadCheckpoint if a network or task is not of the code that was trained."""
+    """Raise BadCheckpoint if the code of a network or task differs from the trained code."""
     for table in ("model", "task"):
         section = getattr(loaded.job, table)
         if (

@@ -32,10 +32,10 @@ Table = Mapping[str, Any] | Section
 """A table of a job: a dict, or a section such as `partrain.rules.average.Average(iterations=10)`."""
 
 BATCH_SIZE = 32
-"""Items per iteration and worker where `train` is given objects; fewer if a partition has fewer."""
+"""Default items per iteration and worker if `train` is given objects; fewer if a partition has fewer."""
 _OPTIMIZER = {"name": "adam", "lr": 0.001}
 ITERATIONS = 10
-"""Iterations of a round, where passes cannot count it."""
+"""Iterations of a round, if passes cannot count it."""
 ELSEWHERE = {
     "epochs": 'stop={"rounds": 20}, of one pass each by default',
     "lr": 'optimizer={"name": "adam", "lr": 0.001}',
@@ -44,11 +44,11 @@ ELSEWHERE = {
     "callbacks": "hooks=FUNCTION",
     "n_jobs": "workers=2",
 }
-"""Arguments of other libraries, and where they are given here."""
+"""Arguments of other libraries, and their equivalents here."""
 AUTO = "auto"
 """Name of the network that `partrain.init` chooses."""
 ROUNDS = 20
-"""Rounds of a training that is given no `stop`: passes over the data, with the default `sync`."""
+"""Rounds of a training without `stop`: passes over the data, with the default `sync`."""
 
 
 def train(
@@ -74,7 +74,7 @@ def train(
     log: Sequence[str] = (),
     **unknown: Any,
 ) -> Trained:
-    """Train a network with many workers. Threads that call it train one after the other.
+    """Train a network with many workers. Threads that call it train one after another.
 
     Give a job, or `model` and `dataset`; the other arguments are the tables of a job, as dicts or sections, and have defaults.
 
@@ -86,7 +86,7 @@ def train(
             memory; a dict of `inputs` and `targets`, or of `data` and `target` (a DataFrame, and its column), with further keys of [dataset] such as `validation`;
             the name of a data set as "mnist"; or its table.
         workers: The number of workers, one process each, or their tables, as `[{"device": "cuda:0"}, {"device": "cpu", "count": 2}]`.
-        stop: When to stop, whichever comes first; default: `{"rounds": 20}`.
+        stop: Conditions to stop, whichever comes first; default: `{"rounds": 20}`.
         optimizer: A name or a table; default: `{"name": "adam", "lr": 0.001, "batch_size": 32}`. Without `lr` it is torch's default.
         sync: The rule that mixes the workers, and the length of a round; default: `{"rule": "average", "passes": 1}`.
         task: A name as "regression", a `partrain.Task` or its class; default: as the targets imply. Whole numbers and words are classes.
@@ -94,9 +94,9 @@ def train(
         transport: The way the workers communicate.
         engine: Number type of the network, and the exactness of sums across machines.
         checkpoint: How often to commit a checkpoint.
-        faults: What happens when a worker is lost, or a number is not finite.
+        faults: Reactions to a lost worker, or to a number that is not finite.
         hooks: A function to call after each judgement, see `help(partrain.Judgement)`; or the table `[hooks]`.
-        seed: Seed of all that is drawn: the same objects and seed give the same bits.
+        seed: Seed of all random draws: the same objects and seed give the same bits.
         name: Name of the run.
         out: The run folder; default: `runs/<name>/<time>`.
         show: Show the live table: on a terminal, or as HTML in a notebook. Elsewhere show plain lines.
@@ -152,7 +152,7 @@ def train_given(
     log: Sequence[str] = (),
     warn: session.Warn = session.warn,
 ) -> Trained:
-    """Train a job, or the tables that `train` was given with their objects. `warn` shows warnings."""
+    """Train a job, or the tables given to `train` with their objects. `warn` shows warnings."""
     with session.alone(given_objects.objects):
         if isinstance(job, dict):
             job = _with_defaults(job, given_objects.items) if given_objects.tables else PythonJob(**job)
@@ -174,7 +174,7 @@ def _parse(job: schema.Job) -> LoadedJob:
 
 
 def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
-    """Make a job of tables as `train` is given them."""
+    """Make a job of the tables given to `train`."""
     tables = as_data(tables)
     workers = tables["workers"]
     groups = workers if isinstance(workers, list) else [workers if isinstance(workers, dict | Section) else {"count": workers}]
@@ -201,7 +201,7 @@ def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
 
 
 def _with_rate(optimizer: dict[str, Any]) -> dict[str, Any]:
-    """Give an optimizer torch's default learning rate, if it has none of its own."""
+    """Give an optimizer torch's default learning rate, if it has none."""
     from torch import optim
 
     name = str(optimizer.get("name"))
@@ -219,7 +219,7 @@ def _table(optimizer: str) -> type[Section]:
 
 
 def _has_no_length(dataset: Any, items: int | None) -> bool:
-    """Return whether a data set is a stream that does not tell the lengths of its shards."""
+    """Return whether a data set is a stream without known lengths of its shards."""
     return items is None and isinstance(dataset, Mapping) and dataset.get("name") == PYTHON
 
 

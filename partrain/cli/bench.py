@@ -157,7 +157,7 @@ def compare(
 
 
 def _entries(paths: Sequence[Path]) -> list[LineSource]:
-    """Return jobs and run folders. Paths that are neither are left out with a note, unless nothing is left."""
+    """Return jobs and run folders. Paths that are neither are skipped with a note, unless nothing is left."""
     entries: list[LineSource] = []
     refused = []
     for path in paths:
@@ -170,13 +170,13 @@ def _entries(paths: Sequence[Path]) -> list[LineSource]:
     if not entries:
         raise refused[0][1]
     for path, nothing in refused:
-        if path.name not in STUDY_FILES:  # `compare runs/sweep/*` names them, too
+        if path.name not in STUDY_FILES:  # `compare runs/sweep/*` also matches them
             print_note(f"left out: {nothing}")
     return entries
 
 
 def _entries_at(path: Path) -> list[LineSource]:
-    """Return a job, a run folder, the run folder of a checkpoint, which records time and bytes, or all those below a folder."""
+    """Return a job, a run folder, a checkpoint's run folder, which records time and bytes, or all of these below a folder."""
     from partrain.bench.compare import LineSource, sources_below
     from partrain.workflow.kinds import is_workflow
 

@@ -101,7 +101,7 @@ def validate(
 
 
 def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], *, as_json: bool) -> None:
-    """Try jobs that hold no errors, one after another; exit as the first failure does."""
+    """Try jobs without errors, one after another; exit as the first failure does."""
     from partrain.launch.trial import try_job
 
     failures: list[Failure] = []

@@ -1,4 +1,4 @@
-"""Completion in the shell: keys and values behind `--set`, hooks behind `--log`, and the words that `explain` knows."""
+"""Shell completion: keys and values after `--set`, hooks after `--log`, and the words that `explain` knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INSTRUCTION = "_PARTRAIN_COMPLETE"
 
 
 def join_words() -> None:
-    """Join what bash splits at `=`, so that `--set KEY=VALUE` is one word as in other shells."""
+    """Join the words that bash splits at `=`, so that `--set KEY=VALUE` is one word as in other shells."""
     if os.environ.get(_INSTRUCTION) != BY_BASH:
         return
     words, cursor = os.environ.get("COMP_WORDS", "").split("\n"), int(os.environ.get("COMP_CWORD", "0"))

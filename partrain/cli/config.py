@@ -1,4 +1,4 @@
-"""`partrain config`: a job as partrain understands it."""
+"""`partrain config`: a job as partrain reads it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Stopped = Annotated[
     typer.Argument(metavar="RUN", help="A run folder, the folder of a workflow, or a folder of runs for the newest that trains."),
 ]
 POLL_S = 0.05
-"""Seconds between two looks at the run folder."""
+"""Seconds between two checks of the run folder."""
 
 
 @app.command(epilog=examples("partrain stop runs/mnist", "partrain stop runs/mnist/2026-11-23T10-00-00 --now"))
@@ -43,7 +43,7 @@ def stop(
 
     run_folder = None if (run / RUNNER).exists() and is_locked(run) else _training_run(run)
     folder = run_folder.path if run_folder else run
-    if run_folder and not folder.samefile(run):  # the newest of several: not a step of a workflow alone, which would go on
+    if run_folder and not folder.samefile(run):  # the newest of several: not a single step of a workflow, which would go on
         from partrain.runs.removal import owner
 
         study = owner(folder)
@@ -51,7 +51,7 @@ def stop(
     process = ask_to_stop(folder)
     print_note(f"process {process} stops {folder} {'now' if now else 'after its round'}")
     if now:
-        time.sleep(ONE_WISH_S + POLL_S)  # signals closer than that count as one
+        time.sleep(ONE_WISH_S + POLL_S)  # closer signals count as one
         try:
             ask_to_stop(folder)
         except NotTraining:  # it has ended, or is about to
@@ -95,7 +95,7 @@ def checkpoint(run: Run = Path("runs"), *, as_json: Json = False, debug: Debug =
 
 
 def _training_run(path: Path) -> RunFolder:
-    """Return the run that a folder stands for: itself, or the newest run below it that trains."""
+    """Return the run of a folder: the folder itself, or the newest training run below it."""
     from partrain.launch.control import NotTraining
 
     training = [run for run in map(RunFolder, run_folders(path)) if run.is_training]
@@ -108,7 +108,7 @@ def _training_run(path: Path) -> RunFolder:
 
 
 def _state(followed: FollowedState) -> RunState:
-    """Read the new events. A run that ended before it began has taken its folder with it."""
+    """Read the new events. A run that ended before it began has removed its folder."""
     with suppress(FileNotFoundError):
         followed.read()
     return followed.state

@@ -131,7 +131,7 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
 
 
 def _scratch(output: Path, size: int) -> memoryview:
-    """Map a temporary file beside the output, as a buffer: the items may be larger than the memory."""
+    """Map a temporary file next to the output as a buffer: the items may be larger than the memory."""
     from mmap import mmap
     from tempfile import TemporaryFile
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequence[str] = ()) -> None:
-    """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
+    """Print the end of a run and exit. `until`: stop conditions that are missing from the job in its newest checkpoint."""
     from partrain.display.closing_lines import closing_lines
     from partrain.job.contradictions import count_of
     from partrain.job.workers import has_replicas
@@ -62,7 +62,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
 
 
 def remedy_of(job: Job) -> str:
-    """Advise what makes the others wait less for a slow worker; "" if its work follows its speed already."""
+    """Return advice on how to wait less for a slow worker; "" if its work already follows its speed."""
     from partrain.job.contradictions import unbalanced_reason
 
     if job.partition.balance == "rate":
@@ -80,7 +80,7 @@ def remedy_of(job: Job) -> str:
 
 
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, *, as_json: bool) -> None:
-    """Print that a run is at its end, and how it can continue."""
+    """Print that a run has ended, and how to continue it."""
     from partrain.checkpoint.manifest import manifest_of
     from partrain.record.stop_conditions import suggest_until
 

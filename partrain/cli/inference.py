@@ -326,7 +326,10 @@ def soup(
 
 
 def _report(sample: Sample) -> dict[str, Any]:
-    """Report on stderr unusual columns, how many rows were left out, and why the first; returns the latter for a JSON document."""
+    """Report on stderr unusual columns, the number of rows left out and the first fault.
+
+    Return the latter two as JSON content.
+    """
     for remark in sample.remarks:
         print_warning(remark)
     faults = sample.skipped

@@ -1,4 +1,4 @@
-"""`partrain init`: write a job to begin with."""
+"""`partrain init`: write a first job."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def init(
 
 
 def _fitted(text: str, loaded: LoadedJob, minutes: float) -> str:
-    """Return the text of a job with as many rounds as this machine trains in some minutes, at most its own."""
+    """Return the text of a job with the rounds that this machine trains in some minutes, but no more than the job has."""
     from partrain.bench.planned import measured_end
 
     print_note(f"trains for {MEASURED_S} s to measure the speed of this machine")

@@ -53,7 +53,7 @@ COMMANDS = {
     "doctor": ("doctor", "Show versions, devices and limits; test each device."),
     "schema": ("reference", "Print the JSON Schema of job files."),
 }
-"""Commands in the order of help: the module of each, and its line in `partrain --help`."""
+"""Commands in the order of help: each command's module, and its line in `partrain --help`."""
 
 
 class LazyCommands(Mapping[str, "Command"]):
@@ -134,7 +134,7 @@ def root(
 
 
 def _print_failure(name: str, code: int, message: str) -> None:
-    """Print a failure as the one JSON document, if `--json` is given."""
+    """Print a failure as the single JSON document, if `--json` is given."""
     if "--json" in sys.argv:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
 

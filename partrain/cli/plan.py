@@ -1,4 +1,4 @@
-"""`partrain plan`: what a job would do on this machine."""
+"""`partrain plan`: the effects of a job on this machine, before it runs."""
 
 from __future__ import annotations
 

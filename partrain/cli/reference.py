@@ -1,4 +1,4 @@
-"""`partrain explain`, `ls` and `schema`: what a job file may contain, from the tables themselves, offline."""
+"""`partrain explain`, `ls` and `schema`: the possible content of a job file, from the tables themselves, offline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWERS = {
     0: "done", 1: "a target was not reached, or an assertion does not hold", 2: "usage: the command line is wrong",
     70: "internal: a defect of partrain; please report it", 130: "stopped by Ctrl-C (SIGINT)", 143: "stopped by SIGTERM",
 }  # fmt: skip
-"""Exit codes that are no failures of a run."""
+"""Exit codes that are not failures of a run."""
 ONWARD = "`partrain resume RUN`"
 CURES = {
     1: "train longer: `partrain resume RUN --until rounds=N`",
@@ -58,7 +58,7 @@ WORDS = {
     "judge": "evaluate the mixed network on held-out items (`validation`), as a validation loop does",
     "answer": "a prediction: the output of the trained network for an item",
 }
-"""Words of partrain, and those that PyTorch users know."""
+"""partrain's terms, and terms that PyTorch users know."""
 
 
 class UnknownWord(Failure):
@@ -124,7 +124,7 @@ def schema(
 
 
 Explanations = list[tuple[str, dict[str, Any]]]
-"""Texts, and the same as data."""
+"""Texts, and the same content as data."""
 
 
 def _codes(word: str) -> Explanations:
@@ -150,7 +150,7 @@ def _codes(word: str) -> Explanations:
 
 
 def _words(word: str) -> Explanations:
-    """Explain the words of partrain."""
+    """Explain partrain's terms."""
     from partrain.display.text_table import aligned
 
     if word == "words":
@@ -179,7 +179,7 @@ def _tables(word: str) -> Explanations:
 
 
 def _keys(word: str) -> Explanations:
-    """Explain a key, with its table or alone; a table by all of its keys."""
+    """Explain a key, with its table or alone; a table by all its keys."""
     from partrain.job.reference import all_keys
 
     name = word.strip("[]")
@@ -243,6 +243,6 @@ def _jobs() -> list[tuple[str, str]]:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line that is for people."""
+    """Return the first line intended for people."""
     lines = text.splitlines()
     return next((line for line in lines if not line.startswith("#:schema")), "")

@@ -120,7 +120,7 @@ def plot(
 
 
 def _is_report(path: Path) -> bool:
-    """Return whether a file is a former report, which may be replaced."""
+    """Return whether a file is an earlier report, which may be replaced."""
     from partrain.report.page import MARK
 
     try:
@@ -131,7 +131,7 @@ def _is_report(path: Path) -> bool:
 
 
 def _folder(path: Path) -> Path:
-    """Return the run folder of a checkpoint; other paths stay."""
+    """Return the run folder of a checkpoint; other paths unchanged."""
     if path.suffix != ".h5" or path.is_dir() or not path.exists():
         return path
     if (folder := run_folder_of(path)) is None:
@@ -140,7 +140,7 @@ def _folder(path: Path) -> Path:
 
 
 def _histories(folders: Sequence[Path]) -> list[RunHistory]:
-    """Read run folders, labeled by what tells them apart."""
+    """Read run folders, labeled by their differences."""
     from partrain.report.history import read_history
 
     if len(folders) == 1:

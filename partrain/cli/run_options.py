@@ -1,4 +1,4 @@
-"""Options that `run` and `resume` share; `--log` and `--metrics-port` have other tools follow the run."""
+"""Options of both `run` and `resume`. `--log` and `--metrics-port` let other tools follow the run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _reported(option: str) -> Iterator[None]:
 
 
 class RunOptions(NamedTuple):
-    """Options that `run` and `resume` share."""
+    """Options of both `run` and `resume`."""
 
     hooks: HookOptions
     quiet: bool
@@ -93,7 +93,10 @@ class RunOptions(NamedTuple):
     verbose: bool
 
     def context(self, folder: Path, hooks: HookProcess, machine: Machine | None, made: Path | None) -> RunContext:
-        """Return the surroundings of a run in a folder. `made` is the topmost folder that was made for it, `machine` this one under torchrun."""
+        """Return the context of a run in a folder.
+
+        `made` is the topmost folder created for it, `machine` this machine under torchrun.
+        """
         from partrain.display.display import make_display
         from partrain.launch.context import RunContext
 

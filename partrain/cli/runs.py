@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 SHOWN = 3
-"""Runs that a question names without a terminal."""
+"""Number of runs that a question names without a terminal."""
 _DEFAULT = "list"
 
 
 class RunsGroup(TyperGroup):
-    """The commands of `partrain runs`. Without one of them the runs are listed: `partrain runs FOLDER --sort loss`."""
+    """The commands of `partrain runs`. Without a command, the runs are listed: `partrain runs FOLDER --sort loss`."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         args = ["remove", *args[1:]] if args[:1] == ["rm"] else args
         commands = args and (args[0] in self.commands or args[0] in ("--help", "-h") or _misspelt(args[0], self.commands))
-        completed = ctx.resilient_parsing and not args  # by a shell: it may become a command
+        completed = ctx.resilient_parsing and not args  # by a shell: the argument may become a command
         return super().parse_args(ctx, args if commands or completed else [_DEFAULT, *args])
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
@@ -216,14 +216,14 @@ def gc(
 
 
 def _runs_in(folder: Path | None) -> list[ListedRun]:
-    """Return the runs below a folder; without one, below `runs`, which may not exist yet."""
+    """Return the runs below a folder; by default below `runs`, which may not exist yet."""
     from partrain.runs.listing import runs_below
 
     return [] if folder is None and not RUNS.exists() else runs_below(folder or RUNS)
 
 
 def _run_at(path: Path) -> ListedRun:
-    """Return the run of an argument; print which one it is if it stands for several."""
+    """Return the run of an argument; print which one it is if the argument matches several."""
     from partrain.runs.listing import run_at
 
     row = run_at(path)
@@ -255,7 +255,10 @@ def _selected(
 
 
 def _confirm(listed: Sequence[tuple[str, str]], size: int, look: str = "", *, yes: bool, as_json: bool) -> None:
-    """Print what will be removed and ask, on a terminal; without one `--yes` is needed. `look` names the option that lists all."""
+    """On a terminal, print the runs and ask before removing them; elsewhere require `--yes`.
+
+    `look` names the option that lists all.
+    """
     if yes:
         return
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -1,4 +1,4 @@
-"""Functions that several commands share."""
+"""Functions shared by several commands."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ def print_note(text: str) -> None:
 
 
 def print_wrapped(*lines: str, stream: TextIO | None = None) -> None:
-    """Print sentences to a stream, by default stdout; on a terminal broken between words.
+    """Print sentences to a stream, by default stdout; on a terminal, wrap them between words.
 
-    Commands and excerpts, which are indented, stay whole; a suggestion behind carets that is too long goes below them.
+    Commands and excerpts, which are indented, are not wrapped; a suggestion after carets that is too long moves to the next
+    lines.
     """
     width = terminal_width(stream)
     for line in "\n".join(lines).split("\n"):
@@ -72,13 +73,13 @@ def print_wrapped(*lines: str, stream: TextIO | None = None) -> None:
 
 
 def check_one_format(*, markdown: bool, csv: bool, as_json: bool) -> None:
-    """Check that at most one form of output is asked for."""
+    """Check that at most one output format is requested."""
     if flags := [flag for flag, on in (("--md", markdown), ("--csv", csv), ("--json", as_json)) if on][1:]:
         raise typer.BadParameter("give one of --md, --csv and --json", param_hint=flags[0])
 
 
 def print_failure(failure: Failure) -> None:
-    """Print a failure, and give it to torchrun for its own report, which otherwise says only how to get tracebacks."""
+    """Print a failure, and give it to torchrun for its report, which otherwise only explains how to get tracebacks."""
     text = failure.render()
     print_wrapped(text, stream=sys.stderr)
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):

@@ -73,7 +73,7 @@ Continue = Annotated[bool, typer.Option("--continue", help="Job: if DIR of --out
 PlannedText = Annotated[
     Path | None, typer.Option("--text", hidden=True, help="The job as a workflow read it; its paths start at FILE's folder.")
 ]
-"""Option that steps of workflows use: their job is that of the time at which the workflow was checked."""
+"""Option used by steps of workflows: their job is the job at the time when the workflow was checked."""
 
 
 @app.command(
@@ -139,7 +139,7 @@ def run(
             )
         )
     if misplaced := _given(context, WORKFLOW_OPTIONS):
-        TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
+        TomlSource.read(files[0])  # a file that is not TOML is not a job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     if continue_ and not out:
         raise typer.BadParameter("needs the folder of the run: --out DIR", param_hint="--continue")
@@ -187,7 +187,7 @@ def refit(
 
 
 def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, former: Path | None, options: RunOptions) -> None:
-    """Train one job, or go on from the newest checkpoint in the folder of its former attempt."""
+    """Train one job, or continue from the newest checkpoint in the folder of its earlier attempt."""
     print_warnings(loaded)
     if machine and machine.number:
         _follow(machine, loaded)
@@ -290,7 +290,10 @@ def _resume_with(
     accept_changes: bool = False,
     trusted: LoadedJob | None = None,
 ) -> None:
-    """Continue from a checkpoint. `trusted`: a job of the user; the checkpoint's may name code and files if it is the same."""
+    """Continue from a checkpoint.
+
+    `trusted`: a job of the user; the checkpoint's job may name code and files if it is the same.
+    """
     path, content = open_checkpoint(checkpoint, print_note, newest=checkpoint.is_dir())
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
@@ -325,14 +328,14 @@ def _resume_with(
         source=path if folder != run_folder_of(path) else None,
         accept_changes=accept_changes,
     )
-    outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
+    outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the checkpoint it resumed from, if it added none
     finish(outcome, loaded, as_json=options.as_json, until=() if made_progress(context, content) else until)
 
 
 def _evaluated(
     loaded: LoadedJob, content: Content
 ) -> tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, BesideTrivial]]:
-    from partrain.inference.network import evaluate_at_end  # torch, which a run that has ended does without
+    from partrain.inference.network import evaluate_at_end  # imports torch, which a finished run does without
 
     return evaluate_at_end(loaded, content)
 
@@ -340,7 +343,7 @@ def _evaluated(
 def _job_to_resume(
     content: Content, path: Path, job: Path | None, *, trust_code: bool, until: Sequence[str], workers: Sequence[str]
 ) -> LoadedJob:
-    """Load the job of a checkpoint, or the user's, which names the new place of its data; `workers`: overrides of `[[workers]]`."""
+    """Load a checkpoint's job, or the user's, which gives the new location of its data; `workers`: overrides of `[[workers]]`."""
     from partrain.config.problems import Unreadable
     from partrain.job.load import parse
     from partrain.launch.moved_job import moved_job, with_advice
@@ -362,9 +365,9 @@ def _job_to_resume(
 
 @contextmanager
 def _this_machine() -> Iterator[Machine | None]:
-    """Meet the other machines under torchrun or srun; yield this one, else None. The process then exits when its starter dies.
+    """Join the other machines under torchrun or srun; yield this one, else None. The process then exits when its starter dies.
 
-    At the end part from the others. They wait for the first one's proposal: if it fails before, tell them why.
+    At the end, leave the others. They wait for the first machine's proposal: if it fails earlier, send them the reason.
     """
     from partrain.comm.machine import Machine
 
@@ -390,7 +393,7 @@ def _this_machine() -> Iterator[Machine | None]:
 
 
 def _follow(machine: Machine, own: LoadedJob | None) -> NoReturn:
-    """Lend the workers of this machine to the run of the first one, and exit."""
+    """Lend this machine's workers to the run of the first machine, and exit."""
     from partrain.launch.follower import run_follower
 
     if failure := run_follower(machine, own, print_note):
@@ -399,7 +402,10 @@ def _follow(machine: Machine, own: LoadedJob | None) -> NoReturn:
 
 
 def _former_run(machine: Machine | None, out: Path | None = None, *, continued: bool = False) -> Path | None:
-    """Return the run folder of the former attempt, if there was one: of torchrun, of a job that SLURM has put into its queue again, or of `continued`."""
+    """Return the run folder of the earlier attempt, if any.
+
+    The attempt may be one of torchrun, of a job that SLURM has requeued, or of `continued`.
+    """
     folder = machine.former if machine else None
     if machine and machine.number:
         return folder

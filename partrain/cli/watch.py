@@ -1,4 +1,4 @@
-"""`partrain watch`: runs of other terminals, as they train."""
+"""`partrain watch`: runs of other terminals while they train."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ StudyFolder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="The folder of the workflow; default: runs/<name>.")
 ]
 OUTPUTS = ("output", "out", "html")
-"""Options that name a file which a command writes."""
+"""Options that name an output file of a command."""
 TRAINING = ("bench", "compare")
 """Commands that start workers."""
 NO_STEPS_IN = ("flow", "runs")
-"""Groups of commands that are no steps: they tell of runs and workflows, or remove them."""
+"""Groups of commands that cannot be steps: they show or remove runs and workflows."""
 NOT_STEPS = ("run", "resume", "refit")
-"""Commands that are no steps: a step that trains has a `job`."""
+"""Commands that cannot be steps: a step that trains has a `job`."""
 
 
 def commands(parts: Sequence[typer.Typer]) -> Commands:
@@ -69,7 +69,7 @@ def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
         if name in ("return", "debug", "context"):
             continue
         plain, info = get_args(hint)[:2]
-        words_given = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]  # typer keeps the first apart
+        words_given = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]  # typer stores the first apart
         flag = next((word for word in words_given if isinstance(word, str) and word.startswith("--")), "")
         flag = flag or ("" if type(info).__name__ == "ArgumentInfo" else f"--{name.replace('_', '-')}")
         key = flag.partition("/")[0].removeprefix("--").replace("-", "_") or name
@@ -147,7 +147,7 @@ def run_workflow(
 
 
 def resume_workflow(folder: Path, log: Sequence[str], *, quiet: bool, as_json: bool, line: CommandLine) -> int:
-    """Run the workflow of a folder again, from the files that its newest runner was given; return the exit code."""
+    """Run the workflow of a folder again, with the files given to its newest runner; return the exit code."""
     from partrain.workflow.lock import runner_of
     from partrain.workflow.runner import Options
 
@@ -155,7 +155,7 @@ def resume_workflow(folder: Path, log: Sequence[str], *, quiet: bool, as_json: b
     if not isinstance(command.get("files"), list):
         raise BadJob(f"{folder / RUNNER} does not name the files of the workflow: run them with --out {folder}")
     paths = [Path(os.path.relpath(folder / file)) for file in command["files"]]
-    if not all(path.exists() for path in paths):  # the folder alone was copied or moved
+    if not all(path.exists() for path in paths):  # only the folder was copied or moved
         paths = [Path(file) for file in command.get("absolute", paths)]
         if gone := next((path for path in paths if not path.exists()), None):
             raise InputMissing(
@@ -214,7 +214,7 @@ def _run(
 
 
 def _executor(options: Options, invoke: Callable[[], None]) -> closing[Executor]:
-    """Return what starts the steps: this machine, or a cluster."""
+    """Return the executor that starts the steps: this machine, or a cluster."""
     if options.cluster:
         from partrain.workflow.cluster import ClusterExecutor
 
@@ -301,7 +301,7 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
 
 
 def _show_runs(runner: Runner, folder: Path) -> None:
-    """Print the tables of finished `compare` steps; without one, that of the steps that trained if they learned the same."""
+    """Print the tables of finished `compare` steps; without any, the table of the steps that trained if they learned the same."""
     from partrain.display.text_table import table, terminal_width, wrapped
     from partrain.record.result import course_of
     from partrain.record.run_folder import RunFolder
@@ -319,7 +319,7 @@ def _show_runs(runner: Runner, folder: Path) -> None:
         if shown:
             print("\n".join(["", f"{name}:", *table(shown["head"], shown["rows"], width), *wrapped([shown["note"]], width)]))
     sweeps = {step.name for step in steps if isinstance(step.action, SweepAction)}
-    every = runner.workflow.steps.values()  # a run that missed its target is compared, too
+    every = runner.workflow.steps.values()  # a run that missed its target is also compared
     trained = [step.name for step in every if isinstance(step.action, JobAction) and step.name.partition("/")[0] not in sweeps]
     runs = [(name, RunFolder(folder / name)) for name in trained]
     rows = [ComparedRow(name, run.job, [run.summary], [course_of(run.events())]) for name, run in runs if run.summary]
