@@ -1,4 +1,4 @@
-"""Overrides from the command line: they change a job's data, its text (comments stay) and the positions of its keys."""
+"""Overrides from the command line. They change a job's data, its text (comments stay) and the positions of its keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Flag(NamedTuple):
 
     name: str
     table: tuple[str, ...] = ()
-    """The table that its keys belong to. An option of one table changes no other."""
+    """The table that its keys belong to. An option with a table changes no other table."""
 
 
 def is_table(value: Any) -> bool:
@@ -33,7 +33,10 @@ def is_table(value: Any) -> bool:
 
 
 def flatten(table: Any, nested: Callable[[Any], bool] = is_table, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables by dotted key, as `--set` takes it; lists count from 0. `nested` chooses the values to enter."""
+    """Yield the values of nested tables by dotted key, in the form of `--set`; list indices count from 0.
+
+    `nested` chooses the values to enter.
+    """
     for key, value in table.items() if isinstance(table, Mapping) else enumerate(table):
         if nested(value):
             yield from flatten(value, nested, f"{prefix}{key}.")
@@ -43,7 +46,7 @@ def flatten(table: Any, nested: Callable[[Any], bool] = is_table, prefix: str = 
 
 SET = Flag("--set")
 REMOVAL = "~"
-"""Before a key that is removed: `--set ~KEY`."""
+"""Prefix of a key to remove: `--set ~KEY`."""
 REMOVED = object()
 """Value of a key that an override removes."""
 
@@ -77,7 +80,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
 
 
 def _rewrite(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
-    """Write changes into the text; where tomlkit cannot do that exactly, write the data again, without comments."""
+    """Write changes into the text; if tomlkit cannot do that exactly, write the data again, without comments."""
     import tomlkit  # slow to import, and most commands override nothing
     from tomlkit.exceptions import TOMLKitError
 
@@ -121,7 +124,7 @@ def _parse_change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[K
 
 
 def _parse_removal(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
-    """Parse ``~key``: the path of a key that is there."""
+    """Parse ``~key``: the path of an existing key."""
     start, end = len(flag.name) + 2, len(text.content)
     scanner = Scanner(text, start)
     try:
@@ -136,7 +139,7 @@ def _parse_removal(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[
 
 
 def _check_there(data: Any, path: KeyPath, span: Span) -> None:
-    """Raise `TomlRefused` unless the data have the key at a path."""
+    """Raise `TomlRefused` unless the data has the key at a path."""
     container = data
     for part in path[:-1]:
         container = container.get(part, {}) if isinstance(container, dict) else container[part]
@@ -145,7 +148,7 @@ def _check_there(data: Any, path: KeyPath, span: Span) -> None:
 
 
 def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
-    """Return the path of keys in the data, where ``workers.0`` is an element of a list."""
+    """Return the path of keys in the data, with ``workers.0`` as an element of a list."""
     path: KeyPath = ()
     for name, span in keys:
         if isinstance(data, list):
@@ -186,14 +189,14 @@ def toml_value(value: Any) -> str:
 
 
 def changed(source: TomlSource, changes: Sequence[tuple[str, Any, Mapping[KeyPath, Position]]]) -> TomlSource:
-    """Apply changes to a source's data and positions; its text stays. For checks.
+    """Apply changes to a source's data and positions, for checks; its text stays.
 
     Args:
         source: The source.
         changes: Dotted key, value, and the positions of the key and of the parts of the value, by path below the key.
 
     Raises:
-        TomlRefused: a key does not fit; the span lies in the dotted key.
+        TomlRefused: a key does not fit; the span is in the dotted key.
     """
     data, positions = deepcopy(source.data), dict(source.positions)
     for key, value, places in changes:
@@ -240,7 +243,7 @@ def as_change(argument: str) -> tuple[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """Return the value of a TOML text; a text that is no TOML is itself."""
+    """Return the value of a TOML text; a text that is not TOML is returned unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:

@@ -31,7 +31,7 @@ class FileFinding(Finding):
 
 
 IN_PYTHON = "Job"
-"""Name of the text of a job made in Python. Its problems are named by keys: no user wrote its lines."""
+"""Name of the text of a job made in Python. Its problems are named by keys: the user did not write its lines."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Problem:
     line: int
     column: int
     end_column: int
-    """One past the last column; equal to `column` if no single place is to blame."""
+    """One past the last column; equal to `column` if there is no single place."""
     message: str
     suggestion: str = ""
     severity: Severity = "error"
@@ -78,7 +78,7 @@ class Problem:
 
 
 def by_line(problems: Iterable[Problem]) -> list[Problem]:
-    """Sort problems: those of the command line in their order, then those of the file by line."""
+    """Sort problems: command-line problems in their order, then problems of the file by line."""
     return sorted(problems, key=lambda p: (p.line, p.column if p.line else 0))
 
 
@@ -97,7 +97,10 @@ class Rejected(BadJob):
 
     @classmethod
     def in_python(cls, problems: Iterable[Problem]) -> Rejected:
-        """Make the exception for a job made in Python. A traceback shows its text alone, so all problems and suggestions are in it."""
+        """Make the exception for a job made in Python.
+
+        A traceback shows only its text, so the text contains all problems and suggestions.
+        """
         made = cls(problems)
         made.args = ("\n".join(f"{problem.summary}; {problem.suggestion}".removesuffix("; ") for problem in made.problems),)
         return made
@@ -108,17 +111,20 @@ class Rejected(BadJob):
 
 
 class WrongValue(BadJob):
-    """A value of the job that its data, network or files contradict, found after the job was loaded. `LoadedJob` knows its place."""
+    """A value of the job that contradicts its data, network or files, found after the job was loaded.
+
+    `LoadedJob` knows its place.
+    """
 
     def __init__(self, finding: Finding, detail: str = "", prefix: str = "") -> None:
-        """Make the error; `detail` holds further lines, and `prefix` replaces table and key where the message names the key."""
+        """Make the error; `detail` holds further lines, and `prefix` replaces table and key if the message names the key."""
         what = f"{finding.message}; {finding.suggestion}" if finding.suggestion else finding.message
         super().__init__(f"{prefix or _heading(finding.path)} {what}", detail)
         self.finding = finding
 
 
 def _heading(path: KeyPath) -> str:
-    """Return table and key before a message: `[model] freeze:`, `[[optimizer.groups]] match:`; messages about a name begin with it."""
+    """Return table and key before a message: `[model] freeze:`, `[[optimizer.groups]] match:`; messages about a name start so."""
     for at in range(1, len(path) - 1):
         if isinstance(path[at], int) and isinstance(path[at + 1], str):
             return f"[[{'.'.join(map(str, path[:at]))}]] {path[at + 1]}:"
@@ -126,13 +132,13 @@ def _heading(path: KeyPath) -> str:
 
 
 class Unreadable(Rejected):
-    """A job without errors that names data files with errors: a BadJob with the exit code and name of InputMissing, which it is not."""
+    """A valid job that names data files with errors: a BadJob with the exit code and name of InputMissing, but not one."""
 
     code, name = InputMissing.code, InputMissing.name
 
 
 class UnfitOverrides(Rejected):
-    """Overrides that do not fit a job. `fitting` holds the others, so that further problems can be found with them."""
+    """Overrides that do not fit a job. `fitting` holds the other overrides, so that further problems can be found with them."""
 
     def __init__(self, problems: Iterable[Problem], fitting: Sequence[str]) -> None:
         super().__init__(problems)
@@ -148,7 +154,7 @@ class SourceText:
     command_line: bool = False
 
     def problem(self, span: Span, message: str, suggestion: str = "", severity: Severity = "error") -> Problem:
-        """Make a problem at these characters, as far as they lie in one line."""
+        """Make a problem at these characters, as far as they are on one line."""
         start, end = span
         first = self.content.rfind("\n", 0, start) + 1
         last = self.content.find("\n", start)
@@ -171,14 +177,17 @@ class SourceText:
 
 
 def did_you_mean(word: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the name closest to a word, or "" if none is similar; `cutoff`: the least similarity, 0 to 1."""
+    """Return the name closest to a word, or "" if none is similar; `cutoff`: the smallest similarity, 0 to 1."""
     from difflib import get_close_matches  # slow to import, and only needed for a wrong word
 
     return next(iter(get_close_matches(word[:100], list(names), 1, cutoff)), "")
 
 
 def similar_file(file: str, names: Iterable[str]) -> str:
-    """Return the file whose name is nearest to a missing one's, or "" if none is near. Suffixes, which most share, do not count."""
+    """Return the existing file name closest to a missing one, or "" if none is close.
+
+    Suffixes, which most share, do not count.
+    """
     stems: dict[str, str] = {}
     for name in names:
         stems.setdefault(PurePath(name).stem.lower(), name)

@@ -1,7 +1,8 @@
-"""Python objects that stand for tables of a job: `partrain.train(model=MODULE, dataset=(X, y))`.
+"""Python objects that replace tables of a job: `partrain.train(model=MODULE, dataset=(X, y))`.
 
-A job is text, so the table of such an object holds its digest, and `name = "<python>"`. The object itself waits in this process, in
-a context variable; user code travels to the worker processes as a pickle, over their private pipes. No file ever holds the pickle.
+A job is text, so the table of such an object holds its digest, and `name = "<python>"`. The object itself stays in this process,
+in a context variable; user code reaches the worker processes as a pickle, over their private pipes. No file ever holds the
+pickle.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HOW = {
     "task": "partrain.load(RUN, task=...)",
     "hooks": "partrain.load(RUN, hooks=...)",
 }
-"""The call that gives the object of a table to a run that is read again."""
+"""The call that supplies the object of a table to a run that is loaded again."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ _current: ContextVar[PythonObjects] = ContextVar("python_objects", default=Pytho
 
 @contextmanager
 def standing_for_tables(objects: PythonObjects) -> Iterator[None]:
-    """Let objects stand for the tables of jobs that are read and trained meanwhile, in this thread."""
+    """Let objects replace the tables of jobs that this thread reads and trains within the context."""
     token = _current.set(objects)
     try:
         yield

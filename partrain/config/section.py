@@ -55,7 +55,7 @@ class OneOf:
 
 
 def by_key(key: str) -> Callable[[Any], str | None]:
-    """Tell tables apart by the name under one key."""
+    """Distinguish tables by the name under one key."""
 
     def which(table: Any) -> str | None:
         name = table.get(key) if isinstance(table, dict) else getattr(table, key, None)

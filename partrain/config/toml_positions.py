@@ -1,6 +1,6 @@
 """Positions in TOML text: the characters of each key, value and table header.
 
-`tomllib` gives no positions. The scanner here does, and decides nothing: `tomllib` alone defines what is valid TOML.
+`tomllib` gives no positions. The scanner here does, and decides nothing: `tomllib` alone defines valid TOML.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from partrain.config.problems import KeyPath, SourceText, Span
 MAX_KEYS = 200_000
 MAX_DEPTH = 32
 MAX_NUMBER = 400
-"""Characters of a number; Python refuses to print integers of more than 4,300 digits."""
+"""Maximum number of characters of a number; Python refuses to print integers of more than 4,300 digits."""
 
 
 class Position(NamedTuple):
@@ -29,11 +29,11 @@ class Position(NamedTuple):
 
 
 class NotToml(ValueError):
-    """The scanner does not understand the text; `tomllib` will say what is wrong."""
+    """The scanner does not understand the text; `tomllib` will report the error."""
 
 
 class TomlRefused(Exception):
-    """The text exceeds a limit for jobs, valid TOML or not. `span`: the place in the text at hand."""
+    """The text exceeds a limit for jobs, whether valid TOML or not. `span`: the place in the current text."""
 
     def __init__(self, message: str, span: Span) -> None:
         super().__init__(message)
@@ -56,8 +56,8 @@ _SCALAR = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9:.+Zz-]*+|[^\s,\[
 class Scanner:
     """Finds the positions of keys, values and headers in one pass, in time linear in the text.
 
-    It reads all that `tomllib` accepts, and may read more. It runs before the parser and refuses texts that would overflow the
-    parser's stack or take it minutes.
+    It reads everything that `tomllib` accepts, and may read more. It runs before the parser and refuses texts that would overflow
+    the parser's stack or occupy it for minutes.
     """
 
     def __init__(self, text: SourceText, start: int = 0) -> None:
@@ -72,7 +72,7 @@ class Scanner:
         self._closed: set[KeyPath] = set()
 
     def document(self) -> None:
-        """Scan statements to the end, or to the first text that is no TOML."""
+        """Scan statements to the end, or to the first text that is not TOML."""
         table: KeyPath = ()
         with suppress(NotToml):
             while self._skip(_BLANK) < len(self.content):
@@ -209,7 +209,7 @@ class Scanner:
 
 
 def _unquoted(key: str) -> str:
-    """Return the name that a key stands for, quoted or bare."""
+    """Return the name of a quoted or bare key."""
     if key[0] != '"':
         return key.strip("'")
     try:

@@ -27,7 +27,7 @@ class TomlSource:
     """The text of a job, its data, and the positions of the data."""
 
     text: str
-    """The TOML text, overrides applied."""
+    """The TOML text with overrides applied."""
     data: dict[str, Any]
     positions: dict[KeyPath, Position]
     """Positions in the user's text: the file before overrides, or the command line."""
@@ -35,13 +35,13 @@ class TomlSource:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> TomlSource:
-        """Read and parse a job file. Raises `InputMissing` if there is none, `Rejected` if it is no TOML."""
+        """Read and parse a job file. Raises `InputMissing` if it does not exist, `Rejected` if it is not TOML."""
         name = os.fspath(path)
         return cls.parse(_decode(read_bytes(name), name), name)
 
     @classmethod
     def parse(cls, text: str, name: str) -> TomlSource:
-        """Parse the text of a job. Raises `Rejected` if it is no TOML."""
+        """Parse the text of a job. Raises `Rejected` if it is not TOML."""
         file = SourceText(name, text)
         scanner = Scanner(file)
         try:
@@ -56,9 +56,9 @@ class TomlSource:
         return cls(text, data, scanner.positions, file)
 
     def problem(self, finding: Finding) -> Problem:
-        """Give a finding its position: the key or value itself, else the header of the innermost table that exists.
+        """Add the position to a finding: the key or value itself, else the header of the innermost existing table.
 
-        The position in a job made in Python is the key.
+        In a job made in Python, the position is the key.
         """
         if self.file.name == IN_PYTHON:
             return Problem.in_python(finding)

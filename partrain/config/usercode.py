@@ -1,4 +1,4 @@
-"""User code named in a job: `package.module:Class`, or `file.py:Class` beside the job."""
+"""User code named in a job: `package.module:Class`, or `file.py:Class` next to the job."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class UserCode(Section):
     """The table that names the code."""
 
     name: str = Field(pattern=rf"{NAME}|^<python>$")
-    """`package.module:Class`, or `file.py:Class` beside the job."""
+    """`package.module:Class`, or `file.py:Class` next to the job."""
     _pickled: bytes = PrivateAttr(b"")
-    """The object of the calling script that `<python>` stands for; it travels with the section, and no file holds it."""
+    """The object of the calling script that `<python>` refers to. It travels with the section, and no file holds it."""
 
     @model_validator(mode="after")
     def _take_python_object(self) -> Self:
@@ -54,7 +54,7 @@ class UserCode(Section):
 
     @property
     def called(self) -> str:
-        """Name of the code for people: of a Python object, that of its class or function."""
+        """Name of the code for people; for a Python object, the name of its class or function."""
         return self.about["name"] if self.name == PYTHON and "name" in self.about else self.name
 
     @property
@@ -69,9 +69,9 @@ class Parameters(NamedTuple):
 
     names: Sequence[str]
     needed: Sequence[str]
-    """Those without a default."""
+    """Parameters without a default."""
     any: bool
-    """It takes other keyword arguments, too."""
+    """The code also takes other keyword arguments."""
 
 
 def unfit_arguments(
@@ -79,7 +79,7 @@ def unfit_arguments(
 ) -> Iterator[tuple[str, str, str]]:
     """Compare the keyword arguments given in `[table]` with the parameters of the code `name`.
 
-    Yields key, message and suggestion of each that does not fit. `own`: keys of the table that are no arguments.
+    Yields key, message and suggestion for each unfit argument. `own`: keys of the table that are not arguments.
     """
     for key in arguments:
         if not takes.any and key not in takes.names:
@@ -112,7 +112,7 @@ def make(table: str, section: UserCode, folder: Path, kind: type[Instance], know
 
 
 def find(table: str, section: UserCode, folder: Path, key: str = "name") -> Any:
-    """Import the user code that the section of `[table]` names by a key, or copy the object that it stands for."""
+    """Import the user code that the section of `[table]` names by a key, or copy its Python object."""
     if section.name == PYTHON:
         if not section._pickled:
             raise python_objects.absent(table)
@@ -129,7 +129,7 @@ def find(table: str, section: UserCode, folder: Path, key: str = "name") -> Any:
 
 
 def frames(error: BaseException) -> str:
-    """Return the lines of a traceback that lie in user code; "" if there are none."""
+    """Return the lines of a traceback that are in user code; "" if there are none."""
     return "".join(traceback.format_list([f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]))
 
 
@@ -150,7 +150,7 @@ def _from_package(where: str, name: str) -> ModuleType:
 
 
 def _from_file(where: str, folder: Path, name: str) -> ModuleType:
-    """Import a file inside the job's folder once, as a module with a name of its own. `sys.path` stays as it is.
+    """Import a file in the job's folder once, as a module with a unique name. `sys.path` stays unchanged.
 
     If the file is the running script, return that module.
     """
