@@ -1,1 +1,1 @@
-"""Workflows: many jobs, commands of partrain and programs as steps of one TOML file, run in order, at once, and again only after changes."""
+"""Workflows: jobs, partrain commands and programs as steps of one TOML file, run in order, in parallel, and again only if changed."""

@@ -33,16 +33,16 @@ from partrain.workflow.tuning import TunedTrial
 Process = Literal["command", "program", "none"]
 """A command of partrain, a program, or no process: the runner calls `perform`."""
 CONTINUABLE = ("stopped", "running", "failed")
-"""Statuses of a step whose run can go on from its last checkpoint."""
+"""Statuses of a step whose run can continue from its last checkpoint."""
 PATTERN = set("*?[")
-"""Characters that make a path a pattern of files."""
+"""Characters that make a path a file pattern."""
 
 
 class Resolve(Protocol):
-    """Gives the results that references name."""
+    """Provider of the results that references name."""
 
     def resolve(self, reference: Reference) -> Any:
-        """Return the path or number. Raises `InputMissing` if it is not there."""
+        """Return the path or number. Raises `InputMissing` if it does not exist."""
 
     def digest(self, reference: Reference) -> Any:
         """Return the digest of the file, or the number."""
@@ -50,18 +50,19 @@ class Resolve(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """The work of a step, once the results that it names are there."""
+    """The work of a step, once the results that it names exist."""
 
     settings: dict[str, Any]
-    """All that changes the result beside files, by name. Results of other steps are in it by their digests."""
+    """All settings that change the result, in addition to files, by name. Results of other steps are included by their
+    digests."""
     inputs: Sequence[Path] = ()
-    """The files and folders that it reads."""
+    """The files and folders that the step reads."""
     words: Sequence[str] = ()
-    """The words of its command line; none if the runner calls `perform`."""
+    """The words of the step's command line; empty if the runner calls `perform`."""
     outputs: Sequence[Sequence[Path]] = ()
-    """The files that it promises: for each the places where it may lie. The name of a file may be a pattern."""
+    """The files that the step promises: for each, its possible places. The file name may be a pattern."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Texts of files to write into its folder before it begins."""
+    """Texts of files to write into the step's folder before it begins."""
 
 
 class Action(ABC):
@@ -69,64 +70,64 @@ class Action(ABC):
 
     @property
     def process(self) -> Process:
-        """Its process."""
+        """The kind of process that does the work."""
         return "command"
 
     tolerated: Sequence[int] = ()
-    """Exit codes that are no failure."""
+    """Exit codes that do not count as failures."""
     environment: Mapping[str, str] = MappingProxyType({})
-    """Variables of its process, beside those of the runner."""
+    """Variables of the step's process, in addition to the runner's."""
     takes_hooks = False
-    """It is a training, which hooks can follow."""
+    """The action is a training, which hooks can follow."""
 
     @property
     def shareable(self) -> bool:
-        """True if its results depend on its settings and inputs alone, so that a cache may give them."""
+        """True if the results depend only on settings and inputs, so that a cache may provide them."""
         return True
 
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """The share of the machine that it uses."""
+        """The share of the machine that the step uses."""
 
     @abstractmethod
     def references(self) -> Iterator[Reference]:
-        """Iterate over the results of other steps that it names."""
+        """Iterate over the results of other steps that the action names."""
 
     def reads(self) -> list[Path]:
-        """Return the files that it reads, as far as they are known before other steps have run."""
+        """Return the files that the step reads, as far as known before other steps have run."""
         return []
 
     @abstractmethod
     def prepare(self, folder: Path, results: Resolve) -> Prepared:
-        """Return the work in a folder. Raises `InputMissing` if a result is missing that it needs."""
+        """Return the work in a folder. Raises `InputMissing` if a required result is missing."""
 
     def sources(self, folder: Path) -> Mapping[Path, str]:
         """Return the files of user code that a step imported and opened, with the beginnings of their digests."""
         return {}
 
     def change(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-        """Describe a change of its settings in words of its own; "" for the words of all steps."""
+        """Describe a change of settings in words specific to this kind; "" for the words of all steps."""
         return ""
 
     def broken_promise(self, folder: Path) -> str:
-        """Return what a step that has ended did not do as it should; "" if all is well."""
+        """Return the promise that a finished step broke; "" if it kept all."""
         return ""
 
     def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
-        """Return the reason if its run, which is in the folder, is to end before its time, else ""."""
+        """Return why the run in the folder should end early, else ""."""
         return ""
 
     @abstractmethod
     def summary(self, folder: Path) -> dict[str, Any]:
-        """Return the numbers that it recorded in its folder."""
+        """Return the numbers that the step recorded in its folder."""
 
     def resume_arguments(self, folder: Path) -> list[str]:
-        """Return the words that go on from the checkpoint in the folder; none if it has to begin again."""
+        """Return the words that continue from the checkpoint in the folder; empty if the step must start again."""
         return []
 
     def perform(self, folder: Path) -> None:
-        """Do the work, if that takes a moment and no process."""
+        """Do the work, if it takes only a moment and no process."""
         raise AssertionError(f"{type(self).__name__} needs a process")
 
     def result(self, folder: Path, name: str, written: Sequence[Path]) -> Path:
@@ -162,7 +163,7 @@ class JobAction(Action):
     job: Job
     """The job as far as it is known before other steps have run."""
     text: str
-    """The job file as it was checked: this is trained, even if the file changes meanwhile."""
+    """The job file as it was checked. This text is trained, even if the file changes meanwhile."""
     more_inputs: Sequence[Path] = ()
     launcher: tuple[str, ...] = ()
     """Words that start the job on several machines, before `run JOB.toml`."""
@@ -171,16 +172,16 @@ class JobAction(Action):
     """A trial of a sweep may miss its target, or diverge."""
     takes_hooks = True
     tuned: TunedTrial | None = None
-    """The trial of a sweep whose settings a tuner chooses; `data` and `job` have any settings of the sweep's ranges."""
+    """The trial of a sweep whose settings a tuner chooses; `data` and `job` hold arbitrary settings from the sweep's ranges."""
 
     @property
     def shareable(self) -> bool:
-        """A trial that may be pruned is not shareable: its end depends on the trials before it."""
+        """False for a trial that may be pruned: its end depends on earlier trials."""
         return not (self.tuned and self.tuned.tuner.sweep.prune)
 
     @property
     def process(self) -> Process:
-        """A launcher is a program."""
+        """`program` with a launcher, else `command`."""
         return "program" if self.launcher else "command"
 
     @property
@@ -199,7 +200,7 @@ class JobAction(Action):
         return [*data_files(self.data.get("dataset"), self.path.parent), *self.more_inputs]
 
     def prepare(self, folder: Path, results: Resolve) -> Prepared:
-        """Return the words of `partrain run`; data files and user code beside the job are read."""
+        """Return the words of `partrain run`. The step reads data files and user code next to the job."""
         drawn = self._drawn(folder)
         data, beside = substitute(dict(drawn.data), results.resolve), self.path.parent
         code = [beside / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
@@ -228,17 +229,17 @@ class JobAction(Action):
         return {locate(name, beside) or beside / name: digest for name, digest in (start.code if start else {}).items()}
 
     def broken_promise(self, folder: Path) -> str:
-        """Return whether the job did not run on as many machines as it should."""
+        """Return a message if the job ran on fewer or more machines than required."""
         start = RunFolder(folder).start
         machines = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
         return f"it ran on {machines} {plural('machine', machines)}, not on {self.machines}" if machines != self.machines else ""
 
     def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
-        """Return the reason if the run is poor beside the trials before it, else ""."""
+        """Return the reason if the run is poor compared with earlier trials, else ""."""
         return self.tuned.ends_early(folder, judgements) if self.tuned else ""
 
     def summary(self, folder: Path) -> dict[str, Any]:
-        """Return `summary.json` of the run; `pruned` in it tells that a tuner ended the run early."""
+        """Return `summary.json` of the run; `pruned` in it means that a tuner ended the run early."""
         pruned = read_object(folder / PRUNED) if self.tuned else {}
         return RunFolder(folder).summary | ({"pruned": pruned} if pruned else {})
 
@@ -270,11 +271,11 @@ class CommandAction(Action):
         return references(dict(self.options))
 
     def reads(self) -> list[Path]:
-        """Return the files that options name as input, and the step's `inputs`."""
+        """Return the input files that options name, and the step's `inputs`."""
         return [*self.spec.paths(self.options, "input", self.base), *self.more_inputs]
 
     def prepare(self, folder: Path, results: Resolve) -> Prepared:
-        """Return the words of the command line; the files that options name are read, and of a job also its data."""
+        """Return the words of the command line. The step reads the files that options name, and for a job also its data."""
         options = substitute(dict(self.options), results.resolve)
         named = self.spec.paths(options, "input", self.base)
         jobs = [path for path in named if path.suffix == ".toml" and path.is_file()]
@@ -300,7 +301,7 @@ class ProgramAction(Action):
     """Run a program."""
 
     name: str
-    """The step's name: `{NAME.output}` in its words is the path of its own output."""
+    """The step's name: `{NAME.output}` in its words is the path of the step's own output."""
     words: Sequence[str]
     named_inputs: Sequence[str]
     writes: Sequence[str]
@@ -311,7 +312,7 @@ class ProgramAction(Action):
 
     @property
     def process(self) -> Process:
-        """A program."""
+        """`program`."""
         return "program"
 
     def references(self) -> Iterator[Reference]:
@@ -321,11 +322,11 @@ class ProgramAction(Action):
         )
 
     def reads(self) -> list[Path]:
-        """Return its `inputs`."""
+        """Return the step's `inputs`."""
         return [self.base / path for path in self.named_inputs]
 
     def prepare(self, folder: Path, results: Resolve) -> Prepared:
-        """Return its words. It reads its `inputs`, and files among the words: a script that changes runs again."""
+        """Return the step's words. It reads its `inputs`, and files among the words: a changed script runs again."""
         writes = [str(path) for path in substitute(list(self.writes), results.resolve)]
 
         def own(reference: Reference) -> Any:
@@ -354,7 +355,7 @@ class ProgramAction(Action):
         )
 
     def keeps(self, number: int) -> bool:
-        """Return whether an output lies in the step's folder for certain: the words hand the program its path there."""
+        """Return whether an output is certainly in the step's folder: the words give the program its path there."""
         return number == 0 and any(reference == (self.name, "output") for reference in references(list(self.words)))
 
     def summary(self, folder: Path) -> dict[str, Any]:
@@ -363,7 +364,7 @@ class ProgramAction(Action):
 
 
 def matching(*paths: Path) -> list[Path]:
-    """Return the files that each path with a pattern, as `parts/*.csv`, matches, sorted; and paths without one as they are."""
+    """Return the files that match each path with a pattern, as `parts/*.csv`, sorted; and paths without one unchanged."""
     return [
         file
         for path in paths

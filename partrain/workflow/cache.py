@@ -1,4 +1,4 @@
-"""Results of steps that people and machines share: each under the digest of all that it depends on."""
+"""Step results shared by people and machines: each under the digest of everything that it depends on."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from partrain.workflow.record import plain
 
 
 class NoCache(Failure):
-    """The store of results cannot be used."""
+    """The store of results is unusable."""
 
     code, name = 66, "no-cache"
 
 
 def key_of(settings: Mapping[str, Any], inputs: Mapping[str, str | None]) -> str:
-    """Return the digest of a step's settings and of what it reads, which names its results."""
+    """Return the digest of a step's settings and inputs, which names its results."""
     content = json.dumps([plain(dict(settings)), list(inputs.values())])
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 class Cache:
-    """A folder of results: a path, or an address that fsspec knows, as s3://BUCKET/PATH. A result is there if its `step.json` is."""
+    """A folder of results: a path, or an address that fsspec knows, as s3://BUCKET/PATH.
+
+    A result exists if its `step.json` does.
+    """
 
     def __init__(self, address: str) -> None:
-        """Open a store. Raises `NoCache` for an address that nothing here can reach."""
+        """Open a store. Raises `NoCache` for an unreachable address."""
         from fsspec.core import url_to_fs
 
         self._address = address
@@ -39,7 +42,7 @@ class Cache:
             raise NoCache(f"--cache {address}: {error}") from None
 
     def fetch(self, key: str, folder: Path) -> bool:
-        """Copy a result into the folder of its step, which is empty; return whether there is one. Raises `NoCache`."""
+        """Copy a result into the empty folder of its step; return whether the store has it. Raises `NoCache`."""
         try:
             if not self._store.exists(f"{self._root}/{key}/{STEP}"):
                 return False

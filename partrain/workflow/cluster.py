@@ -1,8 +1,9 @@
-"""Steps on a Dask cluster: the scheduler hands each to a worker that has announced enough cores and GPUs.
+"""Steps on a Dask cluster: the scheduler assigns each step to a worker that has announced enough cores and GPUs.
 
 The cluster's workers see the workflow's folder under the same path (a shared file system) and have partrain installed. They announce
-what they have: `dask worker ADDRESS --nthreads 8 --resources "cores=8 GPU=2 memory=16e9"`. If a worker is lost, Dask starts its steps again
-elsewhere, and a step that trains goes on from its last checkpoint. `--cluster slurm` starts a scheduler of its own, whose workers SLURM starts.
+their resources: `dask worker ADDRESS --nthreads 8 --resources "cores=8 GPU=2 memory=16e9"`. If a worker is lost, Dask restarts
+its steps elsewhere, and a step that trains continues from its last checkpoint. `--cluster slurm` starts a separate scheduler,
+whose workers SLURM starts.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from partrain.workflow.executor import OUTPUT, CannotStart, StepTask, program_en
 from partrain.workflow.resources import Resources
 
 WORKER = "worker.json"
-"""File of a step's folder that names the worker which runs the step, and its attempt."""
+"""File in a step's folder that names the worker which runs the step, and its attempt."""
 SIGNALS = "signals.txt"
-"""File of a step's folder by which the runner sends signals: a number a line."""
+"""File in a step's folder through which the runner sends signals: one number per line."""
 POLL_S = 0.1
 CONNECT_S = 10
 """Seconds to reach the scheduler."""
 SLURM = "slurm"
-"""Word that stands for a scheduler of one's own, in place of an address."""
+"""Word for a separate scheduler, in place of an address."""
 MOST_PREEMPTIONS = 100
-"""Losses of a worker after which Dask gives a step up, where the workers are SLURM's."""
+"""Losses of a worker after which Dask gives up a step, if SLURM provides the workers."""
 
 
 class NoCluster(Failure):
@@ -58,26 +59,26 @@ class TaskOutcome(NamedTuple):
 
 
 class ClusterExecutor:
-    """Hands steps to a Dask scheduler, which queues them until a worker is free."""
+    """Submits steps to a Dask scheduler, which queues them until a worker is free."""
 
     def __init__(self, address: str, most: int | None = None) -> None:
         """Connect to the scheduler. "slurm" starts one, for at most `most` allocations at once.
 
         Raises:
-            CannotStart: Dask is not installed, or does not know what to ask SLURM for.
-            NoCluster: The scheduler does not answer, or SLURM is not here.
+            CannotStart: Dask is not installed, or does not know what to request from SLURM.
+            NoCluster: The scheduler does not answer, or SLURM is not installed here.
         """
         try:
             from distributed import Client
         except ImportError:
             raise CannotStart("--cluster needs Dask, which is not installed: pip install 'partrain[cluster]'") from None
-        for name in ("distributed", "distributed.client"):  # the runner says what is wrong, in one line
+        for name in ("distributed", "distributed.client"):  # the runner reports errors in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._own = _slurm_cluster(most) if address == SLURM else None
         address = self._own.scheduler_address if self._own else address
         try:
             self._client = Client(address, timeout=CONNECT_S, name="partrain")
-        except TypeError as error:  # of Dask, for an address tls://... without certificates
+        except TypeError as error:  # raised by Dask for an address tls://... without certificates
             raise NoCluster(
                 f"Dask cannot connect to {address}: {error}; name your certificates in Dask's configuration"
             ) from None
@@ -85,11 +86,11 @@ class ClusterExecutor:
             raise NoCluster(f"no Dask scheduler answers at {address}: {error}") from None
 
     def fits(self, wanted: Resources) -> bool:
-        """Tell that the step can start: the scheduler makes it wait."""
+        """Return True: the scheduler makes the step wait."""
         return True
 
     def start(self, task: StepTask) -> ClusterStep:
-        """Hand a step to the scheduler."""
+        """Submit a step to the scheduler."""
         for name in (WORKER, SIGNALS):
             (task.folder / name).unlink(missing_ok=True)
         wanted = {
@@ -104,10 +105,10 @@ class ClusterExecutor:
         return ClusterStep(future, task.folder, f"queued; no worker announces {' and '.join(missing)}" if missing else "queued")
 
     def ended(self, name: str) -> None:
-        """Do nothing: the scheduler knows."""
+        """Do nothing: the scheduler frees resources."""
 
     def close(self) -> None:
-        """Leave the cluster, which runs on; end one of its own, with its allocations."""
+        """Leave the cluster, which keeps running; end a separate one together with its allocations."""
         self._client.close()
         if self._own:
             self._own.close()
@@ -118,7 +119,7 @@ class ClusterExecutor:
 
 
 def _slurm_cluster(most: int | None) -> Any:
-    """Return a scheduler in this process that asks SLURM for an allocation for each step which waits, and gives idle ones back."""
+    """Return a scheduler in this process that requests a SLURM allocation for each waiting step, and releases idle ones."""
     import dask
 
     try:
@@ -131,7 +132,7 @@ def _slurm_cluster(most: int | None) -> Any:
         raise NoCluster("--cluster slurm needs SLURM's sbatch, which is not on this machine")
     cores, words = dask.config.get("jobqueue.slurm.cores"), dask.config.get("jobqueue.slurm.worker-extra-args", [])
     announced = words if "--resources" in words else [*words, "--resources", f"cores={cores}"]
-    # dask-jobqueue writes the words into a line of the shell.
+    # dask-jobqueue writes the words into a shell command line.
     announced = [shlex.quote(word) if len(shlex.split(word)) > 1 else word for word in announced]
     dask.config.set({
         "distributed.scheduler.unknown-task-duration": "1h",  # so long that each step is worth an allocation
@@ -162,7 +163,7 @@ class ClusterStep:
 
     @property
     def has_begun(self) -> bool:
-        """True once a worker runs it."""
+        """True once a worker runs the step."""
         return (self._folder / WORKER).exists()
 
     def exit_code(self) -> int:
@@ -175,14 +176,14 @@ class ClusterStep:
             raise NoCluster("the scheduler is gone; the step ends with a checkpoint, and the same command goes on")
         try:
             outcome: TaskOutcome = self._future.result()
-        except Exception as error:  # of Dask: KilledWorker after several losses, or what went wrong in the worker
+        except Exception as error:  # raised by Dask: KilledWorker after several losses, or the worker's error
             raise NoCluster(f"the cluster gave the step up: {type(error).__name__}: {error}") from None
         if outcome.message:
             raise CannotStart(outcome.message)
         return outcome.code
 
     def signal(self, number: int) -> None:
-        """Send a signal to the step's processes; a step that waits for a worker is withdrawn."""
+        """Send a signal to the step's processes; withdraw a step that still waits for a worker."""
         with (self._folder / SIGNALS).open("a") as file:
             file.write(f"{number}\n")
         if not self.has_begun:
@@ -216,7 +217,7 @@ class _Attempt:
         self._sent = 0
 
     def take_over(self) -> None:
-        """Become the attempt that counts. A former one that still runs, cut off from the scheduler, sees that and ends at once."""
+        """Become the current attempt. An earlier one that still runs, cut off from the scheduler, notices it and ends at once."""
         former = (self.task.folder / WORKER).exists()
         with atomic_file(self.task.folder / WORKER) as descriptor:
             content = {"host": os.uname().nodename, "pid": os.getpid(), "attempt": self._token, "started": time.time()}
@@ -225,7 +226,7 @@ class _Attempt:
             time.sleep(10 * POLL_S)
 
     def run(self) -> TaskOutcome:
-        """Run the step's process to its end, and pass signals on to it."""
+        """Run the step's process to its end, and forward signals to it."""
         try:
             process = self._start()
         except OSError as error:
@@ -234,7 +235,7 @@ class _Attempt:
             for number in [signal.SIGKILL] if self._replaced() else self._signals():
                 process.signal(number)
         assert process.exit_code is not None
-        if process.exit_code == TERMINATED and not self._sent:  # by the machine, which is taken from the cluster
+        if process.exit_code == TERMINATED and not self._sent:  # by the machine, which is being removed from the cluster
             from distributed import Reschedule
 
             raise Reschedule
@@ -256,11 +257,11 @@ class _Attempt:
                 )  # fmt: skip
 
     def _replaced(self) -> bool:
-        """Return whether another attempt runs this step now."""
+        """Return whether another attempt now runs this step."""
         return bool(read_object(self.task.folder / WORKER).get("attempt", self._token) != self._token)
 
     def _signals(self) -> list[int]:
-        """Return the signals that came since the last look: from the runner, or one if the runner is gone."""
+        """Return the signals since the last check: from the runner, or one if the runner has ended."""
         numbers: list[int] = []
         with suppress(OSError, ValueError):
             numbers = [int(line) for line in read_regular(self.task.folder / SIGNALS).split()]
@@ -270,7 +271,7 @@ class _Attempt:
         return fresh
 
     def _withdrawn(self) -> bool:
-        """Return whether the scheduler wants the step no more, as after the runner was killed."""
+        """Return whether the scheduler no longer wants the step, for example after the runner was killed."""
         from distributed import get_worker
 
         state = get_worker().state.tasks.get(self.key)

@@ -1,4 +1,4 @@
-"""The commands of partrain that a step may run, as the command line defines them."""
+"""The commands of partrain that a step may run, as defined by the command line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple
 from partrain.config.problems import did_you_mean
 
 Kind = Literal["input", "output", "value", "switch"]
-"""A file that is read, a file that is written, another value, or an option without a value."""
+"""An input file, an output file, another value, or an option without a value."""
 
 
 class Parameter(NamedTuple):
     """An argument or option of a command."""
 
     key: str
-    """Its key in a step."""
+    """The parameter's key in a step."""
     flag: str
     """The option, as in `--output` or `--items/--no-items`; "" for an argument."""
     kind: Kind
@@ -33,14 +33,14 @@ class CommandSpec:
     """The command's name: two words for a command of a group."""
     parameters: tuple[Parameter, ...]
     trains: bool = False
-    """It starts workers, so it may use all cores."""
+    """The command starts workers, so it may use all cores."""
 
     def parameter(self, key: str) -> Parameter | None:
         """Return the parameter of a key."""
         return next((parameter for parameter in self.parameters if parameter.key == key), None)
 
     def problems(self, options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """Find keys that do not fit: key ("" for the whole table), message, suggestion."""
+        """Find unfit keys: key ("" for the whole table), message, suggestion."""
         name = " ".join(self.words)
         for key, value in options.items():
             parameter = self.parameter(key)
@@ -57,7 +57,7 @@ class CommandSpec:
                 yield "", f"`{name}` needs `{parameter.key}`", f'add {parameter.key} = "..."'
 
     def paths(self, options: Mapping[str, Any], kind: str, folder: Path) -> list[Path]:
-        """Return the files that the options name, of one kind; relative paths start from `folder`."""
+        """Return the files of one kind that the options name; relative paths start from `folder`."""
         return [
             folder / str(path) for parameter, value in self._given(options) if parameter.kind == kind for path in _listed(value)
         ]

@@ -1,4 +1,4 @@
-"""SHA-256 of files and folders. Digests are kept with size and time of each file, so that an unchanged file is read once."""
+"""SHA-256 of files and folders. Digests are kept with the size and time of each file, so an unchanged file is read only once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 
 RECENT_NS = 2_000_000_000
-"""A file that changed so shortly before it was read may change again without another time: its digest is not kept."""
+"""A file that changed this recently before it was read may change again without a new time: its digest is not kept."""
 
 
 class Digests:
@@ -28,7 +28,7 @@ class Digests:
             self._known = read_object(path)
 
     def of(self, path: Path) -> str | None:
-        """Return the digest of a file, or of a folder's names and contents; None if there is none."""
+        """Return the digest of a file, or of a folder's names and contents; None if the path does not exist."""
         try:
             if path.is_dir():
                 return self._of_folder(path)
@@ -37,7 +37,7 @@ class Digests:
             return None
 
     def save(self) -> None:
-        """Write the digests; a file that cannot be written costs time only."""
+        """Write the digests; failure to write the file only costs time."""
         if not self._path or not self._changed:
             return
         with suppress(OSError), atomic_file(self._path, sync=False) as descriptor:
@@ -66,5 +66,5 @@ class Digests:
 
 
 def _is_of_tags(path: Path) -> bool:
-    """Return whether a file holds the tags of a run, which change no result. A file of the user may have its name."""
+    """Return whether a file holds the tags of a run, which do not change results. A file of the user may have the same name."""
     return path.name == TAGS and (path.parent / EVENTS).exists()

@@ -19,7 +19,7 @@ from partrain.system.regular_file import open_to_append
 from partrain.workflow.resources import Resources
 
 OUTPUT = "output.json"
-"""Stdout of a command of partrain; its other output is in the log."""
+"""Stdout of a command of partrain; all other output goes to the log."""
 
 
 class CannotStart(Failure):
@@ -30,25 +30,25 @@ class CannotStart(Failure):
 
 @dataclass(frozen=True)
 class StepTask:
-    """A step that is to start."""
+    """A step to start."""
 
     name: str
     words: Sequence[str]
-    """Its command line, without `partrain` in front."""
+    """The step's command line, without the leading `partrain`."""
     is_program: bool
-    """The words are those of a program, not of partrain."""
+    """The words start a program, not partrain."""
     folder: Path
     """The step's folder, absolute: log and output go there."""
     base: Path
     """The folder where a program runs."""
     resources: Resources
     resume_words: Sequence[str] = ()
-    """The command line that goes on from the checkpoint in the folder, if it has one."""
+    """The command line that continues from the checkpoint in the folder, if there is one."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of its process, beside those of the runner."""
+    """Variables of the step's process, in addition to the runner's."""
 
     def note(self, words: Sequence[str]) -> None:
-        """Write the words that are run to the log."""
+        """Write the command's words to the log."""
         with open(open_to_append(self.folder / LOG), "a", encoding="utf-8", errors="surrogateescape") as log:
             log.write(f"$ {' '.join(words)}\n")
 
@@ -72,11 +72,11 @@ class RunningStep(Protocol):
 
     @property
     def has_begun(self) -> bool:
-        """True if it runs; false while it waits for a worker of a cluster."""
+        """True if the step runs; false while it waits for a worker of a cluster."""
 
     @property
     def where(self) -> str:
-        """The host that runs it, or the reason why it waits; "" for this machine."""
+        """The host that runs the step, or the reason why it waits; "" for this machine."""
 
     def exit_code(self) -> int:
         """Return the exit code, once the step has ended: -N for signal N. Call once. Raises `StepLost`."""
@@ -102,7 +102,7 @@ class Executor(Protocol):
 
 
 def failure_reason(code: int, folder: Path) -> str:
-    """Return the reason of a failure: the last error in the step's log, the target that a run did not reach, else the exit code."""
+    """Return the reason of a failure: the last error in the step's log, the target that a run missed, else the exit code."""
     with suppress(OSError):
         lines = (folder / LOG).read_text(errors="replace").splitlines()
         errors = [line.partition("]: ")[2] for line in lines if line.startswith("partrain: error[")]

@@ -1,4 +1,4 @@
-"""The problems that the checks of a workflow file find, and the check of its shape."""
+"""Problems found by the checks of a workflow file, and the check of its structure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Findings:
         self._findings.append(Finding(path, message, suggestion, "key" if at_key else "value"))
 
     def missing(self, path: KeyPath, message: str) -> None:
-        """Add a file that is missing."""
+        """Add a missing file."""
         self._findings.append(FileFinding(path, message))
 
     def add(self, problems: Iterable[Problem]) -> None:
@@ -53,7 +53,10 @@ class Findings:
         return problems
 
     def validated(self) -> tuple[WorkflowSection | None, dict[int, StepSection]]:
-        """Check the file's shape. Return the file, or None after an error; and the valid steps by their number in the file."""
+        """Check the file's structure.
+
+        Return the file, or None after an error; and the valid steps by their number in the file.
+        """
         data = dict(self._source.data)
         try:
             section = WorkflowSection.model_validate(data)

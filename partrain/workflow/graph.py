@@ -12,7 +12,7 @@ from partrain.workflow.step import Workflow
 
 
 def as_tree(workflow: Workflow, results: Results) -> list[str]:
-    """Return the lines of a tree: each step below the last of those that it needs, with its state. A sweep is one step."""
+    """Return the lines of a tree: each step below the last of the steps that it needs, with its state. A sweep is one step."""
     titles = {
         title.partition(" ")[0]: f"{title}: {_state(action, reason)}"
         for title, action, reason in folded(list(preview(workflow, results, Selection())))
@@ -54,7 +54,7 @@ def as_mermaid(workflow: Workflow) -> list[str]:
 
 
 def as_document(workflow: Workflow, results: Results) -> dict[str, Any]:
-    """Return the steps with what they need, their states and recorded numbers."""
+    """Return the steps with their needs, states and recorded numbers."""
     states = _states(workflow, results)
     steps = []
     for step in workflow.steps.values():
@@ -67,7 +67,7 @@ def as_document(workflow: Workflow, results: Results) -> dict[str, Any]:
 
 
 def _states(workflow: Workflow, results: Results) -> dict[str, str]:
-    """Return each step's state: `done`, or what it would do and why."""
+    """Return each step's state: `done`, or its next action and the reason."""
     return {name: _state(action, reason) for name, action, reason in preview(workflow, results, Selection())}
 
 

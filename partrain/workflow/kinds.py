@@ -1,4 +1,4 @@
-"""The kinds of TOML files that `partrain run` takes: workflows, jobs with a sweep, and jobs."""
+"""The kinds of TOML files that `partrain run` accepts: workflows, jobs with a sweep, and jobs."""
 
 from __future__ import annotations
 

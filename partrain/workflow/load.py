@@ -32,7 +32,7 @@ from partrain.workflow.sweep import SweepAction
 from partrain.workflow.tuning import TunedTrial, Tuner
 
 PARAMS = "params"
-"""Word that stands in references for the workflow's parameters."""
+"""Name of the workflow's parameters in references."""
 
 
 class WrongParameter(Failure):
@@ -50,7 +50,7 @@ def load(path: Path, commands: Commands, params: Sequence[str] = ()) -> Workflow
 
 
 def _with_params(source: TomlSource, arguments: Sequence[str]) -> TomlSource:
-    """Put the values of `[params]`, and of arguments `NAME=VALUE`, where `{params.NAME}` stands."""
+    """Replace `{params.NAME}` by the values of `[params]` and of arguments `NAME=VALUE`."""
     table = source.data.get("params")
     params = dict(table) if isinstance(table, dict) else {}
     for argument in arguments:
@@ -72,7 +72,7 @@ def _with_params(source: TomlSource, arguments: Sequence[str]) -> TomlSource:
 
 
 def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands) -> Workflow:
-    """Make a workflow of jobs: each is a step named by its file. A folder stands for its `*.toml`.
+    """Make a workflow of jobs: each is a step named after its file. A folder means its `*.toml` files.
 
     Raises `InputMissing` if a file is missing, `Rejected` with all problems if there are errors.
     """
@@ -106,7 +106,7 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands)
 
 
 class _Loader:
-    """The checks of one workflow file: names, references, order, and what steps write."""
+    """The checks of one workflow file: names, references, order, and files written by steps."""
 
     def __init__(self, source: TomlSource, folder: Path, commands: Commands) -> None:
         self._source, self._folder = source, folder
@@ -137,7 +137,7 @@ class _Loader:
                 self._findings.find(("steps", number, "name"), message, "give each its own name")
 
     def _check_outputs(self) -> None:
-        """Refuse two steps that write one path. An output that a step's words name as its own lies in the step's folder."""
+        """Refuse two steps that write one path. An output that a step's words name as its own is in the step's folder."""
         for number, section in self._sections.items():
             own = any(reference == (section.name, "output") for reference in references(section.command or []))
             for index, output in enumerate(section.outputs):
@@ -149,7 +149,10 @@ class _Loader:
                     self._findings.find(("steps", number, "outputs", index), message, "let each step write a file of its own")
 
     def _steps(self, path: KeyPath, section: StepSection) -> list[Step]:
-        """Check a step; a sweep is a step for each of its runs, and one that ranks them. Nothing if errors leave nothing to run."""
+        """Check a step.
+
+        A sweep becomes a step for each of its runs, and one that ranks them. Empty if errors leave nothing to run.
+        """
         action = self._checks.action(path, section)
         texts = [*([section.when] if section.when else []), *section.assertions]
         self._check_references(path, section)
@@ -204,7 +207,7 @@ class _Loader:
             self._findings.find((*path, "sweep", "by"), f"no trial will record `{shown(by, 60)}`", advice)
 
     def _tuner(self, path: KeyPath, action: JobAction, sweep: SweepSection, trials: Mapping[str, Trial]) -> Tuner:
-        """Check that what a tuner may draw fits the job, and return the tuner."""
+        """Check that all settings that a tuner may draw fit the job, and return the tuner."""
         if find_spec("optuna") is None:
             message = "trials are drawn by Optuna, which is not installed: pip install 'partrain[tune]'"
             self._findings.find((*path, "sweep", "sampler"), message)
@@ -222,7 +225,7 @@ class _Loader:
         return False
 
     def _check_references(self, path: KeyPath, section: StepSection) -> None:
-        """Check that each reference names a step, at the innermost value that holds it."""
+        """Check that each reference names a step; errors point to the innermost value with the reference."""
         for place, text in _texts(self._source.data["steps"][path[1]], path):
             for reference in references(text):
                 if reference.step == PARAMS and PARAMS not in self._names:

@@ -1,4 +1,4 @@
-"""The lock of a workflow's folder, one runner at a time, and the record of that runner."""
+"""The lock on a workflow's folder, for one runner at a time, and the record of that runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from partrain.system.regular_file import read_object
 
 @contextmanager
 def held(folder: Path, command: Mapping[str, Any]) -> Iterator[None]:
-    """Hold a workflow's folder for one runner, which runs a command. Raises `CannotCreate`, which names the runner that holds it."""
+    """Lock a workflow's folder for one runner, which runs a command.
+
+    Raises `CannotCreate`, which names the runner that holds the lock.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -31,7 +34,7 @@ def held(folder: Path, command: Mapping[str, Any]) -> Iterator[None]:
 
 
 def runner_of(folder: Path) -> dict[str, Any]:
-    """Return what the newest runner of a workflow's folder wrote; {} if the folder is not of a workflow."""
+    """Return the record of the newest runner of a workflow's folder; {} if the folder does not belong to a workflow."""
     return read_object(folder / RUNNER)
 
 

@@ -1,4 +1,4 @@
-"""The decision whether a step runs, with its reason."""
+"""The decision whether a step runs, and its reason."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class WrongStep(Failure):
 
 
 class Protected(CannotCreate):
-    """A step would replace a run that has a tag."""
+    """A step would replace a tagged run."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The steps that a command is to run, by its options."""
+    """The steps that a command should run, by its options."""
 
     only: frozenset[str] = frozenset()
     start_at: str | None = None
     rerun: frozenset[str] = frozenset()
 
     def check(self, workflow: Workflow) -> None:
-        """Raise `WrongStep` for a name that is not of a step."""
+        """Raise `WrongStep` for a name that is not a step's."""
         for name in (*self.only, *self.rerun, *([self.start_at] if self.start_at else [])):
             if name not in workflow.steps:
                 near = did_you_mean(name, workflow.steps)
@@ -50,7 +50,7 @@ class Selection:
                 )
 
     def steps(self, workflow: Workflow) -> set[str]:
-        """Return the steps that may run. The results of the others must be there where they are needed."""
+        """Return the steps that may run. The results of the others must exist if needed."""
         if self.only:
             return self._with_runs(self.only, workflow)
         if self.start_at:
@@ -58,11 +58,11 @@ class Selection:
         return set(workflow.steps)
 
     def rerun_in(self, workflow: Workflow) -> set[str]:
-        """Return the steps that run though nothing changed."""
+        """Return the steps that run even if nothing has changed."""
         return self._with_runs(self.rerun, workflow)
 
     def _with_runs(self, names: Collection[str], workflow: Workflow) -> set[str]:
-        """Add the runs of sweeps, whose names begin with those of their steps."""
+        """Add the runs of sweeps, whose names begin with the name of their step."""
         return {step.name for step in workflow.steps.values() if step.name in names or step.sweep in names}
 
 
@@ -74,13 +74,13 @@ class Decision:
     """Why the step runs; "" if it does not."""
     prepared: Prepared
     inputs: dict[str, str | None]
-    """Digests of what it reads."""
+    """Digests of the step's inputs."""
     continuing: bool = False
-    """An interrupted run in the step's folder goes on."""
+    """An interrupted run in the step's folder continues."""
     remark: str = ""
     """A remark on the results, if the step does not run."""
     aside: Path | None = None
-    """New place of the finished run in the step's folder, if another one takes this folder."""
+    """New place of the finished run in the step's folder, if another run takes this folder."""
 
     @property
     def text(self) -> str:
@@ -93,7 +93,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
 
     Raises:
         InputMissing: An input is missing.
-        Protected: It would replace a run that has a tag.
+        Protected: It would replace a tagged run.
     """
     folder = results.of_step(step.name)
     prepared = step.action.prepare(folder.absolute(), results)
@@ -127,7 +127,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """Yield for each step its name, `run`, `running`, `skip`, `maybe`, `refuse` or `wait`, and the reason. Nothing changes."""
+    """Yield for each step its name, `run`, `running`, `skip`, `maybe`, `refuse` or `wait`, and the reason. Changes nothing."""
     selected, moving, refused = selection.steps(workflow), set[str](), set[str]()
     running = is_locked(results.folder)
     for step in workflow.steps.values():
@@ -179,7 +179,7 @@ def _difference(step: Step, record: StepRecord, prepared: Prepared, inputs: dict
 
 
 def _change(step: Step, results: Results) -> str:
-    """Return why a step will run however the steps before it end: it never ran, or ran with other settings; "" if that is unknown."""
+    """Return why a step will run however earlier steps end: it never ran, or ran with other settings; "" if unknown."""
     record = results.record(step.name)
     if record is None:
         return NEW
@@ -191,7 +191,7 @@ def _change(step: Step, results: Results) -> str:
 
 
 def folded(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Put the runs of each sweep and its ranking into one row, with their number."""
+    """Merge the runs of each sweep and its ranking into one row, with their number."""
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for row in rows:
         groups.setdefault(row[0].partition("/")[0], []).append(row)
@@ -202,7 +202,7 @@ def _folded(name: str, group: Sequence[tuple[str, str, str]]) -> tuple[str, str,
     runs = [row for row in group if "/" in row[0]]
     counts = Counter(action for _, action, _ in runs)
     action = next((action for action in ("refuse", "running", "run", "wait", "maybe") if counts[action]), group[-1][1])
-    deciding = runs if counts[action] else group  # the ranking alone may run
+    deciding = runs if counts[action] else group  # perhaps only the ranking runs
     reasons = list(
         dict.fromkeys(reason for _, wanted, reason in deciding if wanted == action and not reason.startswith("after "))
     )

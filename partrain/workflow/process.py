@@ -68,11 +68,11 @@ class LocalExecutor:
         self._free.give_back(name)
 
     def close(self) -> None:
-        """Do nothing: steps that run have ended before."""
+        """Do nothing: all running steps have already ended."""
 
 
 def _start_program(task: StepTask) -> ChildProcess:
-    """Start a program in a session of its own; its output goes to the step's log. Raises `CannotStart`."""
+    """Start a program in a separate session; its output goes to the step's log. Raises `CannotStart`."""
     runner = os.getpid()
     with open(open_to_append(task.folder / LOG), "ab") as log:
         try:

@@ -1,4 +1,4 @@
-"""The record of a step: `step.json` in its folder, written as a whole each time the step's state changes."""
+"""The record of a step: `step.json` in its folder, rewritten as a whole each time the step's state changes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_object
 
 VERSION = "partrain"
-"""Key of a step's settings: the version that made the results. They stay valid under another one."""
+"""Key in a step's settings: the version that made the results. They stay valid under other versions."""
 SHOWN = 40
-"""Characters of a value in a reason."""
+"""Maximum number of characters of a value in a reason."""
 DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"
 
 
@@ -28,19 +28,19 @@ class StepRecord:
     """The last run of a step."""
 
     status: str
-    """`done`, `failed`, `stopped` (by a signal; it can go on), `running` (also after the runner was killed)."""
+    """`done`, `failed`, `stopped` (by a signal; it can continue), `running` (also after the runner was killed)."""
     settings: dict[str, Any]
-    """All that changes the result beside files."""
+    """All settings that change the result, in addition to files."""
     inputs: dict[str, str | None] = field(default_factory=dict)
-    """Digests of what it read, in its order. The paths are for messages: a file may have moved."""
+    """Digests of the step's inputs, in order. The paths are for messages: a file may have moved."""
     sources: dict[str, str | None] = field(default_factory=dict)
-    """Digests of the files of user code that it imported and opened, beyond those that the job names."""
+    """Digests of the user code files that the step imported and opened, beyond those that the job names."""
     outputs: dict[str, str | None] = field(default_factory=dict)
-    """Digests of what it wrote, by path from the workflow's folder."""
+    """Digests of the step's outputs, by path relative to the workflow's folder."""
     summary: dict[str, Any] = field(default_factory=dict)
-    """The numbers that it recorded."""
+    """The numbers that the step recorded."""
     command: list[str] = field(default_factory=list)
-    """The words of its command line."""
+    """The words of the step's command line."""
     code: int | None = None
     """The exit code."""
     message: str = ""
@@ -48,12 +48,12 @@ class StepRecord:
     started: float = 0.0
     """Unix time."""
     seconds: float = 0.0
-    """Duration, of all attempts at these settings."""
+    """Duration of all attempts with these settings."""
     attempts: int = 0
 
     @classmethod
     def read(cls, folder: Path) -> StepRecord | None:
-        """Read the record of a step's folder; None if there is none that can be read."""
+        """Read the record of a step's folder; None if there is no readable one."""
         content, names = read_object(folder / STEP), {field.name for field in fields(cls)}
         try:
             return cls(**{name: value for name, value in content.items() if name in names})
@@ -73,9 +73,9 @@ class StepRecord:
 def difference(
     record: StepRecord, settings: dict[str, Any], inputs: dict[str, str | None], shown: Callable[[str], str] = str
 ) -> str:
-    """Describe the first change since a record, other than of partrain's version; "" if nothing changed.
+    """Describe the first change since a record, other than partrain's version; "" if nothing changed.
 
-    `shown` writes the name of an input for a person.
+    `shown` formats the name of an input for people.
     """
     before, now = (plain({key: value for key, value in table.items() if key != VERSION}) for table in (record.settings, settings))
     for key in sorted(now.keys() | before.keys()):
@@ -93,13 +93,13 @@ def difference(
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as JSON gives them back."""
+    """Return settings as JSON would return them."""
     content: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return dict(sorted(content.items()))
 
 
 def _changed(before: Any, now: Any) -> str:
-    """Show two values; of long ones the part in which they differ."""
+    """Show two values; of long values, the part in which they differ."""
     texts = ["unset" if value is None else value if isinstance(value, str) else json.dumps(value) for value in (before, now)]
     texts = [text.removeprefix("sha256:")[:8] if text.startswith("sha256:") else text for text in texts]
     same = next((number for number, pair in enumerate(zip(*texts, strict=False)) if len(set(pair)) > 1), min(map(len, texts)))
@@ -109,14 +109,14 @@ def _changed(before: Any, now: Any) -> str:
 
 
 def free_place(folder: Path) -> Path:
-    """Return the first free name for a finished run beside the folder that another one takes: STEP.1, STEP.2, ..."""
+    """Return the first free name for a finished run next to the folder that another run takes: STEP.1, STEP.2, ..."""
     return next(place for number in count(1) if not (place := folder.with_name(f"{folder.name}.{number}")).exists())
 
 
 def clear(folder: Path, keep: str = "") -> None:
-    """Empty the folder of a step, but for files that a pattern `keep` names and the runs of a former sweep; make it if there is none.
+    """Empty or create the folder of a step. Files that match the pattern `keep`, and the runs of an earlier sweep, stay.
 
-    Raises `CannotCreate` for a folder that is not of a step.
+    Raises `CannotCreate` for a folder that does not belong to a step.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

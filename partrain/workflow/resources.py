@@ -12,9 +12,9 @@ class Resources:
 
     cores: int = 1
     memory: int = 0
-    """Bytes, as far as they are known."""
+    """Bytes of memory, as far as known."""
     devices: frozenset[str] = frozenset()
-    """CUDA devices, which no other step may use meanwhile."""
+    """CUDA devices, which no other step may use at the same time."""
 
 
 class FreeResources:
@@ -25,7 +25,7 @@ class FreeResources:
         self._used: dict[str, Resources] = {}
 
     def fits(self, wanted: Resources) -> bool:
-        """Return whether a step can start. One that wants more than there is runs alone."""
+        """Return whether a step can start. A step that needs more than the machine has runs alone."""
         if not self._used:
             return True
         used = sum(step.cores for step in self._used.values())

@@ -1,4 +1,4 @@
-"""The results of steps: files and recorded numbers, as other steps name them."""
+"""The results of steps, as other steps name them: files and recorded numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partrain.workflow.record import StepRecord
 from partrain.workflow.step import Workflow
 
 BASE = "{base}"
-"""Begins the name of a file in the folder of the workflow file, outside the folder of the results."""
+"""Prefix of the name of a file in the workflow file's folder, outside the folder of the results."""
 
 
 class Results:
@@ -41,11 +41,11 @@ class Results:
         self._records[name] = record
 
     def save(self) -> None:
-        """Keep the digests for the next time."""
+        """Save the digests for the next run."""
         self._digests.save()
 
     def resolve(self, reference: Reference) -> Any:
-        """Return the path or number that a reference names. Raises `InputMissing` if it is not there."""
+        """Return the path or number that a reference names. Raises `InputMissing` if it does not exist."""
         record = self.record(reference.step)
         if reference.is_path:
             action = self._workflow.steps[reference.step].action
@@ -59,8 +59,8 @@ class Results:
     def digest(self, reference: Reference) -> Any:
         """Return the digest of the file that a reference names, or the number."""
         value = self.resolve(reference)
-        if reference.result == "folder":  # its log and times differ each time
-            steps = [step.name for step in self._workflow.steps.values() if step.sweep == reference.step]  # a sweep's runs, too
+        if reference.result == "folder":  # its log and times always differ
+            steps = [step.name for step in self._workflow.steps.values() if step.sweep == reference.step]  # a sweep's runs too
             records = {name: record for name in steps if (record := self.record(name))}
             return {name: sorted(map(str, record.outputs.values())) for name, record in records.items()}
         return self._digests.of(Path(value)) if reference.is_path else value
@@ -68,13 +68,13 @@ class Results:
     def digests(self, paths: Sequence[Path]) -> dict[str, str | None]:
         """Return the digests of files and folders by name.
 
-        That is the path from the folder of the results, or from the workflow file's, if the file lies in one of them. So a project
-        that is copied or moved has the same names, and so have results that are copied to another depth.
+        The name is the path relative to the folder of the results, or to the workflow file's, if the file is in one of them. So a
+        copied or moved project has the same names, and so do results copied to another depth.
         """
         return {self._name(path): self._digests.of(path) for path in paths}
 
     def sources(self, files: Mapping[Path, str]) -> dict[str, str | None]:
-        """Return the digests of files of user code by name. None: a file is not the one that the step read."""
+        """Return the digests of user code files by name. None: a file is not the one that the step read."""
         now = {path: self._digests.of(path) for path in files}
         return {
             self._name(path): digest if (digest or "").startswith(f"sha256:{files[path]}") else None
@@ -82,14 +82,14 @@ class Results:
         }
 
     def changed_source(self, record: StepRecord) -> str:
-        """Return the first file of user code that is not as the step read it; "" if all are."""
+        """Return the first user code file that differs from the one that the step read; "" if all are the same."""
         for name, digest in record.sources.items():
             if digest is None or self._digests.of(self._place(name)) != digest:
                 return f"{self.shown(name)} changed"
         return ""
 
     def changed(self, record: StepRecord) -> str:
-        """Return the first output of a step that is not as the step left it, with its state; "" if all are."""
+        """Return the first output of a step that has changed since, with its state; "" if none has."""
         for name, digest in record.outputs.items():
             now = self._digests.of(self._place(name))
             if now is None or now != digest:
@@ -108,6 +108,9 @@ class Results:
         return f"{BASE}/{os.path.relpath(path, self._workflow.base)}" if path.is_relative_to(self._workflow.base) else str(path)
 
     def _place(self, name: str) -> Path:
-        """Return the path of a named file. Older records name those of the workflow file's folder from the folder of the results."""
+        """Return the path of a named file.
+
+        Older records name files of the workflow file's folder relative to the folder of the results.
+        """
         base, _, rest = name.partition("/")
         return Path(os.path.normpath(self._workflow.base / rest if base == BASE else self.folder.absolute() / name))

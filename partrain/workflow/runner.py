@@ -1,4 +1,4 @@
-"""The runner: starts steps in their order, several at once as far as cores and GPUs allow, and records how each ended."""
+"""The runner: starts steps in order, several at once as far as cores and GPUs allow, and records how each ended."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from partrain.workflow.state import StepState
 from partrain.workflow.step import Step, Workflow
 
 MOST_LOSSES = 10
-"""Times that a step starts again because the process that starts steps was killed."""
+"""Maximum number of restarts of a step because the process that starts steps was killed."""
 POLL_S = 0.25
-"""Time between two looks at the progress of running steps."""
+"""Seconds between two checks of the progress of running steps."""
 GRACE_S = 60
-"""Seconds from the end of a step's `timeout` until it is killed."""
+"""Seconds between a step's `timeout` and killing it."""
 BLOCKING = ("failed", "skipped", "blocked", "stopped")
 STOPPING_CODES = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP)
 
@@ -42,20 +42,21 @@ class Options:
 
     selection: Selection = field(default_factory=Selection)
     jobs: int | None = None
-    """Most steps at once; default: as many as fit."""
+    """Maximum number of steps at once; default: as many as fit."""
     keep_going: bool = False
-    """After a failure, run all that does not need the failed step."""
+    """After a failure, run all steps that do not need the failed step."""
     retries: int = 0
-    """Times that a failed step is tried again."""
+    """Number of retries of a failed step."""
     cluster: str | None = None
-    """Address of the Dask scheduler that starts the steps, instead of this machine; "slurm": one of its own, whose workers SLURM starts."""
+    """Address of the Dask scheduler that starts the steps, instead of this machine; "slurm": a separate one, whose workers SLURM
+    starts."""
     cache: str | None = None
-    """Path or address of a store of results, which others share."""
+    """Path or address of a shared store of results."""
     log: tuple[str, ...] = ()
-    """Hooks that each step which trains logs to."""
+    """Hooks for each step that trains."""
 
     def environment(self, workflow: Workflow, folder: Path) -> dict[str, str]:
-        """Return the variables by which hooks show the runs of a workflow as one group, unless they are set."""
+        """Return the variables that make hooks show the runs of a workflow as one group, unless they are set."""
         own = {
             "WANDB_RUN_GROUP": workflow.name,
             "MLFLOW_EXPERIMENT_NAME": workflow.name,
@@ -79,7 +80,7 @@ class _Running(_StepAttempt):
     process: RunningStep
     has_begun: bool = False
     signals_sent: int = 0
-    """Signals because it takes too long."""
+    """Number of signals sent because the step takes too long."""
 
 
 class Runner:
@@ -108,11 +109,11 @@ class Runner:
         self._executor, self._changed, self._refresh = executor, changed, refresh
         self._running: dict[str, _Running] = {}
         self._lost = Counter[str]()
-        """Losses of the process that starts steps, by step."""
+        """Number of losses of the process that starts steps, by step."""
         self._refused: set[str] = set()
-        """Steps that would replace a run that has a tag."""
+        """Steps that would replace a tagged run."""
         self._ending: set[str] = set()
-        """Running steps that end before their time."""
+        """Running steps that are being ended early."""
         self._cache = Cache(options.cache) if options.cache else None
         self._selected = options.selection.steps(workflow)
         self._rerun = options.selection.rerun_in(workflow)
@@ -120,14 +121,14 @@ class Runner:
         self.signals = Signals()
         self.code = OK
         self._halted = False
-        """No further step begins: one has failed."""
+        """No further step starts: one has failed."""
         self.states = {name: StepState(name, results.of_step(name)) for name in workflow.steps}
         for name, state in self.states.items():
             if name not in self._selected:
                 state.status, state.note = "given", "not asked for"
 
     def run(self) -> int:
-        """Run all steps that have to run; return the exit code."""
+        """Run all steps that need to run; return the exit code."""
         with self.signals:
             while self._advance() or self._running:
                 self._wait()
@@ -138,7 +139,7 @@ class Runner:
     # Starting
 
     def _advance(self) -> bool:
-        """Settle and start what can be; return whether anything changed."""
+        """Settle and start all possible steps; return whether anything changed."""
         moved = False
         for step in self.workflow.steps.values():
             state = self.states[step.name]
@@ -155,9 +156,9 @@ class Runner:
         return moved
 
     def _does_without(self, step: Step, other: StepState) -> bool:
-        """Return whether a step runs though one that it needs failed: trials and the ranking of a sweep take what there is.
+        """Return whether a step runs although one that it needs failed: trials and rankings of sweeps use the available results.
 
-        A trial that kept the run of former settings, because it has a tag, is not there.
+        A trial that kept a run with earlier settings, because the run is tagged, is not available.
         """
         trial = self.workflow.steps[other.name]
         return other.status == "failed" and trial.is_trial and trial.sweep == step.sweep and other.name not in self._refused
@@ -213,12 +214,12 @@ class Runner:
         return True
 
     def _outputs(self, folder: Path, prepared: Prepared) -> dict[str, str | None]:
-        """Return the digests of what a step wrote; None for a file that it promised and did not write."""
+        """Return the digests of a step's outputs; None for a promised file that is missing."""
         kept = [path for path in [folder / BEST] if path.exists()]
         return self._results.digests([*(path for places in prepared.outputs for path in _written(places)), *kept])
 
     def _start(self, step: Step, state: StepState, decision: Decision) -> None:
-        """Start a step: in its old folder if it goes on, else in an empty one."""
+        """Start a step: in its old folder if it continues, else in an empty one."""
         record = StepRecord(RUNNING, decision.prepared.settings, decision.inputs, started=time.time())
         if step.action.process == "none":
             try:
@@ -239,7 +240,7 @@ class Runner:
         self._changed(self.states)
 
     def _launch(self, step: Step, record: StepRecord, prepared: Prepared, *, continuing: bool) -> None:
-        """Start a step's process, which goes on from a checkpoint if there is one."""
+        """Start a step's process, which continues from a checkpoint if there is one."""
         action, folder = step.action, self._results.of_step(step.name).absolute()
         hooks = [f"--log={name}" for name in self._options.log if action.takes_hooks]
         resume = [*words, *hooks] if (words := action.resume_arguments(folder)) else []
@@ -260,7 +261,7 @@ class Runner:
         self._note_start(step.name)
 
     def _note_start(self, name: str) -> None:
-        """Note that a step runs, once it does: on a cluster it may wait first."""
+        """Note that a step runs, once it does: on a cluster it may have to wait first."""
         running, state = self._running[name], self.states[name]
         former, state.where = state.where, running.process.where
         if running.has_begun and former and state.where != former:
@@ -274,7 +275,7 @@ class Runner:
     # Waiting
 
     def _wait(self) -> None:
-        """Wait for the end of a step, a signal, or the time to look at progress."""
+        """Wait for the end of a step, a signal, or the time to check progress."""
         if not self._running:
             return
         ready = wait([*(running.process.waitable for running in self._running.values()), self.signals.pipe], POLL_S)
@@ -296,7 +297,7 @@ class Runner:
         self._refresh(self.states)
 
     def _heed_timeout(self, name: str, running: _Running) -> None:
-        """End a step that takes longer than its `timeout`: after its round if it trains, and for certain some time later."""
+        """End a step that exceeds its `timeout`: after its round if it trains, and forcibly some time later."""
         timeout, state = self.workflow.steps[name].timeout, self.states[name]
         if not timeout or not running.has_begun:
             return
@@ -310,7 +311,7 @@ class Runner:
         running.signals_sent += 1
 
     def _ends_early(self, name: str) -> bool:
-        """Return whether a running step is to end before its time."""
+        """Return whether a running step should end early."""
         state = self.states[name]
         reason = self.workflow.steps[name].action.ends_early(self._results.of_step(name), state.judgements)
         if reason:
@@ -371,7 +372,7 @@ class Runner:
             self._settle(state, "pruned" if pruned else "done", note)
 
     def _shared(self, step: Step, record: StepRecord) -> str:
-        """Put the results of a step into the cache, if all lie in its folder; return what went wrong."""
+        """Put the results of a step into the cache, if all are in its folder; return the error, if any."""
         if self._cache and step.action.shareable and not any(name.startswith(BASE) for name in record.outputs):
             try:
                 self._cache.store(key_of(record.settings, record.inputs), self._results.of_step(step.name))
@@ -380,7 +381,7 @@ class Runner:
         return ""
 
     def _failed(self, step: Step, attempt: _StepAttempt, code: int, message: str) -> None:
-        """Record a failure, or try again."""
+        """Record a failure, or retry."""
         record, state = attempt.record, self.states[step.name]
         record.status, record.message = FAILED, message
         self._results.store(step.name, record)
@@ -397,7 +398,7 @@ class Runner:
         self._fail(state, code if code > 0 else NOT_REACHED, message)
 
     def _assert(self, step: Step, record: StepRecord, state: StepState) -> bool:
-        """Check the assertions of a step that is done; return whether one failed."""
+        """Check the assertions of a finished step; return whether one failed."""
         failures = failed_assertions(step, record, self._results)
         if failures:
             self._fail(state, NOT_REACHED, "; ".join(failures))
@@ -414,6 +415,6 @@ class Runner:
 
 
 def _written(places: Sequence[Path]) -> list[Path]:
-    """Return the files of a promise: those in the first place that has any; the last place if none has."""
+    """Return the files of a promise: the ones in the first place that has any; the last place if none has."""
     written = ([path for path in matching(place) if path.exists()] for place in places)
     return next(filter(None, written), [places[-1]])

@@ -27,13 +27,13 @@ class StepSection(Section):
     """Conditions on the summary of this step, as in "test.accuracy >= 0.9". If one does not hold, the step fails with
     exit code 1."""
     inputs: list[str] = Field(default_factory=list)
-    """Files and folders that the step reads, beside those that its other keys name. The step runs again if they change."""
+    """Files and folders that the step reads, in addition to those named by its other keys. The step runs again if they change."""
     outputs: list[str] = Field(default_factory=list)
     """With `command`: files and folders that the program writes."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """With `job`: other values of keys of the job, as with `--set`. `"~key" = true` removes a key."""
+    """With `job`: changed values of keys of the job, as with `--set`. `"~key" = true` removes a key."""
     sweep: SweepSection | None = None
-    """With `job`: trains the job with many settings, as the table `[sweep]` of a job does."""
+    """With `job`: train the job with many settings, as the table `[sweep]` of a job does."""
     job: str | None = None
     """A job file to train, relative to the workflow file."""
     machines: int = Field(1, ge=1)
@@ -45,19 +45,19 @@ class StepSection(Section):
     env: dict[str, str] = Field(default_factory=dict)
     """With `command`: environment variables. The step runs again if they change."""
     cores: int = Field(1, ge=1)
-    """With `command`: cores that the program uses. A `job` uses those of its workers."""
+    """With `command`: number of cores that the program uses. A `job` uses the cores of its workers."""
     memory: int | None = Field(None, ge=1)
-    """With `command`: bytes of memory that the program needs. Programs that together need more than there is run one after the other."""
+    """With `command`: bytes of memory that the program needs. Programs that together exceed the memory run one after another."""
     devices: list[str] = Field(default_factory=list)
-    """With `command`: accelerators that the program uses, as "cuda:0". No other step uses them meanwhile."""
+    """With `command`: accelerators that the program uses, as "cuda:0". No other step uses them at the same time."""
     retries: int | None = Field(None, ge=0)
-    """Times that the step is tried again after a failure, from its last checkpoint if it trains. Default: `--retries`."""
+    """Number of retries after a failure, from the last checkpoint if the step trains. Default: `--retries`."""
     timeout: float | None = Field(None, gt=0)
-    """Seconds after which the step ends as a failure. A training ends its round before."""
+    """Seconds after which the step ends as a failure. A training first finishes its round."""
 
     @property
     def actions(self) -> list[str]:
-        """The keys that say what the step does."""
+        """The keys that define the step's work."""
         return [key for key in ("job", "command") if getattr(self, key) is not None] + list(self.model_extra or {})
 
 
@@ -67,5 +67,5 @@ class WorkflowSection(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Name of the workflow: letters, digits, `.`, `_` and `-`. Its folder is `runs/<name>/`."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Values by name, which `{params.NAME}` stands for in the steps. `--param NAME=VALUE` gives another value."""
+    """Values by name for `{params.NAME}` in the steps. `--param NAME=VALUE` gives another value."""
     steps: list[StepSection] = Field(min_length=1, max_length=10_000)

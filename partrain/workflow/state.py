@@ -1,4 +1,4 @@
-"""The state of a step for the display: what it does, how far it is, since when."""
+"""The state of a step for the display: activity, progress and start time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partrain.system.environment import boot_seconds
 from partrain.workflow.resources import Resources
 
 SETTLED = ("done", "pruned", "unchanged", "given")
-"""States of steps whose results are there."""
+"""States of steps whose results exist."""
 
 
 @dataclass
@@ -30,20 +30,20 @@ class StepState:
     continuing: bool = False
     resources: Resources | None = None
     where: str = ""
-    """The host that runs it, or the reason why it waits; "" for this machine."""
+    """The host that runs the step, or the reason why it waits; "" for this machine."""
     started: float = 0.0
-    """The moment at which it began to run, by `boot_seconds`; 0 before that."""
+    """The moment at which the step began to run, by `boot_seconds`; 0 before that."""
     seconds: float = 0.0
     run: RunState | None = None
     """State of the step's training, if it trains."""
     judgements: list[JudgementEvent] = field(default_factory=list)
     """Judgements of the step's training."""
     _followed: FollowedState | None = None
-    """Reader of its events."""
+    """Reader of the step's events."""
 
     @property
     def settled(self) -> bool:
-        """True if the results are there."""
+        """True if the results exist."""
         return self.status in SETTLED
 
     def begin(self, resources: Resources) -> None:
@@ -52,7 +52,7 @@ class StepState:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was read of the step's training."""
+        """Forget the data read from the step's training."""
         self.run, self._followed, self.judgements = None, None, []
 
     def end(self, status: str, note: str) -> None:

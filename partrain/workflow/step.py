@@ -1,4 +1,4 @@
-"""The steps of a workflow without errors, in the order in which they run."""
+"""The steps of a valid workflow, in running order."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from partrain.workflow.actions import Action
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a workflow without errors."""
+    """A step of a valid workflow."""
 
     name: str
     action: Action
     needs: frozenset[str]
-    """The steps that it waits for."""
+    """The steps that this step waits for."""
     when: Condition | None = None
     assertions: tuple[Condition, ...] = ()
     retries: int | None = None
-    """Times that it is tried again after a failure; default: as the command line says."""
+    """Number of retries after a failure; default: the command line's."""
     timeout: float | None = None
-    """Seconds after which it ends as a failure."""
+    """Seconds after which the step ends as a failure."""
 
     @property
     def sweep(self) -> str:
-        """The name of its sweep, if it is a trial: the part before the slash. Its own name otherwise."""
+        """The name of the sweep, if the step is a trial: the part before the slash. Otherwise the step's own name."""
         return self.name.partition("/")[0]
 
     @property
@@ -41,14 +41,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Workflow:
-    """A workflow without errors."""
+    """A valid workflow."""
 
     name: str
     text: str
     base: Path
-    """The folder of its file, absolute: relative paths start there, and programs run there."""
+    """The folder of the workflow file, absolute: relative paths start there, and programs run there."""
     steps: dict[str, Step]
-    """Steps by name, each after those that it needs."""
+    """Steps by name, each after the steps that it needs."""
     warnings: list[Problem] = field(default_factory=list)
 
     def dependents(self, name: str) -> set[str]:
@@ -61,7 +61,7 @@ class Workflow:
 
 
 class Circular(ValueError):
-    """Steps wait for each other."""
+    """Steps that wait for one another."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"steps wait for each other in a circle: {' → '.join(names)}")
@@ -69,7 +69,7 @@ class Circular(ValueError):
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Sort steps: each after those that it needs, else as in the file. Raises `Circular`."""
+    """Sort steps: each after the steps that it needs, otherwise as in the file. Raises `Circular`."""
     number = {step.name: index for index, step in enumerate(steps)}
     sorter = TopologicalSorter({step.name: sorted(step.needs & number.keys()) for step in steps})
     try:
@@ -78,7 +78,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
         raise Circular([name for name in reversed(circle.args[1]) if "/" not in name]) from None
     order: list[Step] = []
     ready: list[int] = []
-    while sorter.is_active():  # of the steps that can come next, the first of the file
+    while sorter.is_active():  # of the steps that can come next, the first in the file
         for name in sorter.get_ready():
             heappush(ready, number[name])
         order.append(steps[heappop(ready)])

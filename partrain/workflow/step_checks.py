@@ -1,4 +1,4 @@
-"""The checks of single steps: each becomes an action, or several for a sweep."""
+"""The checks of single steps: each step becomes an action, or several for a sweep."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWNERS = {
 
 
 class StepChecks:
-    """The checks of the steps of one file, each by itself."""
+    """The checks of the steps of one file, each independent of the others."""
 
     def __init__(self, source: TomlSource, folder: Path, commands: Commands, made: set[Path], findings: Findings) -> None:
         """Make the checks.
@@ -39,8 +39,8 @@ class StepChecks:
             source: The workflow file.
             folder: Its folder.
             commands: The commands that a step may run.
-            made: The files that programs of the workflow write. They may be missing yet.
-            findings: Takes the problems.
+            made: The files that programs of the workflow write. They may not exist yet.
+            findings: Receives the problems.
         """
         self._source, self._folder, self._commands, self._made, self._findings = source, folder, commands, made, findings
         self._groups = {name.partition(" ")[0] for name in commands}
@@ -51,7 +51,7 @@ class StepChecks:
             self._positions.setdefault(place[:2], {})[place] = position
 
     def action(self, path: KeyPath, section: StepSection) -> Action | None:
-        """Check the work of a step; None after an error that leaves none."""
+        """Check the work of a step; None if an error prevents it."""
         key = self._kind(path, section)
         if key is None:
             return None
@@ -72,7 +72,7 @@ class StepChecks:
         return self._command((*path, key), section, key)
 
     def trial(self, path: KeyPath, action: JobAction, trial: Trial, *, first: bool = False) -> JobAction:
-        """Check the job of one run of a sweep; of the `first` one also what this machine and the data allow."""
+        """Check the job of one run of a sweep; for the `first` one also against this machine and the data."""
         source = self._jobs[action.path]
         assert source is not None
         changes = {**action.overrides, **trial.overrides, "sweep": {}}
@@ -95,7 +95,7 @@ class StepChecks:
         )
 
     def _kind(self, path: KeyPath, section: StepSection) -> str | None:
-        """Return the key that says what a step does."""
+        """Return the key that defines a step's work."""
         unknown = [key for key in section.actions if key not in ("job", "command", *self._groups)]
         for key in unknown:
             near = did_you_mean(key, [*StepSection.model_fields, "assert", *self._groups])
@@ -131,7 +131,7 @@ class StepChecks:
         return CommandAction(spec, options, self._folder, [self._folder / file for file in section.inputs])
 
     def _job(self, path: KeyPath, section: StepSection) -> Action | None:
-        """Check a job with its overrides. What other steps make may be missing yet."""
+        """Check a job with its overrides. The outputs of other steps may not exist yet."""
         assert section.job is not None
         file = self._folder / section.job
         source = self._job_source((*path, "job"), file)
@@ -142,7 +142,7 @@ class StepChecks:
         late = []
         for key, value, place in self._overrides(path):
             overrides[key] = value
-            if _is_result(value):  # a number that another step will know: the job is checked without it
+            if _is_result(value):  # a number that another step will provide: the job is checked without it
                 late.append((key, value, place))
             else:
                 source = self._overridden(source, key, value, place)
@@ -151,7 +151,7 @@ class StepChecks:
             full = self._overridden(full, key, value, place)
         job, findings = validate(source.data, file.parent, local=not self._waits(overrides, source, file))
         sweep = section.sweep or (job.sweep if job else None)
-        if job is None or sweep is None or sweep.is_empty:  # what a sweep varies may be wrong before it is varied
+        if job is None or sweep is None or sweep.is_empty:  # keys that a sweep varies may be wrong before it varies them
             self._findings.add(self._of_step(source.problem(finding), path, section) for finding in findings)
         if late:
             keys = {tuple(key.split(".")) for key, _, _ in late}
@@ -172,7 +172,7 @@ class StepChecks:
         return JobAction(file, overrides, full.data, job, base.text, more, tuple(section.launcher), section.machines)
 
     def _of_step(self, problem: Problem, path: KeyPath, section: StepSection) -> Problem:
-        """Name the step in a problem of its job file, which its `set` may have made."""
+        """Name the step in a problem of its job file, which the step's `set` may have caused."""
         if not section.set or problem.place == self._source.file.name:
             return problem
         return replace(problem, message=f'{problem.message} (with the `set` of step "{section.name}")')
@@ -197,7 +197,8 @@ class StepChecks:
     def _overrides(self, path: KeyPath) -> Iterator[tuple[str, Any, KeyPath]]:
         """List the changes in a step's `set`: dotted key, value, place in the file.
 
-        `stop.rounds = 4` changes that one key, with quotes or without. `stop = {rounds = 4}` replaces the table, as `--set` does.
+        `stop.rounds = 4` changes only that key, with or without quotes. `stop = {rounds = 4}` replaces the table, as `--set`
+        does.
         """
 
         def parts(key: str, value: Any, place: KeyPath) -> Iterator[tuple[str, Any, KeyPath]]:
@@ -213,7 +214,7 @@ class StepChecks:
             yield from parts(key, value, (*path, "set", key))
 
     def _overridden(self, source: TomlSource, key: str, value: Any, place: KeyPath) -> TomlSource:
-        """Return a job with one change, whose problems are shown at its place in the workflow file."""
+        """Return a job with one change; its problems are shown at the change in the workflow file."""
         places: dict[KeyPath, Position] = {
             below[len(place) :]: position
             for below, position in self._positions.get(place[:2], {}).items()
@@ -228,6 +229,6 @@ class StepChecks:
 
 
 def _is_result(value: Any) -> bool:
-    """Return whether a value is one reference to a number of another step, whose type is not known yet."""
+    """Return whether a value is a single reference to a number of another step, whose type is not yet known."""
     inner = list(references(value))
     return isinstance(value, str) and len(inner) == 1 and str(inner[0]) == value and not inner[0].is_path

@@ -1,4 +1,4 @@
-"""The end of a sweep: its runs are ranked."""
+"""The end of a sweep: the ranking of its runs."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class SweepAction(Action):
 
     sweep: SweepSection
     trials: dict[str, Trial]
-    """The runs by name, without the step's."""
+    """The runs by name, without the step's name."""
     job: Action
-    """The action of one of the runs, whose results it shares."""
+    """The action of one of the runs; all runs have the same results."""
 
     tuner: Tuner | None = None
-    """Chooses the settings of the trials, if they are not listed in the file."""
+    """Chooses the settings of the trials, unless the file lists them."""
 
     @property
     def shareable(self) -> bool:
-        """A ranking takes a moment."""
+        """False: a ranking takes only a moment."""
         return False
 
     @property
     def process(self) -> Process:
-        """None: the runner ranks."""
+        """`none`: the runner ranks."""
         return "none"
 
     @property
     def resources(self) -> Resources:
-        """Nothing worth counting."""
+        """No resources worth counting."""
         return Resources(0)
 
     def references(self) -> Iterator[Reference]:
@@ -55,7 +55,7 @@ class SweepAction(Action):
         return iter(())
 
     def prepare(self, folder: Path, results: Resolve) -> Prepared:
-        """Return the settings of each run; their summaries are read, and the ranking is written."""
+        """Return the settings of each run. The step reads their summaries and writes the ranking."""
         return Prepared(
             settings={"by": self.sweep.by, "largest": self.sweep.maximizes}
             | {name: self.overrides(name, folder) for name in self.trials},
@@ -64,14 +64,14 @@ class SweepAction(Action):
         )
 
     def change(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-        """Return the runs that the sweep had and has no more."""
+        """Return the runs that the sweep no longer has."""
         gone = [name for name in before if name not in settings]
         more = f" and {len(gone) - MOST_NAMED:,} more" if len(gone) > MOST_NAMED else ""
         verb = "is" if len(gone) == 1 else "are"
         return f"{', '.join(gone[:MOST_NAMED])}{more} {verb} no longer in the sweep: kept, without a rank" if gone else ""
 
     def perform(self, folder: Path) -> None:
-        """Rank the runs and write `sweep.json`. Runs of a former, larger sweep stay, and have no rank.
+        """Rank the runs and write `sweep.json`. Runs of an earlier, larger sweep stay, without a rank.
 
         Raises:
             CannotCreate: The ranking cannot be written.
@@ -102,7 +102,7 @@ class SweepAction(Action):
         return (self.tuner.settings(trial.number, folder) if self.tuner else {}) | trial.overrides
 
     def ranked(self, folder: Path) -> Ranking:
-        """Rank the combinations; those whose run was pruned last."""
+        """Rank the combinations; those with a pruned run come last."""
         rows: dict[int, Combination] = {}
         for name, trial in self.trials.items():
             settings = self.tuner.settings(trial.number, folder) if self.tuner else trial.settings

@@ -1,7 +1,7 @@
-"""Sweeps whose trials learn from those before them: the tree-structured Parzen estimator, by Optuna.
+"""Sweeps whose trials learn from earlier ones: the tree-structured Parzen estimator, by Optuna.
 
-Trial k is drawn once the results of the trials before it are known, save the last `max_concurrent - 1`. So its settings follow
-from the job's seed and from recorded results, however many trials run at once, and a repeated sweep draws the same.
+Trial k is drawn once the results of all earlier trials but the last `max_concurrent - 1` are known. So its settings depend only
+on the job's seed and on recorded results, however many trials run at once, and a repeated sweep draws the same.
 Source: Bergstra et al. 2011 (https://papers.nips.cc/paper/4443); Akiba et al. 2019 (https://arxiv.org/abs/1907.10902).
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def recorded(folder: Path, by: str) -> float | None:
     """Return the number by which a run is ranked; None if it was not recorded, is not finite, or the run was pruned.
 
-    A name without a dot is a number of the run's network first, then of the summary.
+    A name without a dot is first looked up among the numbers of the run's network, then in the summary.
     """
     if (folder / PRUNED).exists():
         return None
@@ -68,7 +68,7 @@ class Tuner:
         Args:
             sweep: The `[sweep]` table.
             seed: The job's seed.
-            runs: The runs by name, which are the names of their folders in the sweep's folder.
+            runs: The runs by name, which is also the name of their folder in the sweep's folder.
         """
         self.sweep = sweep
         self._runs: dict[int, list[str]] = {}
@@ -96,9 +96,9 @@ class Tuner:
         return self._drawn[trial]
 
     def poor(self, trial: int, folder: Path, run: Path, events: Sequence[JudgementEvent]) -> bool:
-        """Return whether a run is pruned, by Optuna's rule. The first judgement that is poor is written to the run's folder.
+        """Return whether a run is pruned, by Optuna's rule. Write the first poor judgement to the run's folder.
 
-        A run that ends before anyone looks is pruned, too: the ranking depends on no clock.
+        A run that ends before this check is also pruned: the ranking does not depend on the clock.
         """
         if (run / PRUNED).exists():
             return True
@@ -106,7 +106,7 @@ class Tuner:
             return False
         self.settings(trial, folder)
         assert self._study
-        study = self._new_study()  # with the trials that had ended when this one was drawn: the answer depends on no clock
+        study = self._new_study()  # with the trials that had ended when this one was drawn: the clock does not matter
         study.add_trials(self._study.get_trials()[: max(0, trial - self.sweep.max_concurrent + 1)])
         mine = study.ask(self._distributions())
         for round_number, value in judged(events, self.sweep.by):
@@ -117,7 +117,7 @@ class Tuner:
         return False
 
     def _tell(self, study: Study, trial: int, folder: Path) -> None:
-        """Tell the study how a trial ended."""
+        """Report to the study how a trial ended."""
         if trial < 0:
             return
         from optuna.trial import TrialState
@@ -178,17 +178,17 @@ class Tuner:
 
 @dataclass(frozen=True)
 class TunedTrial:
-    """A trial of a sweep whose settings a tuner chooses. Folders of its runs lie in the sweep's."""
+    """A trial of a sweep whose settings a tuner chooses. The folders of its runs are in the sweep's folder."""
 
     tuner: Tuner
     number: int
 
     def settings(self, run: Path) -> dict[str, Any]:
-        """Return the settings of the trial, whose run is in the folder."""
+        """Return the settings of the trial whose run is in the folder."""
         return self.tuner.settings(self.number, run.parent)
 
     def ends_early(self, run: Path, judgements: Sequence[JudgementEvent]) -> str:
-        """Return the reason if the run is poor beside the trials before it, else ""."""
+        """Return the reason if the run is poor compared with earlier trials, else ""."""
         if not self.tuner.poor(self.number, run.parent, run, judgements):
             return ""
         pruned = read_object(run / PRUNED)
