@@ -1,4 +1,4 @@
-"""Benchmarks: whole runs with several seeds each, in turn, with medians and spread."""
+"""Benchmarks: whole runs, interleaved over cases, with several seeds each, reported as medians and spread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from partrain.system.cores import usable_cores
 from partrain.system.environment import boot_seconds
 
 FREE = 0.5
-"""Cores that other programs may use in the last minute before a measurement."""
+"""Number of cores that other programs may use in the last minute before a measurement."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Case:
     """One row of a table: a job for each seed."""
 
     label: str
-    """A different label for each case."""
+    """A unique label for each case."""
     job: Callable[[int], LoadedJob]
     """The job for a seed."""
 
@@ -101,7 +101,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
 
 
 def busy() -> str:
-    """Say that other programs use the cores; "" if enough of them are free."""
+    """Return a message if other programs use the cores; "" if enough of them are free."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if cores - load >= usable_cores() - FREE:
         return ""
@@ -109,7 +109,7 @@ def busy() -> str:
 
 
 def refuse_seed(overrides: Sequence[str]) -> None:
-    """Raise BadJob if `--set` gives a seed: each run gets a seed of its own, so it would be lost."""
+    """Raise BadJob if `--set` gives a seed: each run gets a different seed, so it would be lost."""
     for override in overrides:
         if override.partition("=")[0].strip(" \t\"'") == "seed":
             raise BadJob(
@@ -125,11 +125,11 @@ class Row:
 
     @property
     def reached(self) -> int:
-        """Runs that reached their target."""
+        """Number of runs that reached their target."""
         return sum(summary["status"] == "reached" for summary in self.summaries)
 
     def values(self, *path: str) -> list[float]:
-        """Return a number of every summary that has it, as in ``values("seconds", "train")``."""
+        """Return a number from every summary that has it, as in ``values("seconds", "train")``."""
         numbers = []
         for summary in self.summaries:
             value: Any = summary
@@ -150,16 +150,16 @@ class Row:
 
     @property
     def items_per_worker(self) -> list[float]:
-        """Most item-iterations of any worker."""
+        """Largest number of item-iterations of any worker."""
         return [float(max(worker["item_iterations"] for worker in summary["workers"])) for summary in self.summaries]
 
 
 def measure(
     cases: Sequence[Case], seeds: int, note: Callable[[str], None], more: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Measure every case's row, and how far it came (see `incomplete_rows`); after a signal, only completed runs count.
+    """Measure every case's row, and the progress (see `incomplete_rows`); after a signal, only completed runs count.
 
-    `more` returns further results of a run, whose folder still exists.
+    `more` returns additional results of a run whose folder still exists.
     """
     if others := busy():
         note(others)
@@ -190,5 +190,5 @@ def incomplete_rows(result: Mapping[str, Any]) -> list[str]:
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:
-    """Format the median with minimum and maximum, in this format."""
+    """Format the median with minimum and maximum, in the format `digits`."""
     return number_format.spread(values, lambda value: format(value, digits))

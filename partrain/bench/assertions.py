@@ -1,4 +1,4 @@
-"""Assertions on results: `test.accuracy >= 0.97` holds for each run, and for a job for the median of its seeds."""
+"""Assertions on results: `test.accuracy >= 0.97` must hold for each run; for a job, for the median over its seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN = ("metrics", "best", "test", "workers")
 
 
 def check_names_of_jobs(names: Iterable[str], facts: Sequence[str], recorded: Iterable[str]) -> None:
-    """Check names before the jobs are trained; a task of the user may have metrics of any name. Raises `BadSelection`."""
+    """Check names before the jobs are trained; a user task may have metrics of any name. Raises `BadSelection`."""
     check_names((name for name in names if name.partition(".")[0] not in OPEN), [*facts, *RECORDED, *recorded])
 
 
@@ -30,7 +30,7 @@ def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def verdict(label: str, condition: Condition, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return whether a condition holds for the runs of a job, with a line that says so."""
+    """Return whether a condition holds for the runs of a job, with a line that states it."""
     middle = medians(runs)
     good = holds(condition, middle)
     of = f" (medians of {len(runs)} seeds)" if len(runs) > 1 else ""

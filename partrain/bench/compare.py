@@ -32,7 +32,7 @@ from partrain.runs.ranking import Combination, Ranking, sort_key
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
 
 METRIC = "metrics."
-"""Start of the names of judged metrics."""
+"""Prefix of the names of judged metrics."""
 FACTS = ("rule", "workers", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
          "test_accuracy", "bytes_per_round", "participation", "waiting", "staleness", "distance")  # fmt: skip
 """Names of the results of a run."""
@@ -47,29 +47,29 @@ class LineSource:
     path: Path
     """The job, the run folder, or the folder of the sweep."""
     ranking: Ranking | None = None
-    """The sweep that ranks it."""
+    """The sweep that ranks the line."""
     combination: Combination | None = None
 
     @property
     def runs(self) -> list[Path]:
-        """The run folders that are there; none of a job."""
+        """The existing run folders; empty for a job."""
         if self.ranking and self.combination:
             return [run for name in self.combination.runs if RunFolder(run := self.path / name).exists]
         return [self.path] if self.path.is_dir() else []
 
     @property
     def order(self) -> tuple[str, bool]:
-        """The number by which its sweep ranks it, and whether the largest is the best; "" for a line that no sweep ranks."""
+        """The number by which the line's sweep ranks it, and whether the largest is the best; "" for a line outside of sweeps."""
         return (self.ranking.by, self.ranking.largest) if self.ranking else ("", False)
 
     @property
     def sort_key(self) -> float:
-        """A number by which the combinations of sweeps of one order are sorted, the best first."""
+        """A number for sorting the combinations of sweeps with one order, the best first."""
         return sort_key(self.combination.median if self.combination else math.nan, largest=self.order[1])
 
     @classmethod
     def labelled(cls, sources: Sequence[LineSource]) -> Iterator[tuple[str, LineSource]]:
-        """Give each line a label: the settings of a combination, the end of another path that tells it from the others."""
+        """Give each line a label: the settings of a combination, or the end of a path that distinguishes it from the others."""
         sweeps = list(dict.fromkeys(source.path for source in sources if source.combination))
         plain = [source.path for source in sources if not source.combination]
         names = iter(labels([*sweeps, *plain]))
@@ -84,9 +84,9 @@ class LineSource:
 
 
 def sources_below(folder: Path, note: Callable[[str], None]) -> Iterator[LineSource]:
-    """Iterate over the runs below a folder. Those of a sweep are grouped as its ranking does.
+    """Iterate over the runs below a folder. The runs of a sweep are grouped as in its ranking.
 
-    Runs that a ranking does not hold are lines of their own, after a note.
+    Runs missing from a ranking become separate lines, after a note.
     """
     rankings: dict[Path, Ranking | None] = {}
     for run in run_folders(folder):
@@ -105,7 +105,7 @@ def sources_below(folder: Path, note: Callable[[str], None]) -> Iterator[LineSou
 
 
 def _ranking_in(place: Path, note: Callable[[str], None]) -> Ranking | None:
-    """Read the ranking in a folder; None if there is none, or if it is damaged, which a note tells."""
+    """Read the ranking in a folder; None if there is none, or if it is damaged, which a note reports."""
     try:
         return Ranking.read(place) if (place / RANKING).exists() else None
     except InputMissing as damaged:
@@ -115,27 +115,27 @@ def _ranking_in(place: Path, note: Callable[[str], None]) -> Ranking | None:
 
 @dataclass
 class ComparedJob:
-    """One line of the table: a job to run with several seeds, an existing run, or those of one combination of a sweep."""
+    """One line of the table: a job to run with several seeds, an existing run, or the runs of one combination of a sweep."""
 
     label: str
     settings: dict[str, Any]
-    """The parsed job, without the seed if each run gets its own."""
+    """The parsed job, without the seed if each run gets a different one."""
     source: LineSource
     """The source of the line."""
     loaded: LoadedJob | None = None
     """The job to run."""
     runs: list[Facts] = field(default_factory=list)
     numbers: list[dict[str, Any]] = field(default_factory=list)
-    """All that each run recorded, by the names of summary.json and of the results."""
+    """All numbers that each run recorded, by the names of summary.json and of the results."""
 
     @cached_property
     def row(self) -> ComparedRow:
-        """Its line in the table."""
+        """The job's line in the table."""
         return ComparedRow(self.label, self.settings)
 
     @property
     def cases(self) -> list[Case]:
-        """The runs to do: none for an existing run."""
+        """The runs to do: empty for an existing run."""
         return [Case(self.label, self.seeded)] if self.loaded else []
 
     def seeded(self, seed: int) -> LoadedJob:
@@ -144,7 +144,7 @@ class ComparedJob:
         return parse(self.loaded.text, self.loaded.folder, self.label, local=True, overrides=[f"seed={seed}"])
 
     def add(self, folder: Path) -> None:
-        """Add a run that has ended."""
+        """Add a finished run."""
         facts, summary, course = _read(folder)
         self.runs.append(facts)
         self.row.summaries.append(summary)
@@ -156,13 +156,13 @@ class ComparedJob:
 
 
 class NoResult(InputMissing):
-    """A run that has no result: it ended before training started, or has not ended."""
+    """A run without a result: it ended before training started, or has not ended."""
 
 
 def enter(sources: Sequence[LineSource], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
     """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs.
 
-    A run without a result is left out with a note, unless all are such runs.
+    A run without a result is left out with a note, unless all runs lack results.
     """
     refuse_seed(overrides)
     if overrides and all(source.runs for source in sources):
@@ -196,15 +196,16 @@ def compare(
     conditions: Sequence[Condition] = (),
     sort: str | None = None,
 ) -> dict[str, Any]:
-    """Train the jobs, each with every seed and in turn, and return all results; after a signal, those of completed runs.
+    """Train the jobs, each with every seed, interleaved. Return all results; after a signal, only those of completed runs.
 
     Args:
         contenders: Jobs and existing runs.
         seeds: Repeats of each job.
         note: Called with a sentence about each run.
         conditions: Assertions: the code is 1 if one does not hold.
-        sort: Name of a number to sort by, `-` before it for the largest first. Default: the best first, as the sweep ranks them that all
-            are of, else as `ComparedRuns.ranked`.
+        sort: Name of a number to sort by, with a leading `-` for the largest first. Default: the best first, in the order of the
+            sweep if
+            all are from sweeps with one order, else as `ComparedRuns.ranked`.
 
     Raises:
         BadSelection: No run recorded a number that a condition or `sort` names. This is checked before the training as far as possible.
@@ -234,7 +235,7 @@ def compare(
         check_names(names, (name for job in present for number in job.numbers for name in number)) if present else None
         middle = {job.label: medians(job.numbers) for job in present}
         present = ordered(present, sort, lambda job: middle[job.label]) if sort else present
-    except BadSelection as error:  # hours of training are not thrown away for a wrong word
+    except BadSelection as error:  # a wrong word must not discard hours of training
         unknown, code = str(error), USAGE if code in (OK, NOT_REACHED) else code
     if sort and not unknown:
         order = sort.removeprefix("-")
@@ -257,20 +258,20 @@ def compare(
 
 
 def _common_order(contenders: Sequence[ComparedJob]) -> str:
-    """Return the number by which the sweeps of all contenders rank; "" if there is none."""
+    """Return the number by which the sweeps of all contenders rank; "" if there is no common one."""
     orders = {job.source.order for job in contenders}
     return orders.pop()[0] if len(orders) == 1 else ""
 
 
 def _numbers(job: ComparedJob, name: str) -> list[float | None]:
-    """Return a number of each run of a contender, as its sweep ranks it, else as it was recorded."""
+    """Return a number of each run of a contender, by its sweep's ranking, else as recorded."""
     if job.source.combination and job.source.order[0] == name:
         return job.source.combination.values
     return [number_of(numbers.get(name)) for numbers in job.numbers]
 
 
 def _check(contenders: Sequence[ComparedJob], names: Sequence[str]) -> None:
-    """Check names of numbers before anything is trained: existing runs have theirs, of jobs only some are known."""
+    """Check names of numbers before any training: existing runs have theirs, of jobs only some are known."""
     recorded = [name for contender in contenders for number in contender.numbers for name in number]
     if any(contender.loaded for contender in contenders):
         check_names_of_jobs(names, FACTS, recorded)
@@ -323,7 +324,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any], Course]:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """Label each path by the end that tells it from the others, without `.toml`; number duplicates."""
+    """Label each path by the end that distinguishes it from the others, without `.toml`; number duplicates."""
     whole = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
     bare = [path.with_suffix("") if path.suffix == ".toml" and path.with_suffix("") not in whole else path for path in whole]
     ends = [_end(path, [other for other in bare if other != path]) for path in bare]

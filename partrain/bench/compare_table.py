@@ -1,4 +1,4 @@
-"""The table of `partrain compare`: on a terminal or in a file as text, in Markdown, in CSV."""
+"""The table of `partrain compare`: as text for a terminal or a file, in Markdown, in CSV."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from partrain.display.text_table import comma_separated, markdown, table, wrappe
 from partrain.runs.table import setting_text
 
 MORE = ("rule", "bytes/round", "participation", "staleness", "distance")
-"""Columns behind those of `ComparedRuns.cells`."""
+"""Columns after those of `ComparedRuns.cells`."""
 MOST_LIMITS = 4
-"""Rows of which a line below the table tells what kept the workers from computing."""
+"""Maximum number of rows for which a line below the table says what kept the workers from computing."""
 
 
 def render(
@@ -27,7 +27,7 @@ def render(
         result: The result of `compare`.
         width: Columns of the terminal; None = any number.
         only_changed: Leave out columns that are the same in all rows; settings that differ become columns.
-        as_markdown: A Markdown table, and nothing below it.
+        as_markdown: A Markdown table, with nothing below it.
     """
     further = [_further(row) for row in result["rows"]]
     kept = [column for column in range(len(MORE)) if any(cells[column] != "-" for cells in further)]
@@ -92,13 +92,13 @@ def _changed(head: list[str], rows: list[list[str]], result: dict[str, Any]) -> 
 
 
 def _middle(values: Sequence[float]) -> float:
-    """Return the median; a whole number without a fraction."""
+    """Return the median; a whole number has no decimal point."""
     middle = statistics.median(values)
     return int(middle) if float(middle).is_integer() else middle
 
 
 def _further(row: dict[str, Any]) -> list[str]:
-    """Return the cells of the columns MORE."""
+    """Return the cells of the columns `MORE`."""
     return [
         row["rule"],
         f"{statistics.median(row['bytes_per_round']):,.0f}" if row["bytes_per_round"] else "-",

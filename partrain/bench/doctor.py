@@ -40,7 +40,7 @@ VARIABLES = (
     "TORCH_",
     "LD_PRELOAD",
 )
-"""Beginnings of environment variables that change speed or results."""
+"""Prefixes of environment variables that change speed or results."""
 
 TINY = """
 name = "doctor"
@@ -80,13 +80,13 @@ keep = 10
 
 @dataclass(frozen=True)
 class Fact:
-    """One line of the examination."""
+    """One line of the report."""
 
     group: str
     name: str
     value: str
     advice: str = ""
-    """The problem that the fact shows, and what to do; "" if all is well."""
+    """The problem that the fact reveals, and its remedy; "" if there is none."""
 
 
 def facts() -> Iterator[Fact]:
@@ -125,7 +125,7 @@ def _compiler() -> Fact:
 
 
 def extras() -> dict[str, dict[str, str]]:
-    """Map the extras of this package to their packages, each with its version; "" if it is not installed."""
+    """Map the extras of this package to their packages, each with its version; "" for a missing one."""
     by_extra: dict[str, dict[str, str]] = {}
     for line in importlib.metadata.requires("partrain") or ():
         match = re.fullmatch(r"""([\w.-]+)[^;]*;.*extra\s*==\s*["']([\w-]+)["'].*""", line)
@@ -205,7 +205,7 @@ def _limit(value: int) -> str:
 
 
 def check_devices() -> list[Fact]:
-    """Train a tiny network on every device, twice, and resume it: each must give the same bits."""
+    """Train a tiny network on every device, twice, and resume it: all results of a device must be bit-identical."""
     return [_trial(device) for device in ["cpu", *(str(device.device) for device in accelerator.found())]]
 
 
@@ -276,7 +276,7 @@ def _context(folder: Path) -> Any:
 
 
 def render(listed: list[Fact]) -> list[str]:
-    """Write the facts by group, then the advice: text to paste into an issue."""
+    """Format the facts by group, then the advice: text to paste into an issue."""
     from partrain.display.text_table import aligned
 
     lines: list[str] = []

@@ -1,7 +1,7 @@
-"""`partrain bench --suite mixing`: the time of a meeting, by rule and size of the network, beside the time of a copy in memory.
+"""`partrain bench --suite mixing`: the time of a meeting, by rule and network size, compared with the time of a copy in memory.
 
-Two workers meet after every iteration of one item. A worker mixes half of a vector: it reads two halves and writes two, as much as
-one copy of the vector moves. So no meeting that moves the vector through memory takes less than that copy.
+Two workers meet after every iteration of one item. A worker mixes half of a vector: it reads two halves and writes two, which
+moves as many bytes as one copy of the vector. So no meeting that moves the vector through memory takes less time than that copy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from partrain.record.events import RoundEvent
 from partrain.record.run_folder import RunFolder
 
 HIDDEN = {13: 400, 126: 400, 1258: 100, 12579: 30}
-"""Hidden units of the networks, of 10 thousand to 10 million parameters, and rounds of each."""
+"""Hidden units of the networks, of 10 thousand to 10 million parameters, and number of rounds of each."""
 RULES = ("average", "bsp", "easgd", "gossip")
 WARM = 10
-"""Rounds that are not counted."""
+"""Warm-up rounds, not counted."""
 
 JOB = """\
 name = "mixing"
@@ -41,7 +41,7 @@ stop = {{rounds = {rounds}, judge_every = {rounds}}}
 
 
 def bench(seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Measure all rules and sizes, after a signal as far as they came."""
+    """Measure all rules and sizes; after a signal, return the results so far."""
     sides = list(product(HIDDEN, RULES))
     cases = [Case(f"{rule}, {_parameters(hidden):,} parameters", partial(_job, hidden, rule)) for hidden, rule in sides]
     rows, progress = measure(cases, seeds, note, _meetings)
@@ -59,7 +59,7 @@ def bench(seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any], width: int | None = None) -> list[str]:
-    """Render the table. `width`: columns of the terminal; None = any number."""
+    """Render the table. `width`: columns of the terminal; None: any number."""
     head = ("rule", "parameters", "waiting", "mixing", "copy", "meeting / copy")
     rows = []
     for row in result["meetings"]:
@@ -90,7 +90,7 @@ def _meetings(outcome: Outcome) -> dict[str, Any]:
 
 
 def copy_us(numbers: int) -> float:
-    """Measure the microseconds of one copy of a vector, the least of some."""
+    """Measure the microseconds of one copy of a vector: the minimum of several."""
     import torch
 
     source, target, least = torch.ones(numbers), torch.zeros(numbers), float("inf")

@@ -1,4 +1,4 @@
-"""The most memory that this process and its descendants take for a while."""
+"""The peak memory of this process and its descendants over some time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Self
 from partrain.system.parent_death import descendants
 
 INTERVAL_S = 0.5
-"""Seconds between two readings: one takes 3 ms of processor time for each process, which the workers may want."""
+"""Seconds between two readings: one takes 3 ms of CPU time for each process, which the workers may need."""
 
 
 def held(pid: int) -> int:
-    """Return the bytes of memory that a process and its descendants hold; what several hold counts once.
+    """Return the bytes of memory that a process and its descendants hold; shared memory counts once.
 
     Files, such as libraries, do not count: the kernel can drop their pages, and shares them with other programs.
     """
@@ -28,7 +28,7 @@ def held(pid: int) -> int:
 
 
 class PeakMemory:
-    """Readings of the memory of a process and its descendants, less `extra` bytes, in a thread, from `with` to its end."""
+    """Readings of the memory of a process and its descendants, less `extra` bytes, taken by a thread within a `with` block."""
 
     def __init__(self, pid: int, extra: int = 0) -> None:
         self._most, self._pid, self._extra, self._ended = 0, pid, extra, Event()
@@ -43,7 +43,7 @@ class PeakMemory:
         self._thread.join()
 
     def take(self) -> int:
-        """Return the most bytes since the last call; 0 if the kernel tells none."""
+        """Return the largest number of bytes since the last call; 0 if the kernel reports none."""
         most, self._most = self._most, 0
         return most
 

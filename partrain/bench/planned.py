@@ -1,4 +1,4 @@
-"""`partrain plan`: a job's partitions, memory and end on this machine; by a short measurement its speed, too."""
+"""`partrain plan`: a job's partitions, memory and end on this machine; with a short measurement, also its speed."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
 MOST_CLASSES = 10
-"""Classes whose items the table of workers counts."""
+"""Maximum number of classes in the workers' table."""
 EVENT_BYTES = 300
-"""Bytes of a worker's round in events.jsonl."""
+"""Bytes of one worker's round in events.jsonl."""
 
 
 def plan(loaded: LoadedJob) -> dict[str, Any]:
-    """Plan a job: its data are read, its network is built. Nothing is trained or written."""
+    """Plan a job: read its data, build its network. Trains and writes nothing."""
     job = loaded.job
     dataset, planned = _plan(loaded)
     last, training = last_round(job, planned.shares), participants(job, len(planned.shares))
@@ -84,7 +84,7 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
 
 
 def _class_counts(job: Job, planned: Plan, dataset: Dataset) -> list[dict[str, list[int]]]:
-    """Count the items of each class in each partition, where the order makes them unlike; {} otherwise."""
+    """Count the items of each class in each partition, if the order makes them unequal; otherwise {}."""
     import numpy as np
 
     partitions = unlike_partitions(job, planned, dataset) if dataset.kind.one_class else ()
@@ -100,9 +100,9 @@ def _bytes_of(dataset: Dataset) -> int:
 
 
 def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) -> dict[str, Any]:
-    """Build the network, without memory for its numbers where it is partrain's own, and compute what its workers need.
+    """Build the network, without memory for its numbers if it is one of partrain's, and compute its workers' needs.
 
-    `rounds`: the most that the run can have; 0 if it has no such limit.
+    `rounds`: the maximum number of rounds of the run; 0 if there is no limit.
     """
     import torch
 
@@ -147,7 +147,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) ->
 def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Train for some seconds with the job's workers, and with one more in its last group if a core is free for it; each twice.
 
-    `own`: bytes that this process held before it planned, as the process of a run holds, which imports no torch.
+    `own`: bytes that this process held before planning; the process of a run holds as much, as it imports no torch.
     """
     if loaded.job.transport.kind == "simulated":
         raise BadJob("`--probe` measures real workers, and this job simulates them; leave it out")
@@ -166,8 +166,8 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
     speeds: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
     pid = os.getpid()
     with PeakMemory(pid, held(pid) - own) as memory, closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:
-        for case, outcome in runs:  # in turn: other load falls on both alike
-            if outcome.failure:  # it diverged: its speed says nothing
+        for case, outcome in runs:  # interleaved: other load affects both equally
+            if outcome.failure:  # it diverged: its speed means nothing
                 raise outcome.failure
             number = labels.index(case.label)
             if number == 0:
@@ -191,7 +191,7 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
 
 
 def measured_end(loaded: LoadedJob, seconds: float) -> tuple[int, float]:
-    """Train for some seconds, and predict the rounds and seconds of the whole run at the latest."""
+    """Train for some seconds, and predict the rounds and seconds of the whole run, at most."""
     planned = _plan(loaded)[1]
     case = Case(loaded.job.name, lambda _: _measured(loaded, planned.horizon, seconds))
     with closing(outcomes([case], [loaded.job.seed], lambda _: None)) as runs:
@@ -221,7 +221,7 @@ def _with_one_more(loaded: LoadedJob) -> LoadedJob:
 
 
 def _measured(loaded: LoadedJob, horizon: int | None, seconds: float) -> LoadedJob:
-    """Return the job as it is measured: stopped by time alone, with the rate and judgements of the whole run."""
+    """Return the job to measure: stopped by time alone, with the rate and judgements of the whole run."""
 
     def edit(tables: dict[str, Any]) -> None:
         kept = {key: value for key, value in tables["stop"].items() if key == "judge_every"}
@@ -249,8 +249,8 @@ def _speed(job: Job, plan: Plan, folder: Path) -> dict[str, Any]:
 def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Container[int]) -> tuple[int, float]:
     """Predict the seconds of the whole run from the first `records` of worker 0, which waits for the others.
 
-    Returns the rounds, too: without a last one, they are those of the records. Iterations, meetings and judgements recur; the first
-    round's further seconds do not, and a short run judges more often, for it judges at its end.
+    Returns the rounds as well: without a last one, the recorded rounds. Iterations, meetings and judgements recur; the first
+    round's extra seconds do not, and a short run judges more often, because it judges at its end.
     """
     spans = [end - begin for begin, end in pairwise([0.0, *(record.seconds for record in records)])]
     steady = [(span, record) for span, record in zip(spans[1:], records[1:], strict=True) if record.items] or [
@@ -269,7 +269,7 @@ def forecast(job: Job, plan: Plan, records: Sequence[RoundRecord], judged: Conta
 
 
 def render(result: dict[str, Any], width: int | None = None) -> list[str]:
-    """Write the plan for people. `width`: columns of the terminal for its table; None = any number."""
+    """Format the plan for people. `width`: columns of the terminal for its table; None: any number."""
     data, network, memory, disk, per_round = (result[name] for name in ("data", "network", "memory", "disk", "round"))
     held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
     tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
@@ -342,7 +342,7 @@ def _training_items(data: dict[str, Any]) -> str:
 
 
 def _speeds(result: dict[str, Any]) -> Iterator[str]:
-    """Tell what was measured, and whether one more worker pays."""
+    """Describe the measurement, and whether one more worker pays."""
     measured, workers = result["probe"], len(result["workers"])
     now = measured["now"]
     speed = f"{now['seconds_per_round']:.3g} s a round, {count(now['items_per_second'])} item-iterations a second"

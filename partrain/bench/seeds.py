@@ -1,13 +1,13 @@
 """`partrain bench --suite seeds`: the function fit for which an older parallel trainer reported 10,000 times fewer items.
 
 The suite measures it twice. As published: items in increasing x, contiguous partitions. Corrected: items shuffled, the mixed network
-judged on held-out items. The older trainer stopped as soon as one worker fitted its own partition: in both, the recorded training
-losses give that stop. Counts are exact.
+judged on held-out items. The older trainer stopped as soon as one worker fitted its own partition: in both tables, the recorded
+training losses give that stop. Counts are exact.
 
 The older trainer compared the loss of a pass with its target, and averaged after at most 3 or 5 passes. Here a round is one pass, so
-that its record holds the loss of a pass. The older gradient was (o - t); ours of the squared error is twice that. Learning rates are
-halved to give the same steps. The older momentum left biases out, and its passes went in order. Ours has neither, so the rows of one
-worker differ from the published ones.
+its record holds the loss of a pass. The older gradient was (o - t); our gradient of the squared error is twice that. Learning
+rates are halved to give the same steps. The older momentum excluded biases, and its passes went in order. Ours do neither, so the
+rows of one worker differ from the published ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Scenario:
     threads: int
     rate: float
     size: int | None
-    """Items of each partition; None = all."""
+    """Items in each partition; None: all."""
     published: int
     """Item-iterations per thread as published."""
     corrected: int
@@ -124,7 +124,7 @@ steadier."""
 
 
 def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Measure both readings, after a signal as far as they came; `cap` limits the item-iterations of each worker."""
+    """Measure both readings; after a signal, return the results so far. `cap` limits the item-iterations of each worker."""
     cases = [
         Case(f"{reading}: {scenario.label}", partial(_job, scenario, reading, cap))
         for reading in READINGS
@@ -139,7 +139,7 @@ def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any], width: int | None = None) -> list[str]:
-    """Render both tables and the explanation. `width`: columns of the terminal; None = any number."""
+    """Render both tables and the explanation. `width`: columns of the terminal; None: any number."""
     head = (
         "threads, learning rate",
         "published",
@@ -191,7 +191,7 @@ def _found(result: dict[str, Any]) -> list[str]:
 
 def _job(scenario: Scenario, reading: str, cap: int, seed: int) -> LoadedJob:
     corrected = reading == "corrected"
-    # Held-out items come off first: the partitions keep their share of what remains.
+    # Held-out items are split off first: the partitions keep their share of the rest.
     size = scenario.size and (scenario.size * 9 // 10 if corrected else scenario.size)
     text = JOB.format(
         seed=seed,
@@ -209,7 +209,8 @@ def _job(scenario: Scenario, reading: str, cap: int, seed: int) -> LoadedJob:
 def _older_stop(outcome: Outcome) -> dict[str, Any]:
     """Return where the older trainer would have stopped: after the first round in which a worker's training loss is at most TARGET.
 
-    Without such a round, it is the end of the run, not reached. The test loss is that of the mixed network in the round's checkpoint.
+    Without such a round, it is the end of the run, not reached. The test loss comes from the mixed network in the round's
+    checkpoint.
     """
     records = (event.record for event in RunFolder(outcome.folder).events() if isinstance(event, RoundEvent))
     stop: dict[str, Any] = {"reached": False, "items_per_worker": 0}

@@ -51,7 +51,7 @@ item_iterations = 192000
 """
 
 BUSY = 2.0
-"""Ratio of the largest and the least gain among pairs of runs from which the machine was busy."""
+"""Ratio of the largest to the smallest gain among pairs of runs above which the machine was busy."""
 CADENCE = 12_800
 """Item-iterations between two judgements, for any number of workers; a job's own `judge_every` is for one worker."""
 
@@ -64,7 +64,7 @@ def bench(
     note: Callable[[str], None],
     warn: Callable[[LoadedJob], None],
 ) -> dict[str, Any]:
-    """Measure and return the content of the tables; after a signal, that of completed runs.
+    """Measure and return the content of the tables; after a signal, only the results of completed runs.
 
     The second variant scales the learning rate, if there is one, with the square root of N. Before any run, `warn` receives the job
     with the most workers.
@@ -96,7 +96,7 @@ def bench(
         )
         result["shared"] = str(shared) if shared else None
     for name in variants:
-        # One worker has nothing to scale: its row stands in both tables.
+        # One worker has nothing to scale: its row appears in both tables.
         mine = {count: rows[name if count > 1 else "equal", count] for count in counts}
         base = mine[min(counts)]
         result["variants"][name] = [
@@ -108,7 +108,7 @@ def bench(
 
 
 def render(result: dict[str, Any], width: int | None = None) -> list[str]:
-    """Render the tables and the verdict. `width`: columns of the terminal; None = any number."""
+    """Render the tables and the verdict. `width`: columns of the terminal; None: any number."""
     lines = []
     titles = {"equal": "Equal learning rate", "scaled": "Learning rate times sqrt(N) (lr_scale)"}
     for name, rows in result["variants"].items():
@@ -135,7 +135,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
 
 
 def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:
-    """Return the job with `count` CPU workers, judged after as many item-iterations as with any other count."""
+    """Return the job with `count` CPU workers; the item-iterations between judgements are the same for any count."""
     changes = [*overrides, f"seed={seed}", f'workers=[{{device="cpu", count={count}}}]', f'sync.lr_scale="{scale}"']
     changes.append('checkpoint.commit="coalesce"')
 
@@ -150,14 +150,14 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
     sync, optimizer, stop = first.job.sync, first.job.optimizer, first.job.stop
     by_partition = sync.iterations is None or sync.full_batch or optimizer.full_batch
     if by_partition or not first.job.dataset.holds_out:
-        return first  # by partition: partitions are parts of one whole, so a round has as many items with any number of workers
+        return first  # by partition: partitions divide one whole, so a round has equally many items with any number of workers
     share = (sync.iterations or 1) * optimizer.batch_size * (sync.visits_per_worker or 1)
     cadence = stop.judge_every * share if stop.judge_every else CADENCE
     return made(f"stop.judge_every={max(1, round(cadence / (count * share)))}")
 
 
 def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int, shared: SharedResult | None) -> dict[str, Any]:
-    """Return the numbers of a row. Speed-up is the ratio of times to the target or shared result, each seed against itself."""
+    """Return the numbers of a row. Speed-up is the ratio of times to the target or shared result, for each seed separately."""
     seconds, alone = _seconds(row, shared), _seconds(base, shared)
     ratios = [before / after for before, after in zip(alone, seconds, strict=False)]  # a signal may come between two rows
     complete = len(seconds) == len(row.summaries) and len(alone) == len(base.summaries)
@@ -181,7 +181,7 @@ def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int, share
 
 
 def _seconds(row: Row, shared: SharedResult | None) -> list[float]:
-    """Return the training seconds of the runs of a row to the result that all reached, or to the target."""
+    """Return the training seconds of a row's runs to the result that all reached, or to the target."""
     if not shared:
         return [summary["seconds"]["train"] for summary in row.summaries if summary["status"] == "reached"]
     return [seconds for summary in row.summaries if (seconds := shared.seconds(summary["course"])) is not None]
@@ -203,7 +203,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _verdict(result: dict[str, Any]) -> list[str]:
-    """Tell in words whether more workers paid."""
+    """State in words whether more workers paid."""
     lines = []
     for name, rows in result["variants"].items():
         how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"
@@ -241,6 +241,6 @@ def _verdict(result: dict[str, Any]) -> list[str]:
 
 
 def _of_pairs(ratios: Sequence[float]) -> str:
-    """Return the median of the ratios of pairs of runs, each with one seed; of several with their range."""
+    """Return the median of the ratios of pairs of runs, each with one seed; with their range if there are several."""
     middle = f"{statistics.median(ratios):.2f}"
     return middle if len(ratios) < 2 else f"{middle} (median of {len(ratios)} pairs, {min(ratios):.2f} to {max(ratios):.2f})"
