@@ -1,4 +1,4 @@
-"""Application of augmentation: transforms of torchvision.transforms.v2, drawn anew for each image, seeded for each batch."""
+"""Application of augmentation: transforms of torchvision.transforms.v2, redrawn for each image, seeded for each batch."""
 
 from __future__ import annotations
 

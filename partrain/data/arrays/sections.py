@@ -148,7 +148,7 @@ class Idx(FilePerArray):
 class Mnist(ArraySection):
     """The MNIST digits of this repository: 60,000 training and 10,000 test images, float32 (1, 28, 28) in [0, 1], labels 0-9.
 
-    The files lie in `datasets/mnist` of a checkout, or of the current folder.
+    The files are in `datasets/mnist` of a checkout, or of the current folder.
     """
 
     name: Literal["mnist"]
