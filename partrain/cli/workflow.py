@@ -69,7 +69,10 @@ def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
         if name in ("return", "debug", "context"):
             continue
         plain, info = get_args(hint)[:2]
-        words_given = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]  # typer stores the first apart
+        words_given = [
+            getattr(info, "default", None),
+            *(getattr(info, "param_decls", None) or ()),
+        ]  # typer stores the first apart
         flag = next((word for word in words_given if isinstance(word, str) and word.startswith("--")), "")
         flag = flag or ("" if type(info).__name__ == "ArgumentInfo" else f"--{name.replace('_', '-')}")
         key = flag.partition("/")[0].removeprefix("--").replace("-", "_") or name

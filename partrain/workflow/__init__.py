@@ -1,1 +1,1 @@
-"""Workflows: jobs, partrain commands and programs as steps of one TOML file, run in order, in parallel, and again only if changed."""
+"""Workflows: jobs, partrain commands and programs as steps of one TOML file, run in order, at once, and again only if changed."""
