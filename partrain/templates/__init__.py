@@ -1,4 +1,4 @@
-"""Jobs to begin with: templates as files, and jobs written for a file of data."""
+"""First jobs: templates as files, and jobs written for a data file."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def schema() -> str:
 
 
 SCHEMA = "job.schema.json"
-"""The file of the schema, here and beside the jobs that `partrain init` writes."""
+"""The file of the schema, here and next to the jobs that `partrain init` writes."""
 SCHEMA_LINE = f"#:schema {SCHEMA}\n"
-"""The first line of such a job: editors complete and check it by that file."""
+"""The first line of such a job: editors use that file to complete and check it."""
 DEFAULT: Final = CLASSIFICATION
-"""Name of the template of `partrain init`. It draws its items, so it needs no file and no network."""
+"""Name of the default template of `partrain init`. It draws its items, so it needs no file and no network access."""

@@ -15,39 +15,39 @@ if TYPE_CHECKING:
     from partrain.data.tables.files import TableFile
 
 FEW_ITEMS = 400
-"""Training items below which one worker learns as fast as several."""
+"""Number of training items below which one worker learns as fast as several."""
 BREAKS = r"[\x00-\x08\n-\x1f\x7f]"
-"""Characters that a comment must not have; names of columns in comments may. Values have none: `toml_value` writes `\\n`."""
+"""Characters that a comment must not contain; column names in comments may. Values have none: `toml_value` writes `\\n`."""
 SHOWN = 6
-"""Columns and texts that a note names; it counts the others."""
+"""Number of columns and texts that a note names; it counts the others."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the training that a job is written with."""
+    """Training settings for writing a job."""
 
     batch: int | None = None
-    """Items of a batch, of all workers together; None: 64 per worker, fewer where there are few items."""
+    """Items of a batch, of all workers together; None: 64 per worker, fewer if there are few items."""
     weight_decay: float = 0.01
     passes: int = 100
-    """Passes over the training items at most."""
+    """Maximum number of passes over the training items."""
     patience: int = 20
-    """Judgements, one after each pass, without a better one."""
+    """Number of judgements, one after each pass, without an improvement."""
     iterations: int | None = None
     """Local iterations between two averages; None: a pass."""
 
 
 def names_in(words: str, file: TableFile) -> list[str]:
-    """Return the columns that the value of an option names: one, or several with commas between them."""
+    """Return the columns that an option's value names: one, or several separated by commas."""
     return [words] if words in file.places else [name.strip() for name in words.split(",")]
 
 
 class Draft(NamedTuple):
-    """A job for a file of data."""
+    """A job for a data file."""
 
     text: str
     notes: Sequence[str] = ()
-    """Sentences on decisions that a look at the data has led to."""
+    """Sentences on decisions made by examining the data."""
 
 
 class Asked(NamedTuple):
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     time: str | None = None
     """Column of time stamps, or `none`."""
     dialect: Mapping[str, Any] = {}
-    """Keys of `Dialect`, but `null_values`."""
+    """Keys of `Dialect`, except `null_values`."""
     null_values: tuple[str, ...] | None = None
     group: str | None = None
     """Column of units, or `none`."""
@@ -84,8 +84,9 @@ def assemble(
 ) -> str:
     """Write a job: its tables `model`, `dataset` and `task` as lines, all others chosen for `items` training items.
 
-    `what` says in a sentence what the job does. `decides`, a judged number, chooses the best round. It is no accuracy, for classes as well: few held-out
-    items make the accuracy move in steps of a percent or more, many rounds have the same, and an equal number is no new best.
+    `what` describes the job in a sentence. `decides`, a judged number, chooses the best round. It is not an accuracy, even for
+    classes: few held-out items make the accuracy move in steps of a percent or more, many rounds have equal values, and an equal
+    number is no new best.
     """
     cores = usable_cores()
     workers = max(1, min(cores, items // (FEW_ITEMS // 2)))

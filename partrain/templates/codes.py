@@ -1,4 +1,4 @@
-"""Numbers that are names (postal codes, shops, versions) and numbers that only count the rows, for `partrain init --from`."""
+"""Numbers that are names (postal codes, shops, versions), and numbers that only count the rows, for `partrain init --from`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.first_rows import FirstRows
 
 ROWS = 5
-"""Rows of a number, on average, from which numbers may be names."""
+"""Average number of rows per number from which numbers may be names."""
 MOST_VERSIONS = 100
-"""Different numbers with a point up to which they may be versions."""
+"""Number of different decimal numbers up to which they may be versions."""
 BINS = 16
-"""Bins of equal rows, in the order of the numbers. Fewer numbers are compared with a parabola instead."""
+"""Bins of equal row counts, in the order of the numbers. Fewer numbers are compared with a parabola instead."""
 FEWEST = 3
-"""Different numbers from which they may be names."""
+"""Number of different numbers from which they may be names."""
 GAIN = 0.03
-"""Share of the target's variance, on rows set aside, that names explain at least."""
+"""Smallest share of the target's variance, on rows set aside, that names must explain."""
 BY_SIZE = 0.6
-"""Part of that share which the bins, or the next numbers, explain at most: otherwise the size counts."""
+"""Largest fraction of that share that the bins, or the next numbers, may explain: otherwise the size matters."""
 MORE, MORE_OF_FEW = 0.1, 0.05
-"""Share of the target's variance that names explain beyond bins and next numbers, from which the size does not count either. Few
-numbers have to explain so much beyond a parabola, besides."""
+"""Share of the target's variance that names explain beyond bins and next numbers, from which the size does not matter either. Few
+numbers must also explain this much beyond a parabola."""
 SURE = 4.0
-"""Standard errors by which names are better than bins and next numbers, or than a parabola."""
+"""Number of standard errors by which names must be better than bins and next numbers, or than a parabola."""
 PRIOR = 3.0
-"""Rows with the mean of all that the mean of a number is taken with."""
+"""Number of rows with the overall mean that enter the mean of a number."""
 MOST_KINDS = 10
-"""Classes of a target that are looked at, the most frequent ones."""
+"""Maximum number of target classes to examine, the most frequent ones."""
 _ZEROS = re.compile(r"0\d+")
 _POINT = re.compile(r"\d+\.\d+")
 
@@ -41,7 +41,7 @@ _POINT = re.compile(r"\d+\.\d+")
 def find_codes(
     columns: Mapping[str, ColumnFacts], rows: FirstRows, beside: Collection[str | None], *, by_target: bool
 ) -> list[str]:
-    """Mark the columns of numbers that are names, except some, and return notes on them. `by_target`: the target may tell."""
+    """Mark the columns whose numbers are names, except some, and return notes on them. `by_target`: the target may decide."""
     notes = []
     for name, facts in columns.items():
         if name in (*rows.targets, *beside) or not facts.numbers:
@@ -64,7 +64,7 @@ def count_rows(columns: Mapping[str, ColumnFacts], rows: FirstRows) -> dict[str,
 
 
 def _spelling(facts: ColumnFacts) -> str:
-    """Return the spelling by which numbers are names; "" if none tells."""
+    """Return the spelling that shows that numbers are names; "" if none does."""
     if facts.whole and any(map(_ZEROS.fullmatch, facts.different)):
         return "numbers with leading zeros"
     if len(facts.different) <= min(MOST_VERSIONS, facts.rows // ROWS) and all(map(_POINT.fullmatch, facts.different)):
@@ -77,9 +77,9 @@ def _spelling(facts: ColumnFacts) -> str:
 
 
 def _structure(name: str, facts: ColumnFacts, rows: FirstRows) -> str:
-    """Return a sentence if the target follows each whole number, and not the size of the numbers; "" otherwise.
+    """Return a sentence if the target depends on each whole number, and not on the size of the numbers; "" otherwise.
 
-    Every other row makes the predictions, and the rows between them judge.
+    Every other row makes the predictions, and the rows in between judge them.
     """
     count = len(facts.different)
     if facts.missing or facts.unread or not facts.whole or not FEWEST <= count <= facts.rows // ROWS:

@@ -1,4 +1,4 @@
-"""The facts about a column of a table by which `partrain init --from` decides."""
+"""The facts about a table's column on which `partrain init --from` bases its decisions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from partrain.preprocess.column import CellSource
 from partrain.preprocess.texts import TextColumn
 
 WORDS_OF_TEXTS = 4
-"""Words of a cell, on average, from which a column holds texts."""
+"""Average number of words in a cell from which a column holds texts."""
 FEWEST_WORDS = 5
-"""Frequent words from which sentences are an input."""
+"""Number of frequent words from which sentences are an input."""
 MOST_VALUES = 20_000
-"""Different numbers of a column that are remembered."""
+"""Maximum number of different numbers of a column that are remembered."""
 
 
 class ColumnFacts:
@@ -26,15 +26,15 @@ class ColumnFacts:
     def __init__(self, name: str) -> None:
         self.name, self.rows = name, 0
         self.different = Counter[str]()
-        """Rows of each value; of numbers only of the first `MOST_VALUES`."""
+        """Rows of each value; for numbers, only of the first `MOST_VALUES`."""
         self.unread = set[str]()
-        """Those of them that are no finite numbers."""
+        """The values among these that are not finite numbers."""
         self.holes = Counter[str]()
         """Rows of each text that means no value."""
         self.odd = set[str]()
-        """Those of them that stand among numbers: a note names them."""
+        """The texts among these that occur among numbers: a note names them."""
         self.coded = False
-        """Its numbers are names, not amounts."""
+        """The column's numbers are names, not amounts."""
 
     def add(self, cells: Cells, source: CellSource, *, every: bool) -> None:
         """Add the cells of some rows of a table. `every`: remember all values."""
@@ -51,17 +51,17 @@ class ColumnFacts:
                 if cell not in odd:
                     rows = self.holes if source.numbers_missing and source.is_missing(cell) else self.different
                     text = str(cell).strip()
-                    rows[text] = rows.get(text, 0) + count  # of a Counter, `+=` takes twice as long
+                    rows[text] = rows.get(text, 0) + count  # for a Counter, `+=` takes twice as long
 
     def rewrite(self, plain: Callable[[str], str]) -> None:
-        """Write the numbers in another way."""
+        """Rewrite the numbers in another notation."""
         values, self.different = self.different, Counter()
         for text, count in values.items():
             self.different[plain(text)] += count
         self.unread = {text for text in self.different if not is_finite(text)}
 
     def discard(self, texts: Collection[str]) -> None:
-        """Take these texts, in small letters, as missing values."""
+        """Treat these texts, in lower case, as missing values."""
         for text in [text for text in self.different if text.lower() in texts]:
             self.holes[text] += self.different.pop(text)
             self.odd.add(text)
@@ -74,7 +74,7 @@ class ColumnFacts:
 
     @property
     def repeats(self) -> bool:
-        """True if a value stands in several rows."""
+        """True if a value occurs in several rows."""
         return self.different.total() > len(self.different)
 
     @property
@@ -114,11 +114,11 @@ class ColumnFacts:
 
     @cached_property
     def vocabulary(self) -> int:
-        """Frequent words of sentences."""
+        """Number of frequent words in sentences."""
         return len(TextColumn().learned(self.different).words) if self.texts else 0
 
     def reason_to_drop(self) -> str:
-        """Say why a network should not see the column; "" if it should."""
+        """Return why a network should not see the column; "" if it should."""
         if len(self.different) <= 1:
             return "the same value in each row" if self.different else "no value in any row"
         if self.vocabulary >= FEWEST_WORDS:
@@ -132,6 +132,6 @@ class ColumnFacts:
         return ""
 
     def _counts(self) -> bool:
-        """Return whether whole numbers run without gaps, as numbers of rows do."""
+        """Return whether whole numbers run without gaps, as row numbers do."""
         numbers = [int(text) for text in self.different]
         return max(numbers) - min(numbers) == len(numbers) - 1

@@ -1,4 +1,4 @@
-"""The first rows of a table, by which `partrain init --from` recognises units and codes."""
+"""The first rows of a table, from which `partrain init --from` recognises units and codes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from partrain.preprocess.cell_columns import Cells
 from partrain.templates.column_facts import ColumnFacts
 
 LOOKED_AT = 40_000
-"""Rows that are looked at."""
+"""Number of rows to examine."""
 
 Values = Sequence[Any]
 """A column of numbers, or of texts."""
 
 
 class FirstRows:
-    """The first rows of a table, read once they are needed."""
+    """The first rows of a table, read on demand."""
 
     def __init__(self, file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str]) -> None:
         self.targets = targets
         self._file, self._columns = file, columns
         self.values = cache(self._values)
-        """Returns the cells of a column, of rows with targets: as numbers, its mean where one is missing, or as texts."""
+        """Returns a column's cells in rows with targets: as numbers, with their mean for a missing one, or as texts."""
 
     @cached_property
     def cells(self) -> Mapping[str, Sequence[Any]]:
@@ -38,7 +38,7 @@ class FirstRows:
         return [row for row, texts in enumerate(rows) if not any(map(self._file.is_missing, texts))]
 
     def used(self, name: str) -> list[Any]:
-        """Return the cells of a column, of rows with targets."""
+        """Return a column's cells in rows with targets."""
         return [self.cells[name][row] for row in self._with_targets]
 
     def _values(self, name: str) -> Values:

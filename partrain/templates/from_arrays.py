@@ -1,4 +1,4 @@
-"""Jobs for files of arrays, .npz and HDF5."""
+"""Jobs for array files: .npz, .npy and HDF5."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PAIRS = (
 TESTS = {"inputs": ("test_inputs", "x_test", "X_test", "test_x"), "targets": ("test_targets", "y_test", "test_y")}
 """Usual names of test inputs and test targets."""
 SMALLEST_IMAGE = 8
-"""Pixels of a side from which bytes of two or three axes are images."""
+"""Smallest side in pixels for which bytes of two or three axes are images."""
 
 
 def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     """Write a job for a file of arrays; see `DataForm.proposal`. Raises InputMissing if the inputs or targets are not clear.
 
-    The target asked for is the array of the targets, or beside a .npy file the .npy file of these.
+    The requested target is the array of the targets; for a .npy file, the .npy file of the targets next to it.
     """
     if not (kind := ARRAYS.get(path.suffix.lower())):
         return None
@@ -100,7 +100,7 @@ def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -
 
 
 def _one_hot(targets: ArraySource) -> bool:
-    """Return whether each item has one 1 among zeros."""
+    """Return whether each item has a single 1 among zeros."""
     if targets.unsupported or targets.texts is not None or len(targets.shape) != 2 or targets.shape[1] < 2:
         return False
     numbers = targets.values()
@@ -114,7 +114,7 @@ def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:
 
 
 def memory_job(shape: tuple[int, ...], dtype: str, targets: tuple[int, ...], kind: str) -> str:
-    """Write a job for arrays in memory: `shape` and `dtype` of the inputs, shape and numpy's letter of the type of the `targets`."""
+    """Write a job for arrays in memory: `shape` and `dtype` of the inputs, shape and numpy's type letter of the `targets`."""
     items = shape[0] if shape else 0
     if len(shape) < 2 or items < 20 or not targets or targets[0] != items:
         raise InputMissing(f"inputs {shape} and targets {targets}: expected 20 items or more, with a target for each")

@@ -1,4 +1,4 @@
-"""Write a job for a file of data: look at the data, choose settings that train well, and say in comments why."""
+"""Write a job for a data file: examine the data, choose settings that train well, and explain them in comments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partrain.templates.assemble import Asked, Draft
 def job_for(path: Path, asked: Asked, folder: Path) -> Draft:
     """Write a job that trains on a file or folder. Paths in the job start from `folder`.
 
-    Raises InputMissing if the data are of no known kind, or if the target is missing or no column.
+    Raises InputMissing if the kind of the data is unknown, or if the target is missing or not a column.
     """
     kinds = (None, "text", "images") if path.is_dir() else (None,)
     of_tables = asked.time or asked.group or asked.horizon or asked.dialect or asked.null_values is not None

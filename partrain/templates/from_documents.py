@@ -11,7 +11,7 @@ from partrain.errors import InputMissing
 from partrain.templates.assemble import Asked, Draft, Recipe, assemble
 
 STRATIFIED = 20
-"""Texts of the rarest class from which held-out texts have the classes in proportion."""
+"""Number of texts of the rarest class from which held-out texts have the classes in proportion."""
 
 
 def documents_job(path: Path, source: Sequence[str], classes: Mapping[str, int], *, whole: bool = True) -> str:
@@ -19,7 +19,7 @@ def documents_job(path: Path, source: Sequence[str], classes: Mapping[str, int],
 
     Args:
         path: The table or folder.
-        source: Lines of `[dataset]` that say where the texts are.
+        source: Lines of `[dataset]` that locate the texts.
         classes: Texts of each class.
         whole: The file has no other classes.
     """

@@ -12,7 +12,7 @@ from partrain.errors import InputMissing
 from partrain.templates.assemble import Asked, Draft, assemble
 
 FEWEST = 7
-"""Images of a class of which a share of 15 % is one: held out at random, a class of so few may have none there."""
+"""Number of images of a class whose 15 % is one image: in a random draw, a smaller class may have no held-out image."""
 
 
 def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
@@ -47,7 +47,7 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
 
 
 def _form(file: Path) -> tuple[int, int, int]:
-    """Return height, width, channels of the first image, at most 64 pixels."""
+    """Return height, width and channels of the first image, at most 64 pixels."""
     channels, height, width = image_shape(file)
     scale = min(1.0, 64 / max(width, height))
     return max(int(height * scale), 8), max(int(width * scale), 8), channels

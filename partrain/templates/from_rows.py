@@ -19,11 +19,11 @@ from partrain.templates.targets import Targets, holes_in, targets_of
 from partrain.templates.units import NONE, unit_of
 
 NOTED_HOLES = 0.01
-"""Share of missing numbers from which a column gets an indicator of them."""
+"""Share of missing numbers from which a column gets an indicator for them."""
 
 
 TAIL, HEAVY = 0.01, 0.4
-"""Share of the targets that are farthest from their mean, and of the variance that they have from which a target is skewed."""
+"""Share of the targets that are farthest from their mean, and share of the variance in them from which a target is skewed."""
 MEMBERS = ("8 may answer better, and train several times as long", "better answers; 1 trains up to four times as fast")
 
 
@@ -46,8 +46,8 @@ SIZES = (
     Size(500_000, 128, 0.1, 1, Recipe(512, 0.1, 20, 8, iterations=25)),
     Size(math.inf, 128, 0.1, 1, Recipe(1024, 0.1, 10, 5, iterations=25)),
 )
-"""Settings by size: more passes, a smaller network and more dropout where there are few items; one member, larger batches and fewer passes
-where there are many, so that a run takes minutes (`benchmarks/NOTES.md`)."""
+"""Settings by size: with few items, more passes, a smaller network and more dropout; with many items, one member, larger batches
+and fewer passes, so that a run takes minutes (`benchmarks/NOTES.md`)."""
 
 
 def rows_job(
@@ -58,8 +58,8 @@ def rows_job(
     asked: str | None,
     group: str | None,
 ) -> Draft:
-    """Write a job for a table whose rows are items. `names`: the targets; `asked`: the column of time stamps, if the user names it, as
-    `group` is that of units.
+    """Write a job for a table whose rows are items. `names`: the targets; `asked`: the column of time stamps, if the user names
+    it; `group`: likewise the column of units.
     """
     targets = targets_of(file, [columns[name] for name in names])
     time, timed = (list[str](), list[str]()) if group not in (None, NONE) else time_of(file, columns, names, asked)
@@ -117,7 +117,7 @@ def rows_job(
 
 
 def tail_share(targets: Sequence[float]) -> float:
-    """Return the share of the variance that the targets farthest from the mean have."""
+    """Return the share of the variance in the targets that are farthest from the mean."""
     mean = sum(targets) / len(targets)
     squares = sorted(((target - mean) ** 2 for target in targets), reverse=True)
     return sum(squares[: max(int(len(squares) * TAIL), 1)]) / (sum(squares) or 1.0)
@@ -126,9 +126,9 @@ def tail_share(targets: Sequence[float]) -> float:
 def _inputs(
     file: TableFile, columns: Mapping[str, ColumnFacts], targets: Targets, lines: list[str], counting: Mapping[str, str]
 ) -> tuple[int, list[str]]:
-    """Add the lines of `[dataset]` on inputs and on missing values. Return the number of columns to learn from, and notes.
+    """Add the lines of `[dataset]` on inputs and missing values. Return the number of columns to learn from, and notes.
 
-    `counting`: reasons to drop columns that are not the only ones.
+    `counting`: reasons to drop columns, unless they are the only ones.
     """
     others = {name: column for name, column in columns.items() if column not in targets.columns}
     reasons = {name: column.reason_to_drop() or file.reason_to_drop(name) for name, column in others.items()}

@@ -1,11 +1,11 @@
-"""Jobs for series: tables whose rows follow one another in time, as a column of time stamps tells.
+"""Jobs for series: tables whose rows follow one another in time, according to a column of time stamps.
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
-months, 7 days, 52 weeks, or the rows of a day. `difference` is that of [], [1], [season] and [1, season] which leaves the smallest
-standard deviation in the first 70 % of rows; lags are added only if they lower it by a tenth. Another column of numbers is an input if
-with its past a linear forecast errs less by a tenth, on the newest of these rows. The job forecasts a season, but at most 12 rows or half
-a day; without a season one row.
+months, 7 days, 52 weeks, or the rows of a day. `difference` is the one of [], [1], [season] and [1, season] that leaves the
+smallest standard deviation in the first 70 % of rows; lags are added only if they lower it by a tenth. Another column of numbers
+is an input if its past reduces the error of a linear forecast by a tenth, on the newest of these rows. The job forecasts a
+season, but at most 12 rows or half a day; without a season one row.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ from partrain.templates.assemble import Draft, assemble, listed
 from partrain.templates.order_in_time import FEW_FALLS, OLDER, epoch_unit
 
 FEWEST = 40
-"""Rows from which a series can be trained on."""
+"""Number of rows from which a series can be trained on."""
 SEASONS = {("months", 1): 12, ("months", 3): 4, ("seconds", 86400): 7, ("seconds", 604800): 52}
-"""Rows of a season, by unit and size of the step."""
+"""Rows in a season, by unit and size of the step."""
 DAY, MOST_OF_DAY = 86400, 288
-"""Seconds of a day, the season of shorter steps, and the most rows of one."""
+"""Seconds in a day, which is the season of shorter steps, and the maximum number of rows in a day."""
 MOST_STEPS = 12
-"""Most rows of a season that are forecast at once; of steps shorter than an hour half a day."""
+"""Maximum number of rows of a season that are forecast at once; for steps shorter than an hour, half a day."""
 MOST_HOLES = 0.1
 """Moments without a row, as a share of the rows, up to which a table is a series."""
 JUMP = 50
-"""Ratio of the largest step between two rows and the middle one from which a series has outages: they would decide a squared loss."""
+"""Ratio of the largest step between two rows to the median step from which a series has outages: they would dominate a squared
+loss."""
 MOST_EQUAL = 0.5
-"""Share of equal steps from which unequal ones are named: fewer are those of events, not of a series."""
+"""Share of equal steps from which unequal steps are reported: a smaller share suggests events, not a series."""
 GAIN = 0.9
-"""Largest share of the standard deviation that another difference may leave, or of the error that another column may."""
+"""Largest fraction of the standard deviation that another difference may leave, or of the error that another column may leave."""
 
 MOST_CELLS = 10_000_000
-"""Most numbers in the windows over a column by which a linear forecast is tried: the newest ones, which bounds its memory."""
+"""Maximum number of values in the windows over a column for trying a linear forecast: the newest ones, which bounds its
+memory."""
 
 
 class Refusal(NamedTuple):
-    """A reason why a table is no series."""
+    """A reason why a table is not a series."""
 
     reason: str
     near: bool
@@ -74,17 +76,20 @@ def series_job(
     horizon: int | None,
     group: str | None = None,
 ) -> Draft | Refusal | None:
-    """Write a job that forecasts columns of a series; a refusal or None if the table is not a series, or a target not a column of numbers.
+    """Write a job that forecasts columns of a series.
+
+    Return a refusal or None if the table is not a series, or a target is not a column of numbers.
 
     Args:
         file: The table.
-        columns: The cells of the targets, of columns that may hold time stamps, of the group, and of other columns of numbers, of which
-            none is missing.
-        written: Lines of `[dataset]` that say where the table is, and how it is written.
+        columns: The cells of the targets, of columns that may hold time stamps, of the group, and of other columns of numbers
+            without
+            missing values.
+        written: Lines of `[dataset]` that locate the table and describe its format.
         targets: The columns to forecast. The first one decides on differences.
         stamped: The columns that may hold time stamps.
-        horizon: The rows to forecast, if the user asks for a number.
-        group: The column whose groups are a series each, if the table holds several.
+        horizon: The number of rows to forecast, if the user gives it.
+        group: The column of groups, each of which is a series, if the table holds several.
     """
     target = targets[0]
     parts = _rows_by(columns[group]) if group else [list(range(len(columns[target])))]
@@ -180,7 +185,7 @@ def series_job(
 
 
 def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float] | None:
-    """Return the numbers of a column without holes; None if a cell is no number, or if most are missing."""
+    """Return the numbers of a column without missing values; None if a cell is not a number, or if most are missing."""
     try:
         numbers = [float(cell) for cell in cells if not is_missing(cell)]
     except (TypeError, ValueError):
@@ -189,13 +194,13 @@ def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float]
 
 
 def _season_of_numbers(step: TimeStep) -> int | None:
-    """Return the rows of a season whose time stamps are years and fractions of them; None for other numbers."""
+    """Return the rows in a season if time stamps are years and fractions of them; None for other numbers."""
     rows = round(1 / step.size) if step.unit == "numbers" and 0 < step.size < 1 else 0
     return rows if rows in (4, 12, 52) and abs(rows * step.size - 1) < 0.01 else None
 
 
 def _rows_of_day(step: TimeStep) -> int | None:
-    """Return the rows of a day, if they are few and their step divides it."""
+    """Return the rows in a day, if they are few and their step divides it."""
     rows = round(DAY / step.size) if step.unit == "seconds" and step.size else 0
     return rows if 2 <= rows <= MOST_OF_DAY and abs(rows * step.size - DAY) < 1 else None
 
@@ -215,7 +220,7 @@ class _Reading(NamedTuple):
     holes: bool
     """Moments are missing."""
     turned: bool
-    """The newest row of a series is the first."""
+    """The newest row of a series comes first."""
     parts: list[list[int]]
     """The rows of each series, the oldest first."""
 
@@ -223,7 +228,10 @@ class _Reading(NamedTuple):
 def _time(
     file: TableFile, name: str, cells: list[Any], parts: Sequence[list[int]], group: str | None
 ) -> _Reading | Refusal | None:
-    """Read a column of time stamps, by the rows of each series; or tell why it is no series. None if it has no time stamps."""
+    """Read a column of time stamps, by the rows of each series; or return why it is not a series.
+
+    None if it has no time stamps.
+    """
     try:
         stamps = list(map(parse_stamp, cells))
     except (TypeError, ValueError):
@@ -268,20 +276,20 @@ def _time(
 
 
 def largest_jump(series: Sequence[Sequence[float]]) -> float:
-    """Return the ratio of the largest step between two rows and the middle one; 0 if most steps are 0."""
+    """Return the ratio of the largest step between two rows to the median step; 0 if most steps are 0."""
     jumps = sorted(abs(later - earlier) for values in series for earlier, later in pairwise(values))
     return jumps[-1] / usual if (usual := jumps[len(jumps) // 2]) else 0.0
 
 
 def _equal_steps(moments: Sequence[float]) -> float:
-    """Return the share of the steps that are like the middle one."""
+    """Return the share of the steps that equal the median step."""
     apart = [later - earlier for earlier, later in pairwise(moments)]
     usual = statistics.median_low(apart)
     return sum(abs(distance - usual) <= TOLERANCE * usual for distance in apart) / len(apart)
 
 
 def _lags(series: Sequence[list[float]], season: int | None) -> list[int]:
-    """Choose the differences that leave the smallest standard deviation; more of them must lower it by a tenth."""
+    """Choose the differences that leave the smallest standard deviation; each further one must lower it by a tenth."""
     best: list[int] = []
     for lags in [[], [1], *([[season], [1, season]] if season else [])]:
         if _deviation(series, lags) < _deviation(series, best) * (GAIN if len(lags) > len(best) else 1):
@@ -296,7 +304,7 @@ def _deviation(series: Sequence[list[float]], lags: list[int]) -> float:
 
 
 def _helpful(columns: Mapping[str, list[Any]], target: str, lags: list[int], window: int, steps: int) -> list[str]:
-    """Return the other columns with whose past a linear forecast of the target errs less, by a tenth, on the newest of the older rows."""
+    """Return the other columns whose past lowers the error of a linear forecast by a tenth, on the newest of the older rows."""
     import numpy as np
     from numpy.lib.stride_tricks import sliding_window_view
 

@@ -30,9 +30,9 @@ from partrain.templates.targets import Targets
 from partrain.templates.units import NONE, require_units
 
 USUAL_NULLS = ("NA", "N/A", "nan", "null", "?")
-"""Texts of missing values where a job names none."""
+"""Texts of missing values unless a job names others."""
 SHARED = 0.75
-"""Different time stamps, as a share of the rows, up to which groups share moments."""
+"""Number of different time stamps, as a share of the rows, up to which groups share moments."""
 
 
 def frame_job(frame: Any, asked: Asked) -> Draft:
@@ -41,7 +41,7 @@ def frame_job(frame: Any, asked: Asked) -> Draft:
 
 
 def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
-    """Write a job for a table; see `DataForm.proposal`. Raises InputMissing if none can be trained on it."""
+    """Write a job for a table; see `DataForm.proposal`. Raises InputMissing if no job can be trained on it."""
     if not (form := format_of(path)):
         return None
     if asked.dialect and form.typed:
@@ -64,7 +64,7 @@ def _job(
     asked: Asked,
     form: TableFormat | None = None,
 ) -> Draft:
-    """Write a job for a table that is `opened` by a dialect; `form`: the format of its file."""
+    """Write a job for a table that is `opened` with a dialect; `form`: the format of its file."""
     dialect = replace(dialect, null_values=asked.null_values)
     file = opened(dialect)
     notes += [f"{file.path}: {file.remark}"] if file.remark else []
@@ -119,7 +119,10 @@ def _job(
 
 
 def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Tell of cells among numbers that are none. InputMissing if one is a word of another column, where it would be lost."""
+    """Report cells among numbers that are not numbers.
+
+    InputMissing if one is a word in another column, where it would be lost.
+    """
     places = {name: {text: file.first(name, partial(_is_text, text))[0] for text in texts} for name, texts in odd.items()}
     single = {name: next(iter(places[name].values())) for name, texts in odd.items() if texts.total() == 1}
     rows = {place: names for place in single.values() if len(names := [name for name in single if single[name] == place]) > 1}
@@ -151,7 +154,7 @@ def _is_text(text: str, cell: Any) -> bool:
 def _documents(
     file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], targets: Sequence[str], asked: Asked
 ) -> Draft | None:
-    """Write a job that classifies texts, if the user wants it, or if a column of texts is all that there is to learn from."""
+    """Write a job that classifies texts, if the user wants it, or if a column of texts is the only input."""
     others = {name: facts for name, facts in columns.items() if name not in targets}
     texts = [name for name, facts in others.items() if facts.texts]
     only = not any(not facts.texts and not facts.reason_to_drop() for facts in others.values())
@@ -180,7 +183,7 @@ def _documents(
 def _series(
     file: TableFile, columns: Mapping[str, ColumnFacts], written: Sequence[str], targets: Sequence[str], asked: Asked
 ) -> Draft | Refusal | None:
-    """Write a job that forecasts the targets; a refusal or None if the table is no series, nor holds one for each of some groups."""
+    """Write a job that forecasts the targets; a refusal or None if neither the table nor each of some groups is a series."""
     stamped = with_stamps({name: facts for name, facts in columns.items() if name not in targets}, asked.time)
     if not stamped or not all(columns[name].numbers for name in targets):
         return None
@@ -204,6 +207,6 @@ def _series(
 
 
 def _may_name_series(facts: ColumnFacts) -> bool:
-    """Return whether a column of words or whole numbers names groups of many rows; one of a part of a date does not."""
+    """Return whether a column of words or whole numbers names groups of many rows; a column of a part of a date does not."""
     named = facts.words or (facts.whole and facts.name.strip().lower() not in {*NAMES, *PARTS})
     return named and not facts.missing and 1 < len(facts.different) <= facts.rows // FEWEST

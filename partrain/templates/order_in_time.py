@@ -15,19 +15,19 @@ from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.units import NONE
 
 FEWEST_MOMENTS = 10
-"""Different time stamps from which a table is split by time."""
+"""Number of different time stamps from which a table is split by time."""
 OLDER = 0.7
-"""Share of the rows that are trained on."""
+"""Share of the rows to train on."""
 NAMES = {"time", "date", "datetime", "timestamp", "year", "month", "week", "day", "hour", "t", "ds"}
 """Names of columns whose numbers are time stamps."""
 FEW_FALLS = 100
-"""Rows of which at most one may be older than the row before it, in a table in the order of time."""
+"""Number of rows of which at most one may be older than its predecessor, in a table in the order of time."""
 PARTS = ("year", "quarter", "month", "week", "day", "hour")
-"""Names of columns of parts of dates."""
+"""Names of columns that hold parts of dates."""
 MOST_AGES, OLDEST, REPEATED = 60, 1000, 3
 """Whole numbers below `OLDEST`, at most `MOST_AGES` different ones, each in `REPEATED` rows on average, are ages or parts of dates."""
 SPLIT = "the newest 15 % are the test rows, the 15 % before them are held out (`time`; --time none)"
-"""Effect of a column of times."""
+"""Effect of a column of times, for notes."""
 EPOCH = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099."""
 
@@ -35,9 +35,9 @@ EPOCH = (631_152_000, 4_102_444_800)
 def time_of(
     file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], asked: str | None
 ) -> tuple[list[str], list[str]]:
-    """Return the column that the rows are in the order of, none if they are in none, and notes on it; or columns of parts of dates.
+    """Return the column that gives the order of the rows (empty without one), and notes on it; or columns of parts of dates.
 
-    The rows of each unit of a panel, as another column names them, may be in order, too. Of several columns, that with the most
+    In a panel, the rows of each unit, named by another column, may be in order instead. Of several columns, the one with the most
     different moments comes first.
     """
     if asked == NONE and NONE not in file.places:
@@ -62,7 +62,7 @@ def time_of(
 
 
 def _parts_ordered(file: TableFile, targets: Sequence[str], parts: list[str]) -> tuple[list[str], list[str]]:
-    """Return columns of parts of dates, the longest part first, if the rows are in their order, else none; and a note."""
+    """Return columns of parts of dates, the longest part first, if they give the order of the rows, else []; and a note."""
     shown = listed(f"`{name}`" for name in parts)
     if parts[0].strip().lower() != PARTS[0]:
         return [], [f"{shown} are parts of dates, and no column holds the year: rows are split at random"]
@@ -75,7 +75,7 @@ def _parts_ordered(file: TableFile, targets: Sequence[str], parts: list[str]) ->
 
 
 def moments_in(file: TableFile, targets: Sequence[str], time: Sequence[str]) -> list[tuple[float | int, ...]]:
-    """Return numbers by which the rows that have all targets can be sorted in time."""
+    """Return numbers for sorting the rows with all targets in time."""
     cells = cells_of((with_targets(file, targets, block) for block in file.blocks([*targets, *time])), time)
     return list(zip(*([moment_of(parse_stamp(cell)) for cell in cells[name]] for name in time), strict=True))
 
@@ -83,7 +83,7 @@ def moments_in(file: TableFile, targets: Sequence[str], time: Sequence[str]) -> 
 def _ordered(
     file: TableFile, columns: Mapping[str, ColumnFacts], targets: Sequence[str], stamped: Sequence[str], asked: str | None
 ) -> tuple[str | None, list[str]]:
-    """Return the column of time stamps that the rows are in the order of, None if they are in none, and notes on it."""
+    """Return the column of time stamps that gives the order of the rows, or None, and notes on it."""
     units = [name for name, facts in columns.items() if 1 < len(facts.different) <= facts.rows // 3]
     names = list(dict.fromkeys([*stamped, *units, *targets]))
     blocks = [with_targets(file, targets, block) for block in file.blocks(names)] if stamped else []
@@ -126,18 +126,18 @@ def _ordered(
 
 
 def with_targets(file: TableFile, targets: Sequence[str], block: RowBlock) -> RowBlock:
-    """Return the rows of a block that have all targets: the others are left out."""
+    """Return the rows of a block that have all targets."""
     present = [block.columns[name].mapped(lambda cell: not file.is_missing(cell)) for name in targets]
     return block.kept(list(map(all, zip(*present, strict=True))))
 
 
 def later_classes(file: TableFile, target: str, time: Sequence[str], frequent: Collection[str]) -> set[str]:
-    """Return the classes that only newer rows have, of those that are learned: nothing could be learned of them."""
+    """Return the learned classes that only newer rows have: they could not be learned."""
     cells = cells_of((with_targets(file, [target], block) for block in file.blocks([target])), [target])[target]
     pairs = zip(moments_in(file, [target], time), (str(cell).strip() for cell in cells), strict=True)
     texts = [text for _, text in sorted(pairs, key=lambda pair: pair[0])]
     learned = set(frequent)
-    while True:  # fewer rows are left, of which others are the older ones
+    while True:  # fewer rows are left, so other rows are the older ones
         texts = [text for text in texts if text in learned]
         if (older := set(texts[: int(len(texts) * OLDER)])) == learned:
             return set(frequent) - learned
@@ -145,13 +145,13 @@ def later_classes(file: TableFile, target: str, time: Sequence[str], frequent: C
 
 
 def with_stamps(columns: Mapping[str, ColumnFacts], asked: str | None) -> list[str]:
-    """Return the columns that may hold time stamps, that with the most different ones first."""
+    """Return the columns that may hold time stamps, the one with the most different stamps first."""
     names = [name for name, facts in columns.items() if _has_stamps(facts, asked)]
     return sorted(names, key=lambda name: len(columns[name].different), reverse=True)
 
 
 def _has_stamps(column: ColumnFacts, asked: str | None) -> bool:
-    """Return whether a column may hold time stamps; numbers are such by the name of the column only, or where the user asks for them."""
+    """Return whether a column may hold time stamps. Numbers count only by the column's name, or if the user asks for them."""
     if asked is not None and column.name != asked:
         return False
     if column.numbers:
@@ -168,7 +168,7 @@ def _is_named(column: ColumnFacts) -> bool:
 
 
 def _are_ages(column: ColumnFacts) -> bool:
-    """Return whether a column of numbers holds few whole ones, which rows repeat: ages, or parts of dates."""
+    """Return whether a column holds few whole numbers, which rows repeat: ages, or parts of dates."""
     numbers = column.different
     few = 1 < len(numbers) <= min(MOST_AGES, column.rows // REPEATED)
     return few and column.whole and all(abs(int(text)) < OLDEST for text in numbers)

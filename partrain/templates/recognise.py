@@ -1,4 +1,4 @@
-"""Recognition of how a text file writes its table, for `partrain init --from`: encoding, separator, and numbers."""
+"""Recognition of the format of a table in a text file, for `partrain init --from`: encoding, separator, and numbers."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from partrain.preprocess.cells import is_finite, is_number, parse_bool, parse_da
 
 SEPARATORS = (",", ";", "\t", "|")
 MARKS = "$€£¥%*†‡§()"
-"""Signs of money, percent and footnotes that stand beside numbers, and parentheses around negative ones."""
+"""Currency, percent and footnote signs next to numbers, and parentheses around negative ones."""
 LIMITS = "<>≤≥~"
-"""Signs of a measurement beyond a limit of detection: the limit itself is the number."""
+"""Signs of a measurement beyond a detection limit: the limit itself is the number."""
 FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"))
-"""Decimal marks and thousands separators, the likelier first."""
+"""Decimal marks and thousands separators, the likeliest first."""
 ROWS = 200
-"""Lines by which a separator is recognised; the whole file is read with it afterwards, and a row of another width is an error."""
+"""Number of lines used to recognise a separator; the whole file is then read with it, and a row of another width is an error."""
 PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "#null!", "#num!", "#ref!", "#name?", "\\n", "<na>", "unknown", "missing", "nr",
                 "inf", "-inf", "+inf", "infinity"}  # fmt: skip
-"""Words that stand for a missing number, or for none that can be computed with. So does a text without letters and digits."""
+"""Words for a missing number, or for one that cannot be computed with. A text without letters and digits also counts."""
 FEW, MOST = 0.1, 10
-"""Share of rows, and number of different texts, up to which cells among numbers are odd ones, and the column is one of numbers."""
+"""Share of rows, and number of different texts, up to which odd cells among numbers leave the column numeric."""
 
 
 def text_dialect(path: Path, fixed: Mapping[str, str]) -> tuple[Dialect, list[str]]:
-    """Recognise encoding and separator, but those that are `fixed`. Returns a sentence for each that is not the usual one."""
+    """Recognise encoding and separator, except `fixed` ones. Returns a sentence for each unusual one."""
     notes, keys = [], dict(fixed)
     if "encoding" not in keys and (encoding := _encoding(path)) != "utf-8":
         keys["encoding"] = encoding
@@ -47,7 +47,7 @@ def text_dialect(path: Path, fixed: Mapping[str, str]) -> tuple[Dialect, list[st
 
 
 def _encoding(path: Path) -> str:
-    """Return the encoding of a text: that of a byte order mark, UTF-8 if all of it is that, else that of Windows or latin-1."""
+    """Return the encoding of a text: by a byte order mark, UTF-8 if all of it is valid, else Windows's or latin-1."""
     decoders = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252")}
     with unpacking(path):
         if marked := marked_encoding(path):
@@ -63,7 +63,7 @@ def _encoding(path: Path) -> str:
 
 
 def _separator(path: Path, encoding: str) -> str:
-    """Return the separator that cuts the first lines into most columns, equally many in nine of ten; or that of a line `sep=;`."""
+    """Return the separator that splits the first lines into most columns, equally many in nine of ten; or of a `sep=;` line."""
     if separator := separator_line(path, encoding):
         return separator
     with unpacking(path, UnicodeError), open_text(path, encoding) as file:
@@ -76,15 +76,15 @@ def _separator(path: Path, encoding: str) -> str:
             continue
         counts = Counter(map(len, rows[1:] or rows))
         width, count = counts.most_common(1)[0] if rows else (0, 0)
-        if rows and len(rows[0]) in (width, width - 1) and count >= 0.9 * counts.total():  # a name more, as R writes rows
+        if rows and len(rows[0]) in (width, width - 1) and count >= 0.9 * counts.total():  # one extra name, as R writes rows
             widths[separator] = width
     return max(widths, key=lambda separator: widths[separator], default=usual)
 
 
 def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], fixed: Collection[str]) -> tuple[Dialect, list[str]]:
-    """Recognise decimal mark, thousands separator and signs beside numbers, but those that are `fixed`.
+    """Recognise decimal mark, thousands separator and signs next to numbers, except `fixed` ones.
 
-    `columns` has the rows of each text of each column. Returns a sentence for each that is not the usual one.
+    `columns` has the row count of each text in each column. Returns a sentence for each unusual one.
     """
     written = {name: better for name, texts in columns.items() if (better := _numbers_of(dialect, texts, fixed))}
     notes = []
@@ -101,11 +101,11 @@ def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], fixed:
 
 
 def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -> Dialect | None:
-    """Return the dialect in which most texts of a column are numbers; None if that is this one, or if they are no numbers."""
+    """Return the dialect in which most texts of a column are numbers; None if that is this one, or if they are not numbers."""
     odd_by_dialect = {dialect: odd} if (odd := _odd(texts, dialect)) is not None else {}
     if not texts or odd == Counter():
         return None
-    signs = MARKS + LIMITS * (len(texts) > MOST)  # of few texts, `<5` and `5` are categories
+    signs = MARKS + LIMITS * (len(texts) > MOST)  # among few texts, `<5` and `5` are categories
     marks = "".join(sorted({letter for text in texts for letter in text if letter in signs}))
     european = dialect.separator == ";"
     for decimal, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
@@ -121,7 +121,7 @@ def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -
 
 
 def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[Dialect, list[str]]:
-    """Recognise the forms of dates that are not in ISO 8601. Returns a sentence for each."""
+    """Recognise date formats other than ISO 8601. Returns a sentence for each."""
     write = date_writer(dialect.date_format)
     unread = {name: texts for name, texts in columns.items() if not texts or not _are_dates(texts, write)}
     fitting = {name: forms for name, texts in unread.items() if (forms := _forms_of(texts))}
@@ -138,7 +138,7 @@ def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[D
 
 
 def _forms_of(texts: Counter[str]) -> list[str]:
-    """Return the usual forms that all texts of a column have, but those that stand for nothing."""
+    """Return the usual formats that fit all texts of a column, except texts of missing values."""
     values = (text for text in texts if not _stands_for_nothing(text))
     first = list(islice(values, ROWS))
     if not first or any(is_number(text) or parse_date(text) for text in first):
@@ -154,12 +154,12 @@ def _are_dates(texts: Iterable[str], write: Callable[[str], str]) -> bool:
 
 
 def _day_first(form: str) -> bool | None:
-    """Return whether the day stands before the month; None if it cannot be mistaken for it."""
+    """Return whether the day precedes the month; None if the two cannot be confused."""
     return form.index("%d") < form.index("%m") if "%d" in form and "%m" in form and not form.startswith("%Y") else None
 
 
 def odd_texts(texts: Counter[str]) -> Counter[str] | None:
-    """Return the texts of a column of numbers or dates that are none, which are few; None if it is no such column."""
+    """Return the few texts of a numeric or date column that are neither; None if it is not such a column."""
     others = Counter({text: count for text, count in texts.items() if not parse_date(text) or is_number(text)})
     if 0 < len(others) < min(len(texts), MOST) and all(map(_stands_for_nothing, others)):
         return others
@@ -184,7 +184,7 @@ def _stands_for_nothing(text: str) -> bool:
 
 
 def lines_of(dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """Yield the keys of `[dataset]` that are not the usual ones."""
+    """Yield the keys of `[dataset]` with unusual values."""
     for key, value in vars(dialect).items():
         if value != getattr(USUAL, key):
             yield key, list(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""The columns that a table's job predicts: their kind, their classes, and the task, for `partrain init --from`."""
+"""The columns that a table's job predicts: their kind, classes and task, for `partrain init --from`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from partrain.templates.assemble import listed
 from partrain.templates.column_facts import ColumnFacts
 
 FEW = 0.1
-"""Share of the rows below which one of two classes is rare: the accuracy then tells little."""
+"""Share of the rows below which one of two classes is rare: the accuracy then says little."""
 RARE = 3
-"""Rows below which a class cannot be in the items to train on, to judge by and to test on."""
+"""Number of rows below which a class cannot be among the training, held-out and test items."""
 FEWEST_ROWS = 10
 
 
@@ -31,7 +31,7 @@ class Targets:
     columns: Sequence[ColumnFacts]
     kind: Literal["class", "label", "number"]
     late: Collection[str] = ()
-    """Classes that only the newest rows have: nothing could be learned of them."""
+    """Classes that only the newest rows have: they could not be learned."""
 
     @property
     def first(self) -> ColumnFacts:
@@ -45,23 +45,23 @@ class Targets:
 
     @cached_property
     def learned(self) -> dict[str, int]:
-        """Rows of each class that is learned; {} where targets are no classes."""
+        """Rows of each learned class; {} if targets are not classes."""
         rows = self.first.different if self.kind == "class" else {}
         return {text: count for text, count in rows.items() if count >= RARE and text not in self.late}
 
     @property
     def rare(self) -> list[str]:
-        """Classes that are left out, as they have too few rows."""
+        """Classes that are left out because they have too few rows."""
         return [text for text, count in self.first.different.items() if count < RARE] if self.kind == "class" else []
 
     @property
     def rows(self) -> int:
-        """Rows with a value that is learned."""
+        """Number of rows with a learned value."""
         lost = sum(self.first.different[text] for text in (*self.rare, *self.late))
         return min(column.rows - column.missing for column in self.columns) - lost
 
     def notes(self) -> list[str]:
-        """Say what is predicted, and which classes are left out."""
+        """Describe the prediction, and the classes that are left out."""
         notes = [_described(self.columns, self.kind)]
         for some, why in (
             (self.rare, f"of fewer than {RARE} rows"),
@@ -107,18 +107,18 @@ class Targets:
 
     @property
     def rarest(self) -> float:
-        """The share of the rows that the rare one of two classes has; 0 if there are more, or if none is rare."""
+        """The rare class's share of the rows, of two classes; 0 if there are more classes, or none is rare."""
         share = min(self.learned.values()) / sum(self.learned.values()) if len(self.learned) == 2 else FEW
         return share if share < FEW else 0.0
 
     @property
     def decides(self) -> str:
-        """The judged number that chooses the best round: where a class is rare, that of the answers' ranking."""
+        """The judged number that chooses the best round: if a class is rare, a measure of the answers' ranking."""
         return "average_precision" if self.rarest and find_spec("torchmetrics") else "loss"
 
 
 def targets_of(file: TableFile, columns: Sequence[ColumnFacts]) -> Targets:
-    """Decide what the targets are. Raises InputMissing if there is nothing to learn."""
+    """Determine the targets. Raises InputMissing if there is nothing to learn."""
     first = columns[0]
     rows = min(column.rows - column.missing for column in columns)
     if rows < FEWEST_ROWS:
@@ -146,7 +146,7 @@ def _are_classes(column: ColumnFacts) -> bool:
 
 
 def _described(columns: Sequence[ColumnFacts], kind: Literal["class", "label", "number"]) -> str:
-    """Say what is predicted, and how often the commonest class is right."""
+    """Describe the prediction, and how often the most frequent class is right."""
     first = columns[0]
     if kind == "class":
         commonest, count = first.different.most_common(1)[0]

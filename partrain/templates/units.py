@@ -1,4 +1,4 @@
-"""Columns that name units (persons, machines) of several rows each, for `partrain init --from`: a test is to tell of units not seen before."""
+"""Columns that name units (persons, machines) of several rows, for `partrain init --from`: tests should use unseen units."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from partrain.templates.column_facts import ColumnFacts
 from partrain.templates.first_rows import FirstRows, Values
 
 NONE = "none"
-"""Answer to `--group` if no column names units."""
+"""Value of `--group` if no column names units."""
 ROWS = 3
-"""Rows of a unit, on average, from which a column may name units."""
+"""Average number of rows per unit from which a column may name units."""
 LARGEST = 0.05
-"""Most rows of a unit, as a share of all."""
+"""Maximum number of rows of a unit, as a share of all."""
 FEWEST_REPEATED = 0.9
-"""Share of the units that have several rows."""
+"""Smallest share of the units that must have several rows."""
 FIXED = 0.1
 """Variance of a target within units, as a share of the whole, below which it belongs to the unit."""
 ALIKE = 0.5
-"""The same, below which rows of a unit are alike."""
+"""The same share, below which rows of a unit are alike."""
 CONSTANT = 0.2
-"""The same, below which a column is an attribute of the unit."""
+"""The same share, below which a column is an attribute of the unit."""
 FEWEST_CLASS_UNITS = 3
-"""Units of each class from which rows are split by units."""
+"""Number of units of each class from which rows are split by units."""
 _NAMES = re.compile(
     r"(?i).*(person|patient|subject|participant|speaker|user|customer|client|member|animal|device|machine|engine|sensor|player|student).*"
 )
@@ -38,11 +38,11 @@ _NAMES = re.compile(
 def unit_of(
     file: TableFile, columns: Mapping[str, ColumnFacts], rows: FirstRows, asked: str | None
 ) -> tuple[str | None, list[str]]:
-    """Return the column that rows are split by, None if by none, and notes on it.
+    """Return the column by which rows are split, or None, and notes on it.
 
-    A column names units if the target belongs to the unit and rows of one are alike in half of the other columns; or, with a name such
-    as `id`, if most other columns are attributes of the unit. A whole number that the target follows smoothly is a measure. If less
-    holds, a note may tell of the column.
+    A column names units if the target belongs to the unit and rows of one unit are alike in half of the other columns; or, with a
+    name such as `id`, if most other columns are attributes of the unit. A whole number that the target follows smoothly is a
+    measure. If fewer conditions hold, a note may mention the column.
     """
     if asked is not None and (asked != NONE or NONE in file.places):
         require_units(file, columns[asked])
@@ -78,7 +78,7 @@ def unit_of(
 
 
 def require_units(file: TableFile, facts: ColumnFacts) -> None:
-    """Raise InputMissing if a row has no value in the column that the user names as that of units."""
+    """Raise InputMissing if a row has no value in the column that the user names as the column of units."""
     if facts.missing:
         place, _ = file.first(facts.name, file.is_missing)
         raise InputMissing(f"{place}: --group: column `{facts.name}` has no value")
@@ -98,9 +98,9 @@ def _is_named(name: str) -> bool:
 
 
 def variance_within(units: Sequence[str], values: Values) -> float | None:
-    """Return the variance of values within units as a share of the whole: 0 where a unit has one value; about 1 where units tell nothing.
+    """Return the variance of values within units as a share of the whole: 0 if units have one value, about 1 if irrelevant.
 
-    Of texts, the sum of the variances of their indicators. None if all values are equal.
+    For texts, return the sum of the variances of their indicators. None if all values are equal.
     """
     if not values or isinstance(values[0], str):
         total = _scatter(Counter(values))
@@ -128,7 +128,7 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _follows(name: str, units: Sequence[str], values: Values) -> bool:
-    """Return whether the target follows the whole number of a unit, as it does a measure: neighbours differ less than any two do."""
+    """Return whether the target follows a unit's whole number, as it does a measure: neighbours differ less than random pairs."""
     if _is_named(name):
         return False
     rows = defaultdict[int, list[Any]](list)
@@ -143,7 +143,7 @@ def _follows(name: str, units: Sequence[str], values: Values) -> bool:
 
 
 def _spread(units: Sequence[str], values: Values) -> bool:
-    """Return whether each class stands in several units."""
+    """Return whether each class occurs in several units."""
     return (
         not isinstance(values[0], str)
         or min(Counter(value for _, value in set(zip(units, values, strict=True))).values()) >= FEWEST_CLASS_UNITS
