@@ -1,7 +1,7 @@
-"""Accelerators beside the CPU: all that this package knows of their kinds. What a kind can do is asked of the device, never assumed.
+"""Accelerators other than the CPU: this package's only knowledge of their kinds. A kind's abilities are queried, never assumed.
 
-A device has the name that torch gives it: `cuda:0`, `xpu:1`, `mps`, or that of a kind which another package adds to torch. torch is
-imported only where a device is used: counting devices by torch takes seconds, and memory on a device.
+A device has torch's name: `cuda:0`, `xpu:1`, `mps`, or the name of a kind which another package adds to torch. torch is
+imported only when a device is used: counting devices by torch takes seconds, and memory on a device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_S = 60.0
 
 
 def count(kind: str) -> int:
-    """Count this machine's devices of a kind without torch: CUDA's by the driver's files, other kinds' by asking another process."""
+    """Count this machine's devices of a kind without torch: CUDA's by the driver's files, other kinds' by another process."""
     if kind == "cuda":
         return _cuda_count(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if kind == "mps":
@@ -54,7 +54,7 @@ def _counted_by_torch(kind: str) -> int:
 
 
 def present(*kinds: str) -> list[str]:
-    """List the devices that are known without torch, `cpu` first, and those of more `kinds`."""
+    """List the devices that are known without torch, `cpu` first, and the devices of `kinds`."""
     wanted = dict.fromkeys(["cuda", "mps", *kinds])
     return ["cpu", *(f"{kind}:{index}" for kind in wanted for index in range(count(kind)))]
 
@@ -69,7 +69,7 @@ def found() -> Iterator[Accelerator]:
 
 
 def why_unusable() -> str:
-    """Say why torch cannot use CUDA devices that the driver has; "" if it can, or there are none."""
+    """Return why torch cannot use the driver's CUDA devices; "" if it can, or there are none."""
     import torch
 
     if not count("cuda") or torch.cuda.is_available():
@@ -80,7 +80,7 @@ def why_unusable() -> str:
 
 
 class Accelerator:
-    """One accelerator, as torch reaches it."""
+    """One accelerator, accessed through torch."""
 
     def __init__(self, device: torch.device) -> None:
         import torch
@@ -90,11 +90,11 @@ class Accelerator:
 
     @staticmethod
     def of(device: torch.device) -> Accelerator | None:
-        """Return the accelerator that a device is; None for the CPU."""
+        """Return the accelerator of a device; None for the CPU."""
         return None if device.type == "cpu" else _accelerator(device)
 
     def use(self) -> None:
-        """Make this the current device, and let it repeat what it computes to the bit. RuntimeError if torch cannot compute on it."""
+        """Make this the current device, with bit-reproducible results. RuntimeError if torch cannot compute on it."""
         import torch
 
         _repeat_exactly(self.device.type)
@@ -102,7 +102,7 @@ class Accelerator:
         torch.accelerator.set_device_index(self.device)
 
     def synchronize(self) -> None:
-        """Return when all work that was given to the device is done."""
+        """Return when all work submitted to the device is done."""
         import torch
 
         torch.accelerator.synchronize(self.device)
@@ -112,25 +112,25 @@ class Accelerator:
         generators = getattr(self._module, "default_generators", ())
         if generators:
             generators[self.device.index or 0].manual_seed(seed)
-        else:  # of kinds that have one device
+        else:  # kinds with a single device
             self._module.manual_seed(seed)
 
     @property
     def free_memory(self) -> int:
-        """Bytes of its memory that are free."""
+        """Bytes of free memory on the device."""
         if hasattr(self._module, "mem_get_info"):
             return int(self._module.mem_get_info(self.device)[0])
         return int(self._module.recommended_max_memory() - self._module.current_allocated_memory())
 
     @property
     def name(self) -> str:
-        """Name of the product, if torch tells it."""
+        """Name of the product, if torch knows it."""
         get_name = getattr(self._module, "get_device_name", None)
         return str(get_name(self.device)) if get_name else self.device.type
 
     @cached_property
     def has_float64(self) -> bool:
-        """True if it computes in double precision."""
+        """True if the device computes in double precision."""
         import torch
 
         try:
@@ -140,7 +140,7 @@ class Accelerator:
         return True
 
     def staging(self, size: int) -> Tensor:
-        """Allocate bytes (size,) of the CPU's memory to copy to and from the device: pinned, if the device can use that."""
+        """Allocate bytes (size,) of CPU memory to copy to and from the device: pinned, if the device supports it."""
         import torch
 
         try:
@@ -160,17 +160,17 @@ def beside_float64(x: Tensor) -> Tensor:
 
 
 def in_float64(x: Tensor) -> Tensor:
-    """Convert numbers to double precision: on their device, or on the CPU if that device has none."""
+    """Convert numbers to double precision: on their device, or on the CPU if the device lacks it."""
     return beside_float64(x).double()
 
 
 def _repeat_exactly(kind: str) -> None:
-    """Make torch choose algorithms that give the same bits each time, or warn; and CUDA's libraries compute in float32."""
+    """Make torch choose algorithms that give the same bits each time, or warn; make CUDA's libraries compute in float32."""
     import torch
 
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
-    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # rows lie as they lie
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # partrain determines the layout of rows
     if kind != "cuda":
         return
     cudnn: Any = torch.backends.cudnn

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all: written under a temporary name in the same folder, then renamed.
 
 All steps go through one descriptor of the folder, so they see the same folder even if it is renamed meanwhile. Every system call is
-one of `os`, so tests can make each of them fail.
+in `os`, so tests can make each of them fail.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class FolderNotSynced(OSError):
 def atomic_file(
     path: Path, *, unique: bool = True, exclusive: bool = False, sync: bool = True, sync_folder: bool = False, follow: bool = True
 ) -> Iterator[int]:
-    """Open a temporary file, and give it the name `path` in one step when the block ends. After an error `path` is as it was.
+    """Open a temporary file, and give it the name `path` in one step when the block ends. After an error `path` is unchanged.
 
-    Yields the temporary file's descriptor, locked: `flock` tells a file that is being written from one whose writer died.
+    Yields the temporary file's descriptor, locked: `flock` distinguishes a file being written from one whose writer died.
 
     Args:
         path: The file to create or replace.
         unique: Use a hidden temporary name that no other process uses. Otherwise use `<name>.part`: if the process is killed,
-            the next attempt removes what it left.
+            the next attempt removes its remains.
         exclusive: Raise FileExistsError instead of replacing a file. Some file systems have no hard links; there it is replaced.
         sync: Flush the content to disk before the rename.
         sync_folder: Flush the new name to disk after the rename. FolderNotSynced if that fails.
@@ -58,7 +58,7 @@ def atomic_file(
 
 @contextmanager
 def open_folder(path: Path, access: int = os.O_RDONLY) -> Iterator[int]:
-    """Open a descriptor of a folder, for calls that take `dir_fd`. O_PATH suffices where the folder is neither listed nor synced."""
+    """Open a descriptor of a folder, for calls that take `dir_fd`. O_PATH suffices if the folder is neither listed nor synced."""
     descriptor = os.open(path, access | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -68,12 +68,12 @@ def open_folder(path: Path, access: int = os.O_RDONLY) -> Iterator[int]:
 
 
 def temporary_name(name: str) -> str:
-    """Make up a hidden name for a temporary file beside `name`, cut so that it stays a legal name."""
+    """Make up a hidden name for a temporary file next to `name`, cut so that it stays a legal name."""
     return f".{name[:200]}.{os.urandom(8).hex()}.tmp"
 
 
 def make_durable(folder: int) -> None:
-    """Sync a folder, so that a new name in it survives a power failure. Some file systems cannot: they answer EINVAL."""
+    """Sync a folder, so that a new name in it survives a power failure. Some file systems cannot: they return EINVAL."""
     try:
         os.fsync(folder)
     except OSError as error:
@@ -82,7 +82,7 @@ def make_durable(folder: int) -> None:
 
 
 def discard(folder: int, name: str) -> None:
-    """Remove a temporary file, if it is there."""
+    """Remove a temporary file, if it exists."""
     with suppress(OSError):
         os.unlink(name, dir_fd=folder)
 
@@ -109,7 +109,7 @@ def _publish(folder: int, temporary: str, name: str, *, exclusive: bool) -> None
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             raise
-        except OSError:  # no hard links here: the caller has checked that there is no such file
+        except OSError:  # no hard links here: the caller has checked that the file does not exist
             pass
         else:
             discard(folder, temporary)

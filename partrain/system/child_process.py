@@ -1,4 +1,4 @@
-"""A child process of this one: the pipe to it, its end, and how it is ended for certain."""
+"""A child process of this one: its pipe, its exit, and its forced end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partrain.system.children import FIXED_HASHES, SAFE_PATH, leave_signals_to_c
 from partrain.system.parent_death import describe_exit, die_with_parent
 
 GRACE_S = 5.0
-"""A killed process has this long to exit."""
+"""Seconds that a killed process has to exit."""
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from partrain.system.child_process import enter; enter{arguments}"
 
 
@@ -26,14 +26,14 @@ class ChildProcess:
     """A process that this one has started, whatever its work."""
 
     def __init__(self, pid: int, sentinel: Any, reap: Callable[[], int | None], pipe: Connection | None = None) -> None:
-        """Hold a process. `reap` gives the exit code once `sentinel` is ready; None if nothing can tell it."""
+        """Hold a process. `reap` returns the exit code once `sentinel` is ready; None if it cannot be known."""
         self.pid = pid
         self.pipe: Any = pipe
         """The `Connection` to the process; None for a program."""
         self.sentinel = sentinel
         """An object for `multiprocessing.connection.wait`: ready when the process has ended."""
         self.exit_code: int | None = None
-        """-N for signal N. None while the process runs, and if nothing can tell it."""
+        """-N for signal N. None while the process runs, and if the code cannot be known."""
         self._reap, self._ended = reap, False
 
     @classmethod
@@ -56,8 +56,8 @@ class ChildProcess:
 
         Args:
             module: The module. It is imported there, not here.
-            arguments: What can be pickled.
-            outlives: The process goes on after the end of this one; otherwise it ends, too.
+            arguments: Picklable values.
+            outlives: The process continues after the end of this one; otherwise it ends too.
             descriptors: Descriptors that the process gets under the same numbers.
             options: Options of `subprocess.Popen`.
         """
@@ -73,7 +73,7 @@ class ChildProcess:
 
     @classmethod
     def program(cls, words: Sequence[str], **options: Any) -> ChildProcess:
-        """Start a program, without a pipe and with nothing to read; `options` are those of `subprocess.Popen`. Raises OSError."""
+        """Start a program, without a pipe and with empty input; `options` are options of `subprocess.Popen`. Raises OSError."""
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **options)
         return cls._own(process.pid, process.wait)
 
@@ -89,7 +89,7 @@ class ChildProcess:
         return cls(pid, descriptor, close_and_reap, pipe)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait at most so long for the end; return whether it has come."""
+        """Wait at most this long for the end; return whether it has come."""
         if not self._ended and connection.wait([self.sentinel], seconds):
             self._ended, self.exit_code = True, self._reap()
         return self._ended
@@ -107,9 +107,9 @@ class ChildProcess:
                 (os.killpg if leads else os.kill)(self.pid, number)
 
     def stop(self, seconds: float | None = 0.0) -> bool:
-        """Give the process so long to exit, then kill it; close the pipe.
+        """Give the process this long to exit, then kill it; close the pipe.
 
-        Returns False if the process has not exited even so: the disk holds it, or the process that tells its end is frozen.
+        Returns False if the process still has not exited: it waits for the disk, or the process that reports its end is frozen.
         """
         if not self.wait(seconds):
             self.signal(signal.SIGKILL)
@@ -120,7 +120,7 @@ class ChildProcess:
 
 
 def enter(module: str, descriptor: int, parent: int) -> None:
-    """Do the work of a Python that `ChildProcess.python` has started; 0 as its `parent` lets it outlive this."""
+    """Do the work of a Python started by `ChildProcess.python`; `parent` 0 lets it outlive its parent."""
     if parent:
         die_with_parent(parent)
     leave_signals_to_command()
@@ -130,7 +130,7 @@ def enter(module: str, descriptor: int, parent: int) -> None:
 
 
 def _run_forked(parent: int, main: Callable[[Connection], None], pipe: Connection) -> NoReturn:
-    """Do the work of a forked child, and exit without what this process would do at its end."""
+    """Do the work of a forked child, and exit without this process's exit handlers."""
     status = 1
     try:
         die_with_parent(parent)

@@ -16,7 +16,7 @@ from pathlib import Path
 from partrain.system.caches import own_cache
 from partrain.system.environment import processor
 
-# No -ffast-math, which would set a mode of the whole process, and no contraction: so results depend on no compiler.
+# No -ffast-math, which would set a mode of the whole process, and no contraction: so results do not depend on the compiler.
 _OPTIONS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 
 _SHARED = Path(__file__).parent
@@ -60,7 +60,7 @@ def library(source: Path, definitions: Sequence[str]) -> ctypes.CDLL:
         if not (folder / name).exists():
             _compile([*command, str(source)], folder, name)
         return ctypes.CDLL(str(folder / name))
-    except OSError:  # a cache that cannot be written, or lies where no code may be loaded
+    except OSError:  # the cache cannot be written, or is where no code may be loaded
         with tempfile.TemporaryDirectory() as place:
             _compile([*command, str(source)], Path(place), name)
             try:
@@ -70,7 +70,7 @@ def library(source: Path, definitions: Sequence[str]) -> ctypes.CDLL:
 
 
 def _compile(command: list[str], folder: Path, name: str) -> None:
-    """Compile into a file of this name. Several processes may do that at once."""
+    """Compile into a file of this name. Several processes may do so at once."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         output = Path(place) / name
         try:

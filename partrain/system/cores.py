@@ -10,7 +10,7 @@ from partrain.system.memory import group_folders
 
 
 def cpu_quota(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Return the processor time that the control groups give, in cores; None without a limit."""
+    """Return the CPU time that the control groups allow, in cores; None without a limit."""
     quotas = []
     for folder, unified in group_folders("cpu", proc, groups):
         files = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
@@ -21,19 +21,19 @@ def cpu_quota(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
 
 
 def allocated_cores() -> int | None:
-    """Return the cores of this node that SLURM gave to a step's task or a job, also where it binds none; None outside of SLURM."""
+    """Return the cores of this node that SLURM gave to a step's task or a job, even if it binds none; None outside of SLURM."""
     cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE", "")
     return int(cores) if cores.isdecimal() else None
 
 
 def usable_cores() -> int:
-    """Count the cores that the affinity of this process, its quota of processor time and SLURM leave; at least 1."""
+    """Count the cores allowed by this process's affinity, its CPU quota and SLURM; at least 1."""
     limits = [limit for limit in (cpu_quota(), allocated_cores()) if limit is not None]
     return max(1, min(len(os.sched_getaffinity(0)), *map(int, limits)) if limits else len(os.sched_getaffinity(0)))
 
 
 def parse_cores(text: str) -> list[int]:
-    """Read a list of cores as Linux writes it: `0-3,8`. Raises ValueError."""
+    """Read a list of cores in Linux notation: `0-3,8`. Raises ValueError."""
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -46,7 +46,7 @@ def parse_cores(text: str) -> list[int]:
 
 
 def core_delay(proc: Path = Path("/proc")) -> int:
-    """Return the nanoseconds in which this thread was ready to run and had no core; 0 if the kernel does not count them."""
+    """Return the nanoseconds that this thread was ready to run without a core; 0 if the kernel does not count them."""
     try:
         return int((proc / "thread-self" / "schedstat").read_bytes().split()[1])
     except (OSError, IndexError):

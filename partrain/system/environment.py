@@ -33,7 +33,7 @@ def process_start() -> float:
 
 @dataclass(frozen=True)
 class Processor:
-    """A CPU model; empty fields where the kernel does not tell."""
+    """A CPU model; fields unknown to the kernel are empty."""
 
     vendor: str = ""
     family: int = 0
@@ -56,7 +56,7 @@ class Processor:
 
 @cache
 def processor() -> Processor:
-    """Return this machine's processor, as the kernel describes it."""
+    """Return this machine's processor, as described by the kernel."""
     try:
         return Processor.of(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:

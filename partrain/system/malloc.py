@@ -11,8 +11,8 @@ def keep_freed_memory() -> None:
     """Serve all tensors from a heap that does not shrink until a GiB at its end is free.
 
     By default glibc returns larger blocks to the kernel at every `free`, and the next iteration faults the same pages in again.
-    Page faults took a third of a small network's step, and half of the mixing of a large one. Does nothing if the C library has
-    no mallopt.
+    Page faults took a third of a small network's step, and half of the mixing of a large one. Does nothing if the C library lacks
+    mallopt.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

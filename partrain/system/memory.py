@@ -36,7 +36,7 @@ _V2 = _Names("memory.max", "memory.current", "", "anon")
 
 
 def memory_limits(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> MemoryLimits:
-    """Read the current limits; `sys.maxsize` where the kernel tells none."""
+    """Read the current limits; `sys.maxsize` if the kernel gives none."""
     sizes = {name: size << 10 for name, size in _numbers(proc / "meminfo").items()}
     swap = sizes.get("SwapFree", 0)
     total = sizes.get("MemTotal", sys.maxsize)

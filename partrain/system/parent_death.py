@@ -18,17 +18,17 @@ from typing import Any
 from partrain.system.surroundings import memory_limit
 
 PARENT = "PARTRAIN_PARENT"
-"""Environment variable that tells the forkserver its parent's process id."""
+"""Environment variable with the process id of the forkserver's parent."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 ORPHAN_GRACE_S = 2.0
-"""Processes that user code has left behind have this long to end by themselves."""
+"""Seconds that processes left behind by user code have to end by themselves."""
 
 
 def die_with_parent(parent: int) -> None:
     """Ask the kernel to kill this process when `parent` dies. SIGKILL, because workers ignore the terminal's signals.
 
-    If `parent` is dead already, this process exits at once.
+    If `parent` is already dead, this process exits at once.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -36,10 +36,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def bind_forks() -> None:
-    """Have processes that user code forks from this one's main thread die with it: they would go on training beside the next run.
+    """Make processes that user code forks from this one's main thread die with it: they would keep training during the next run.
 
-    The kernel takes the end of another thread that forked for the end of the parent, so forks of such threads are left alone; so are
-    forks of forks, as daemons are: see `orphans_ended`.
+    The kernel mistakes the end of another thread that forked for the end of the parent, so forks of such threads are left alone;
+    so are forks of forks, such as daemons: see `orphans_ended`.
     """
     parent, from_main = os.getpid(), False
 
@@ -61,10 +61,10 @@ def adopt_orphans() -> None:
 
 @contextmanager
 def orphans_ended(ancestor: int) -> Iterator[None]:
-    """End the descendants of a process, one that adopts orphans, if they outlive its end, which the block brings about.
+    """End the descendants of a process that adopts orphans, if they outlive its end, which the block causes.
 
-    These are programs and daemons that user code has started and left behind. They would hold the command's output open, so that a
-    reader of it waits for them.
+    These are programs and daemons that user code has started and left behind. They would hold the command's output open, and
+    its reader would wait for them.
     """
     with ExitStack() as opened:
         handles, left = [], select.poll()
@@ -83,7 +83,7 @@ def orphans_ended(ancestor: int) -> Iterator[None]:
 
 
 def descendants(pid: int) -> list[int]:
-    """List the children of a process, their children, and so on; fewer if the kernel does not tell."""
+    """List the children of a process, their children, and so on; fewer if the kernel hides some."""
     with suppress(OSError):
         tasks = Path(f"/proc/{pid}/task").iterdir()
         children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
@@ -92,7 +92,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def memory_hint() -> str:
-    """Return the limit of memory that may have ended a process, in parentheses; "" without one."""
+    """Return the memory limit that may have ended a process, in parentheses; "" without one."""
     limited = memory_limit()
     return f" (possibly out of memory, by {limited})" if limited else ""
 
@@ -112,8 +112,8 @@ def describe_exit(exitcode: int | None) -> str:
 def close_forkserver_alive_fd() -> None:
     """Close this child's copy of the pipe that keeps the forkserver alive.
 
-    The forkserver exits when all copies are closed, and multiprocessing gives each child one. Closed, the forkserver ends with the
-    coordinator, and its children end with it.
+    The forkserver exits when all copies are closed, and multiprocessing gives each child one. With this copy closed, the
+    forkserver ends with the coordinator, and its children end with it.
     """
     server: Any = forkserver._forkserver
     if server._forkserver_alive_fd is not None:

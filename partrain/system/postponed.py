@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def postponed(name: str, *functions: str) -> Iterator[None]:
-    """Let packages that are imported in this context have these functions of a module without its import.
+    """Let packages imported in this context have these functions of a module without importing it.
 
     The first call of one imports the module, and so does any other use of the module.
     """

@@ -1,4 +1,4 @@
-"""Progress of what may take long: functions note it, and a command may show it."""
+"""Progress of long operations: functions note it, and a command may show it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 SHOWN: ContextVar[Callable[[str, float], None]] = ContextVar("SHOWN", default=lambda what, share: None)
-"""Function that shows the share, 0 to 1, of what is being done."""
+"""Function that shows the finished share, 0 to 1, of an operation."""
 
 
 def note(what: str, share: float) -> None:

@@ -1,4 +1,4 @@
-"""Reading and appending of files that another program may have put there: regular files only, without ever waiting for a pipe."""
+"""Read and append to files that another program may have put there: regular files only, without ever waiting for a pipe."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, BinaryIO
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError for a pipe, a device or a folder, too."""
+    """Open a regular file for reading. Raises OSError, also for a pipe, a device or a folder."""
     return open(_descriptor(path, os.O_RDONLY), "rb")
 
 
 def open_to_append(path: Path) -> int:
-    """Open a descriptor that appends to a regular file, which is made if it is missing. Raises OSError for a link, too."""
+    """Open a descriptor that appends to a regular file, which is created if missing. Raises OSError, also for a link."""
     return _descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a regular file, as `open_regular`."""
+    """Read a regular file; see `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises OSError, and ValueError as `parse_json`."""
+    """Read a JSON file. Raises OSError, and ValueError like `parse_json`."""
     return parse_json(read_regular(path))
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if there is none that can be read."""
+    """Read a JSON object; {} if there is no readable one."""
     try:
         content = read_json(path)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Stdout and stderr of a command.
 
 They survive a full device or a closed pipe: output is lost, the command still runs to its end. Control characters become visible: texts
-of checkpoints and data files may come from strangers, and a terminal would obey them. The live displays draw on streams of their own.
+in checkpoints and data files may come from strangers, and a terminal would obey them. The live displays draw on separate streams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TextIO
 from partrain.errors import NOT_REACHED, OK, InputOutputFailed
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
-"""Control characters but tab and line ends, and characters that change the direction of text."""
+"""Control characters except tab and line ends, and characters that change the direction of text."""
 
 
 def visible(text: str) -> str:
@@ -26,7 +26,7 @@ def visible(text: str) -> str:
 
 
 class VisibleText(io.TextIOWrapper):
-    """A text stream on which control characters become visible."""
+    """A text stream that makes control characters visible."""
 
     def write(self, text: str) -> int:
         super().write(visible(text))
@@ -75,7 +75,7 @@ def tolerate_closed_stdout(command: Callable[[], None]) -> None:
 
 
 def _text(file: io.FileIO, stream: TextIO | None) -> TextIO:
-    """Open a text stream over a file, set up like Python's own stream `given`; that is None if the descriptor was closed."""
+    """Open a text stream over a file, set up like Python's own `stream`, which is None if the descriptor was closed."""
     buffer = io.BufferedWriter(file)
     if not isinstance(stream, io.TextIOWrapper):
         return VisibleText(buffer, "utf-8", "backslashreplace")

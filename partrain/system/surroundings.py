@@ -14,9 +14,9 @@ from partrain.errors import Failure, InputMissing, InputOutputFailed
 
 
 def surroundings_failure(error: BaseException, *, starting: bool = False) -> Failure | None:
-    """Return the failure that tells a user what an error comes from; None if the surroundings are in order.
+    """Return the failure that explains an error to the user; None if the surroundings are in order.
 
-    `starting`: it came at the start of a process. Elsewhere its number may mean something else.
+    `starting`: the error came at the start of a process. Elsewhere its number may mean something else.
     """
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
