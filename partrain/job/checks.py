@@ -1,6 +1,6 @@
 """Checks across tables: contradictions in a job, and limits of this machine and of the data files.
 
-Each check is a generator of findings. Its parameters name the tables it reads; it runs if all of these are valid, so one wrong
+Each check is a generator of findings. Its parameters name the tables it reads. It runs if all of these are valid, so one wrong
 value hides no contradiction between other tables. All checks run, so that the user sees all problems at once.
 """
 
@@ -118,7 +118,7 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 
 def check_data(tables: Tables, spec: DatasetSpec, drawn: Sequence[int] = ()) -> Iterator[Finding]:
-    """Check tables against the data set. `drawn`: sizes of the partitions, where the job draws them; () before that."""
+    """Check tables against the data set. `drawn`: sizes of the partitions, if the job draws them; () before that."""
     tables = {**tables, "spec": spec}
     yield from _run((_remarks, _task, *OF_TARGETS, loss_keys, target_numbers, metric_names, judged_names), tables)
     if spec.stream:
@@ -288,7 +288,7 @@ def _swept_keys(sweep: SweepSection | None) -> Iterator[Finding]:
 def _cut(
     dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec, training: int, most: int
 ) -> tuple[list[range], list[Finding]]:
-    """Cut the training items into one window for each worker; none, and the errors, if that is impossible."""
+    """Cut the training items into one window for each worker; return none, and the errors, if that is impossible."""
     count = count_of(workers)
     if isinstance(dataset.held_out, Fold) and dataset.held_out.folds > spec.items:
         return [], [Finding(("dataset", "fold"), f"{dataset.held_out.folds:,} folds are more than the {spec.items:,} items")]
@@ -297,7 +297,7 @@ def _cut(
         return [], [Finding(("dataset", "validation"), message)]
     if count > training:
         return [], [Finding(("workers", 0, "count"), f"{count:,} workers are more than the {training:,} training items")]
-    if count > most:  # a contradiction of its own
+    if count > most:  # a separate contradiction
         return [], []
     if too_large := [
         Finding(("workers", index, "partition_size"), f"`partition_size` {size:,} exceeds the {training:,} training items")
@@ -313,7 +313,7 @@ def _cut(
 
 
 def _place_of_sizes(workers: list[WorkerGroup]) -> KeyPath:
-    """Return the key that decides how the items are cut."""
+    """Return the key that determines the sizes of the partitions."""
     return next(
         (("workers", index, "partition_size") for index, group in enumerate(workers) if group.partition_size), ("partition",)
     )
@@ -335,7 +335,7 @@ def _rule_partitions(sync: AnyRule, workers: list[WorkerGroup], cut: list[range]
 def _batch_size(
     sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup], cut: list[range], partition: Partition
 ) -> Iterator[Finding]:
-    """Compare partitions with the batch sizes, and with what a replica needs to learn."""
+    """Compare partitions with the batch sizes, and with the items that a replica needs to learn."""
     if partition.draws_sizes:  # a small one is a batch
         return
     places = [(index, group.batch_size) for index, group in enumerate(workers) for _ in range(group.size)]

@@ -1,4 +1,4 @@
-"""Changes of user code since a checkpoint was written: by the bytes of its files, and by what it computes."""
+"""Changes in user code since a checkpoint was written: by the bytes of its files, and by its results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digest_of(path: Path) -> str:
 
 
 def code_digests(loaded: LoadedJob) -> dict[str, str]:
-    """Hash the files of user code that the job names beside it: all that is known before a dry run has imported them."""
+    """Hash the user code files next to the job that it names: the only ones known before a dry run has imported them."""
     files = {name.partition(":")[0] for name in loaded.job.user_code if name.partition(":")[0].endswith(".py")}
     paths = {name: loaded.folder / name for name in sorted(files)}
     return versions_of({name: digest_of(path) for name, path in paths.items() if path.is_file()})
@@ -37,7 +37,7 @@ def versions_of(digests: Mapping[str, str]) -> dict[str, str]:
 
 
 def file_of(version: str) -> str:
-    """Return the file whose digest stands under this name among a manifest's versions; "" if it is no file."""
+    """Return the file whose digest has this name among a manifest's versions; "" if the name is not a file's."""
     return version.removesuffix(_DIGEST) if version.endswith(_DIGEST) else ""
 
 
@@ -48,14 +48,14 @@ def locate(name: str, folder: Path) -> Path | None:
 
 
 def changed_files(loaded: LoadedJob, versions: Mapping[str, str]) -> list[str]:
-    """Name the files of user code that are not those of a checkpoint with these versions."""
+    """Name the user code files that differ from those of a checkpoint with these versions."""
     files = {file: digest for name, digest in versions.items() if (file := file_of(name))}
     return [name for name, digest in files.items() if (path := locate(name, loaded.folder)) is None or digest_of(path) != digest]
 
 
 @contextmanager
 def changed_code_explained(loaded: LoadedJob, versions: Mapping[str, str]) -> Iterator[None]:
-    """Raise UserCodeFailed where the network of a checkpoint with these versions does not fit user code any more: BadCheckpoint otherwise."""
+    """Turn BadCheckpoint into UserCodeFailed if user code no longer fits the network of a checkpoint with these versions."""
     try:
         yield
     except BadCheckpoint as failure:
@@ -66,7 +66,7 @@ def changed_code_explained(loaded: LoadedJob, versions: Mapping[str, str]) -> It
 
 
 def explain_change(what: str, files: Sequence[str]) -> str:
-    """Write a failure: code computes something else than before the checkpoint. `files`: those that have changed."""
+    """Make a failure: code computes something else than before the checkpoint. `files`: the changed ones."""
     if files:
         return f"{what}: changed since: {', '.join(files)}: restore the code as it was in training"
     hidden = "an environment variable, or another file or package that its code reads, has changed"

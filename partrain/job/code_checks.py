@@ -1,4 +1,4 @@
-"""Checks of user code that run none of it: files are parsed, packages are looked for."""
+"""Checks of user code without running it: files are parsed, packages are located."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHOUT_ARGUMENTS = ("Module", "Task", "Dataset", "IterableDataset")
 
 
 def stream_in(tables: Mapping[str, Any], folder: Path) -> StreamForm | None:
-    """Describe the stream that a class beside the job gives, as far as its source tells without running it; None if it gives none."""
+    """Describe the stream of a class next to the job, as far as its source shows without running it; None if it has none."""
     section = tables.get("dataset")
     place, _, attribute = section.name.partition(":") if isinstance(section, UserCode) else ("", "", "")
     path = folder / place
@@ -61,7 +61,7 @@ def _check_named(table: str, section: UserCode, folder: Path, key: KeyPath) -> I
     place, _, attribute = section.name.partition(":")
     top, path = place.partition(".")[0], folder / place
     if not place.endswith(".py"):
-        with suppress(ImportError, ValueError):  # a module without a spec is one that has been made by hand
+        with suppress(ImportError, ValueError):  # a module without a spec was made by hand
             if top != "__main__" and find_spec(top) is None:
                 message = f"no module `{top}` in this Python environment"
                 yield Finding(key, message, 'install it there, or name a file beside the job: "file.py:..."')
@@ -91,7 +91,7 @@ def _check_named(table: str, section: UserCode, folder: Path, key: KeyPath) -> I
 
 
 def _top_level(tree: ast.Module) -> dict[str, ast.AST] | None:
-    """Return what a module defines at its top level, by name; None if names may come by other ways."""
+    """Return the names that a module defines at its top level, with their nodes; None if names may come from elsewhere."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Global) or (isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)):
             return None
@@ -103,7 +103,7 @@ def _top_level(tree: ast.Module) -> dict[str, ast.AST] | None:
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the names that a block binds, also in a branch of an `if` or `try`, but not inside functions and classes."""
+    """Yield the names that a block binds, including branches of `if` and `try`, but not the inside of functions and classes."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child.name, child
@@ -116,9 +116,9 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _constructor(node: ast.ClassDef, names: Mapping[str, ast.AST], depth: int = 8) -> ast.arguments | None:
-    """Return the parameters of a class's `__init__`, its own or that of a base in the same file; None if they are not known.
+    """Return the parameters of a class's `__init__`, its own or a base's in the same file; None if they are unknown.
 
-    A class without one, whose bases are known to take no arguments, takes none.
+    A class without `__init__`, whose bases are known to take no arguments, takes none.
     """
     own = [
         function for function in node.body if isinstance(function, ast.FunctionDef) and function.name in ("__init__", "__new__")

@@ -1,4 +1,4 @@
-"""Contradictions between keys of a job, one a row: where it is, when it holds, and what to do about it."""
+"""Contradictions between keys of a job, one per row: the place, the condition, and the remedy."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MAX_WORKERS, MAX_SIMULATED = 1024, 16_384
 
 
 def most_workers(transport: TransportSection) -> int:
-    """Return the most workers of a job."""
+    """Return the maximum number of workers of a job."""
     return MAX_SIMULATED if transport.implementation().one_process else MAX_WORKERS
 
 
 Check = Callable[..., Iterator[Finding]]
-"""Finds what is wrong with the tables that its parameters name."""
+"""Finds errors in the tables that its parameters name."""
 
 
 def row(
@@ -51,7 +51,7 @@ def row(
 ) -> Check:
     """Make the check that finds a contradiction at a dotted key if it `holds`.
 
-    Braces in a text stand for values of the tables, `{0}` for what `holds` returns.
+    Braces in a text are replaced by values of the tables, `{0}` by the result of `holds`.
     """
 
     @wraps(holds)  # the parameters name the tables
@@ -78,7 +78,7 @@ def _has_length(stop: Stop) -> bool:
 
 
 def _has_rounds_of_unknown_length(stop: Stop, sync: AnyRule, faults: Faults) -> bool:
-    """Return whether the run is counted in rounds whose item-iterations are not known before, not even nearly."""
+    """Return whether the run is counted in rounds whose item-iterations are not known in advance, not even approximately."""
     return bool(not stop.item_iterations and stop.rounds and (not sync.planned_iterations(1) or faults.round_seconds))
 
 
@@ -94,18 +94,18 @@ def unbalanced_reason(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:
 
 
 def _averaging(sync: AnyRule) -> str:
-    """Return the key under which networks are averaged over rounds; "" if none is given."""
+    """Return the key that averages networks over rounds; "" if none is given."""
     return "swa" if sync.swa is not None else "ema" * (sync.ema is not None)
 
 
 def _without_accuracy(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> TaskKind | None:
-    """Return the kind of task if it counts no right answers."""
+    """Return the kind of task if it does not count right answers."""
     kind = kind_of_task(task, model, spec.task)
     return None if kind.accuracy else kind
 
 
 def _decaying(optimizer: AnyOptimizer) -> str:
-    """Return the key that needs the length of the run; "" for none, or if `horizon` gives it."""
+    """Return the key that needs the length of the run; "" if there is none, or if `horizon` gives it."""
     return (
         "" if optimizer.horizon or not optimizer.needs_horizon else "schedule" if optimizer.schedule != "constant" else "warmup"
     )
@@ -132,7 +132,7 @@ OF_SECTIONS: tuple[Check, ...] = (
     lambda optimizer: optimizer.check(),
     lambda transport, workers: transport.check(count_of(workers)),
 )
-"""Checks that a table has of its own."""
+"""Checks that a table defines itself."""
 
 OF_JOB = (
     row("sync.passes", lambda sync: {"iterations", "passes"} <= sync.model_fields_set,
@@ -298,7 +298,7 @@ OF_ITEMS = (
     row("sweep.k_folds", lambda sweep, spec: sweep and sweep.k_folds and sweep.k_folds > spec.items,
         "{sweep.k_folds:,} folds are more than the {spec.items:,} items", "", "value"),
 )  # fmt: skip
-"""With the items of a data set that is no stream."""
+"""With the items of a data set that is not a stream."""
 
 _CHOICE = "`{0}` chooses among the items of a data set, and a stream's held-out items are those of its `validation`"
 OF_STREAM = (
@@ -323,4 +323,4 @@ OF_STREAM = (
         'class_weights = "balanced" counts the items of each class, and a stream does not keep them',
         "give the weights as a list"),
 )  # fmt: skip
-"""With training items that are a stream, which workers see once per pass, in the order in which it gives them."""
+"""With training items that are a stream, which workers see once per pass, in the stream's order."""

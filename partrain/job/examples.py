@@ -168,13 +168,14 @@ EXAMPLES: dict[str, Any] = {
     "[sweep] trials": 20,
     "[sweep] by": "metrics.accuracy",
 }
-"""Values by table and key, or by table, kind of the table and key. Other keys show a choice that is not their default, or their default."""
+"""Values by table and key, or by table, kind of the table and key. Other keys show a choice other than their default, or their
+default."""
 
 
 def example_of(table: str, key: str, field: FieldInfo, kind: str = "") -> Any:
-    """Return a value that a user may give to a key; None if there is none to show.
+    """Return a value that a user may give to a key; None if there is no example.
 
-    `kind`: name of the table among its alternatives. A list of one stands for keys of lists that are also given as one value.
+    `kind`: name of the table among its alternatives. A list of one is shown for list keys that also accept a single value.
     """
     value = EXAMPLES.get(f"{table} {kind} {key}", EXAMPLES.get(f"{table} {key}".strip()))
     parts, choices = get_args(field.annotation), _choices(field.annotation)

@@ -28,21 +28,21 @@ __all__ = ["Job", "LoadedJob", "check_against_data", "load", "load_dataset", "lo
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A job without errors, and its origin."""
+    """A valid job, and its origin."""
 
     job: Job
     source: TomlSource
     folder: Path
-    """Folder that relative data paths start from."""
+    """Folder where relative data paths start."""
     warnings: list[Problem]
 
     @property
     def text(self) -> str:
-        """The TOML text, overrides applied."""
+        """The TOML text with overrides applied."""
         return self.source.text
 
     def edited(self, name: str, edit: Callable[[dict[str, Any]], object], *, resuming: bool = False) -> LoadedJob:
-        """Return the job whose tables `edit` has changed in place, checked for this machine; `name` it in messages."""
+        """Return the job after `edit` has changed its tables in place, checked for this machine; messages call it `name`."""
         tables = tomllib.loads(self.text)
         edit(tables)
         return parse(as_toml(tables), self.folder, name, local=True, resuming=resuming)
@@ -62,9 +62,9 @@ def load(
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
     `text`: another file, which holds the text of the job; paths in it start at the folder of `path`.
-    `resuming`: a checkpoint may continue it, which does not need the file that the network starts `from`.
+    `resuming`: a checkpoint may continue the job, which then does not need the file that the network starts `from`.
     Raises InputMissing (66) if there is no file to read, and Rejected, a BadJob (78), with all problems if there are errors. If the only
-    errors are data files that are missing, it raises the Rejected called Unreadable, whose exit code is that of InputMissing.
+    errors are missing data files, it raises the Rejected called Unreadable, with the exit code of InputMissing.
     """
     try:
         return _check(
@@ -86,7 +86,7 @@ def parse(
 ) -> LoadedJob:
     """Load a job from its text, changed by the arguments of an option `flag`.
 
-    Check this machine only with `local`, and the file that the network starts `from` only unless it is `resuming`.
+    Check against this machine only if `local`, and check the file that the network starts `from` unless `resuming`.
     """
     return _check(override(TomlSource.parse(text, name), overrides, flag), folder, local=local, resuming=resuming)
 
@@ -99,7 +99,7 @@ def check_against_data(loaded: LoadedJob, spec: DatasetSpec, drawn: Sequence[int
 
 @contextmanager
 def locating(loaded: LoadedJob) -> Iterator[None]:
-    """Give a value that turns out to be wrong after loading its place in the job."""
+    """Add the place in the job to a value that turns out wrong after loading."""
     try:
         yield
     except WrongValue as wrong:
@@ -109,7 +109,10 @@ def locating(loaded: LoadedJob) -> Iterator[None]:
 def load_dataset(
     loaded: LoadedJob, allocate: Allocate | None = None, report: TransferReport | None = None, *, in_memory: bool = True
 ) -> Dataset:
-    """Load the data set of a job; see `data.load`. Raises Stalled if user code gives no item for `stall_seconds`, or for STARTUP_LIMIT_S if that is longer."""
+    """Load the data set of a job; see `data.load`.
+
+    Raises Stalled if user code yields no item for the longer of `stall_seconds` and STARTUP_LIMIT_S.
+    """
     from partrain.data.user.pipe import waiting_at_most
 
     job = loaded.job

@@ -54,7 +54,7 @@ _SEVERAL = "leave it out, and start the job under torchrun on each machine"
 _ELSEWHERE: dict[tuple[type, str], str] = {
     (TransportSection, word): _SEVERAL for word in ("distributed", "torchrun", "torch", "gloo", "nccl", "mpi", "ddp", "tcp")
 }
-"""Values that a key does not have, because another way leads there."""
+"""Values that a key does not accept, because another key has their effect."""
 
 
 def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
@@ -126,7 +126,7 @@ def missing(spot: Location) -> tuple[str, str]:
 
 
 def no_table(path: KeyPath, value: Any) -> tuple[str, str]:
-    """Return message and suggestion for another value in the place of a table."""
+    """Return message and suggestion for a value that is not a table."""
     header, example = heading(path), _EXAMPLES.get(str(path[-1]), "")
     if header.startswith("[[") and isinstance(path[-1], str):
         return f"expected a list of tables {header}, got {describe_value(value)}", f"write {header} and below it {example}"

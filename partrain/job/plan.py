@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from partrain.data import Dataset
 
 JUDGING_SHARE = 0.05
-"""Judged items stay under this share of the items trained between two judgements."""
+"""Judging uses less than this share of the items trained between two judgements."""
 PAYS = 1.05
 """Gain in speed from which more workers pay: below it noise decides."""
 
@@ -30,7 +30,7 @@ class WorkerPlan:
 
     spec: WorkerSpec
     partition: int | None
-    """Items of its partition, or of its shard of a stream; None: the stream does not tell."""
+    """Items of the worker's partition, or of its shard of a stream; None: the stream does not give it."""
     iterations: int
     """Cap on local iterations per round, or per visit under an asynchronous rule."""
     items: int
@@ -45,14 +45,14 @@ class Plan:
 
     shares: tuple[WorkerPlan, ...]
     training_items: int | None
-    """None: a stream that does not tell."""
+    """None: a stream of unknown length."""
     held_out: int
     judge_every: int
     """Rounds between judgements."""
     horizon: int | None
     """Item-iterations at which the learning-rate schedule ends; None for a constant rate."""
     average_from: int | None = None
-    """Item-iterations from which mixed networks count for the average of `swa`; None without it."""
+    """Item-iterations from which mixed networks enter the average of `swa`; None without it."""
 
     @property
     def items(self) -> int:
@@ -61,7 +61,7 @@ class Plan:
 
 
 def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
-    """Plan a job for its data set; a stream is asked for the lengths of its shards."""
+    """Plan a job for its data set; ask a stream for the lengths of its shards."""
     job, shards, workers = loaded.job, None, machines * sum(group.size for group in loaded.job.workers)
     if dataset.stream:
         from partrain.data.user.pipe import shard_lengths  # few jobs have a stream
@@ -85,9 +85,9 @@ def make_plan(
 ) -> Plan:
     """Plan a job for a data set of `items` items (`held_out` ones included), on machines with the job's workers each.
 
-    `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` are then those held out. `drawn`:
-    sizes of the partitions, by rank, where the job draws them.
-    Raises ValueError if the partitions cannot be cut, BadJob if a batch is more than a shard.
+    `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` then counts held-out items.
+    `drawn`: sizes of the partitions, by rank, if the job draws them. Raises ValueError if the partitions cannot be cut, BadJob if
+    a batch exceeds a shard.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     firsts = range(0, machines * len(local), len(local))
@@ -182,7 +182,7 @@ def possible_items(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
 
 
 def participants(job: Job, workers: int) -> int:
-    """Count the workers that train in a round once a ramp is over: `clients`, or as many as can be reached on average."""
+    """Count the workers that train in a round once a ramp is over: `clients`, or the average number that can be reached."""
     reached = sum(job.transport.availability_of(workers) or [1.0] * workers)
     count = workers if job.sync.clients is None else job.sync.active_workers(workers, 1)
     return max(1, min(count, round(reached)))

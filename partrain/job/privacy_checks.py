@@ -1,4 +1,4 @@
-"""Contradictions of `[sync] noise`: keys by which a client would have a part in the network that the noise does not hide."""
+"""Contradictions of `[sync] noise`: keys through which a client would affect the network beyond what the noise hides."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from partrain.rules import AnyRule
 
 GUESSED = 10**12
-"""Seeds below can be guessed: a computer tries them all in days."""
+"""Seeds below this can be guessed: a computer tries them all in days."""
 
 
 def _missing(sync: AnyRule, bound: float | None) -> str:
-    """Return the first key that noise needs, and the job lacks."""
+    """Return the first key that noise requires and the job lacks."""
     wanted = {
         "`max_update_norm` in [faults], the bound of a client's update": bound is not None,
         "`clients`, the number of workers in a round": sync.clients is not None,

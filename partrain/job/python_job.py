@@ -1,4 +1,4 @@
-"""Jobs that a script or a notebook makes: `Job(...)` finds the problems that a job file has, and names them by their keys."""
+"""Jobs made by a script or a notebook: `Job(...)` finds the same problems as a job file, and names them by their keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partrain.job.schema import Job, given_in
 from partrain.job.validation_errors import STAND_INS, explain
 
 _CODE = {"model": "network", "dataset": "data set", "task": "task"}
-"""Tables that objects may stand for."""
+"""Tables that objects may replace."""
 
 
 class PythonJob(Job):
@@ -32,7 +32,7 @@ class PythonJob(Job):
 
 
 def as_data(value: Any) -> Any:
-    """Return what a script gives as a job has it: numbers of numpy and torch as Python's, arrays and tuples as lists, paths as texts."""
+    """Convert a script's values to a job's: numpy and torch numbers to Python's, arrays and tuples to lists, paths to texts."""
     if isinstance(value, dict):
         return {key: as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -45,7 +45,7 @@ def as_data(value: Any) -> Any:
 
 
 def _refused(data: dict[str, Any], findings: list[Finding]) -> Rejected:
-    """Return the error for tables that are no job. `findings`: their objects that no job can hold."""
+    """Return the error for tables that are not a job. `findings`: their objects that no job can hold."""
     places = [finding.path for finding in findings]
     plain = _without_objects(data, ())[0]
     try:
@@ -57,7 +57,7 @@ def _refused(data: dict[str, Any], findings: list[Finding]) -> Rejected:
 
 
 def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
-    """Return data with tables in place of sections and without other Python objects, and a finding for each of these."""
+    """Return data with tables in place of sections and without other Python objects, and a finding for each such object."""
     if isinstance(value, Section):
         value = given_in(value)
     if isinstance(value, dict):
@@ -76,7 +76,7 @@ def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
 
 
 def _instead_of(kind: type, path: KeyPath) -> str:
-    """Return what to give in the place of an object."""
+    """Return the value to give in place of an object."""
     table = str(path[0])
     if table in _CODE and path[1:] in ((), ("name",)):
         return f'partrain.train({table}=...) takes it; or write the class to a file: name = "file.py:{kind.__name__}"'

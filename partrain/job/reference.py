@@ -1,4 +1,4 @@
-"""Descriptions of a job's tables and keys, taken from the tables themselves: text, type, default. For `explain`, `ls` and `schema`."""
+"""Descriptions of a job's tables and keys, derived from the tables: text, type, default. For `explain`, `ls` and `schema`."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class KeyDescription(NamedTuple):
     """One key of a job file."""
 
     table: str
-    """The header of its table; "" at the top of the file."""
+    """The header of the key's table; "" at the top of the file."""
     key: str
     kind: str
     """Type and bounds, in words."""
     default: str
     """The default as TOML, `required`, or "" for none."""
     text: str
-    """The text beside it in the table."""
+    """The key's text in the table's class."""
     choices: tuple[str, ...]
-    """Names of the alternative tables that have it so; none if the table has no alternatives."""
+    """Names of the alternative tables that have the key in this form; empty if the table has no alternatives."""
     example: str = ""
-    """A value that it may have, as TOML; "" if there is none to show."""
+    """A possible value, as TOML; "" if there is no example."""
 
 
 class NamedTable(NamedTuple):
     """One of the alternatives of a table: a rule, a network, a data set, an optimizer."""
 
     table: str
-    """Its key at the top of the file."""
+    """The table's key at the top of the file."""
     name: str
-    """Its name; "" for user code."""
+    """The table's name; "" for user code."""
     section: type[Section]
 
     @property
     def text(self) -> str:
-        """Its description."""
+        """The table's description."""
         return inspect.cleandoc(self.section.__doc__ or "")
 
 
@@ -72,7 +72,7 @@ def named_tables(key: str) -> list[NamedTable]:
 
 @cache
 def texts(section: type[Section]) -> dict[str, str]:
-    """Return the text below each key of a table, from the source of its class and of those that it inherits from."""
+    """Return the text below each key of a table, from the source of its class and its base classes."""
     by_key: dict[str, str] = {}
     for base in (base for base in reversed(section.__mro__) if issubclass(base, Section) and base is not Section):
         by_key |= vars(base).get("key_texts", {})
@@ -101,7 +101,7 @@ def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -
 
 
 def all_keys() -> list[KeyDescription]:
-    """Describe all keys of a job file. Keys that several alternatives have alike stand once."""
+    """Describe all keys of a job file. A key that several alternatives share appears once."""
     descriptions: dict[tuple[str, ...], KeyDescription] = {}
     for name, field in Job.model_fields.items():
         options = tables_under(field)

@@ -1,4 +1,4 @@
-"""A job with all its defaults, key by key: where each value comes from, and how two jobs differ."""
+"""A job with all its defaults, key by key: the origin of each value, and the differences between two jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 def load_any(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedJob, list[Setting]]:
-    """Load a job file, or the job of a run folder, with the settings in the order of the tables. Raises as `load` does."""
+    """Load a job file, or the job of a run folder, with the settings in the order of the tables. Raises like `load`."""
     file = path / JOB if path.is_dir() else path
     loaded = load(file, overrides, resuming=path.is_dir())
     return loaded, settings(loaded.job, override(TomlSource.read(file), overrides))
@@ -46,19 +46,22 @@ def settings(job: Job, source: TomlSource) -> list[Setting]:
     """List all settings of a job; keys without a value are left out."""
     content = job.model_dump(by_alias=True, exclude_none=True)
     if "optimizer" not in source.data:
-        content.pop("optimizer")  # the rule takes its own steps
+        content.pop("optimizer")  # the rule defines its own steps
     return [Setting(path, value, _origin(source, path)) for path, value in _leaves((), content)]
 
 
 def difference(settings: Sequence[Setting], other: Sequence[Setting]) -> list[tuple[str, str, str]]:
-    """List the keys whose values differ, with both values as TOML; `-` where a job has no such key."""
+    """List the keys whose values differ, with both values as TOML; `-` if a job has no such key."""
     first, second = ({setting.key: toml_value(setting.value) for setting in some} for some in (settings, other))
     keys = [*first, *(key for key in second if key not in first)]
     return [(key, first.get(key, "-"), second.get(key, "-")) for key in keys if first.get(key) != second.get(key)]
 
 
 def full_text(settings: Sequence[Setting]) -> str:
-    """Write a job as TOML. Defaults are comments, so that the text stays the same job: some keys are refused where they have no effect."""
+    """Write a job as TOML.
+
+    Defaults are comments, so that the text stays the same job: some keys are refused if they have no effect.
+    """
     lines: list[str] = []
     tables: dict[KeyPath, list[Setting]] = {(): []}  # keys of the top come first
     for setting in settings:
@@ -88,7 +91,7 @@ def _leaves(path: KeyPath, content: Any) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _origin(source: TomlSource, path: KeyPath) -> str:
-    """Say where the value at a path was set: there, or in a table that holds it."""
+    """Return where the value at a path was set: there, or in a table that holds it."""
     data: Any = source.data
     for name in path:
         try:

@@ -55,7 +55,7 @@ class Job(Section):
     partition: Partition = Field(default_factory=Partition)
     task: AnyTask | None = None
     optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0))
-    """Required, unless the rule takes its steps itself."""
+    """Required, unless the rule defines its own steps."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: TransportSection = Field(default_factory=TransportSection)
@@ -68,7 +68,7 @@ class Job(Section):
 
     @model_validator(mode="after")
     def _targets_that_are_no_measures(self) -> Self:
-        """Leave labels and counts as they are, if the job does not say otherwise."""
+        """Leave labels and counts unscaled, unless the job says otherwise."""
         task = self.task
         counted = isinstance(task, BuiltinTask) and ((task.kind and KINDS[task.kind].zero_one) or task.loss == "poisson")
         default = (
@@ -105,7 +105,7 @@ class Job(Section):
         return names_in(vars(self.dataset))
 
     def metrics(self, implied: Kind) -> dict[str, bool]:
-        """Return the names of the judged numbers beside loss and accuracy; True if lower is better."""
+        """Return the names of the judged numbers other than loss and accuracy; True if lower is better."""
         return metrics_of(self.task, self.model, implied)
 
     def best_by(self, implied: Kind) -> Criterion | None:
@@ -115,16 +115,16 @@ class Job(Section):
 
     @property
     def caps_rounds(self) -> bool:
-        """Measured seconds decide about the iterations of rounds."""
+        """True if measured seconds determine the iterations of rounds."""
         return caps_rounds(self.faults, self.partition)
 
     @property
     def rateless(self) -> bool:
-        """Steps have sizes of their own: there is no learning rate to scale."""
+        """True if steps define their own sizes: there is no learning rate to scale."""
         return is_rateless(self.sync, self.optimizer)
 
     def kind_of_task(self, implied: Kind) -> TaskKind:
-        """Return the kind of task that the network is trained for; `implied`: the one that the data set is made for."""
+        """Return the kind of task that the network is trained for; `implied`: the kind that the data set is for."""
         return kind_of_task(self.task, self.model, implied)
 
     def make_task(self, implied: Kind, folder: Path, weights: Sequence[float] | None = None, *, padded: bool = False) -> Task:
@@ -141,7 +141,7 @@ class Job(Section):
 
 
 def is_rateless(sync: AnyRule, optimizer: AnyOptimizer) -> bool:
-    """Return whether steps have sizes of their own, so that there is no learning rate to scale."""
+    """Return whether steps define their own sizes, so that there is no learning rate to scale."""
     return sync.full_batch or optimizer.rateless
 
 
@@ -153,12 +153,12 @@ def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> TaskKi
 
 
 def metrics_of(task: AnyTask | None, model: AnyModel, implied: Kind) -> dict[str, bool]:
-    """Return the names of the judged numbers beside loss and accuracy; True if lower is better."""
+    """Return the names of the judged numbers other than loss and accuracy; True if lower is better."""
     return {**kind_of_task(task, model, implied).judged, **(task.judged if task else {})}
 
 
 def tables_of(job: Job) -> dict[str, Any]:
-    """Return the tables of a job by name, and under `names` the names of those in its file."""
+    """Return the tables of a job by name, and under `names` the names of the tables in its file."""
     return {**{name: getattr(job, name) for name in Job.model_fields}, "names": job.model_fields_set}
 
 
@@ -230,7 +230,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 """Names of our keys and rules in other tools."""
 
 NAMING = ("rule", "kind", "name")
-"""Keys that tell alternative tables apart. If a table has two of them, the earlier counts."""
+"""Keys that distinguish alternative tables. If a table has two of them, the earlier counts."""
 
 
 class Location(NamedTuple):
@@ -239,9 +239,9 @@ class Location(NamedTuple):
     path: KeyPath
     """Path in the data. pydantic's own locations also contain the names of union members."""
     owner: type[Section]
-    """The table that has the last key, or lacks it, or has no such key."""
+    """The table that has the last key, or lacks it, or does not know it."""
     options: list[type[Section]]
-    """The alternative tables of this key; none for a plain value."""
+    """The alternative tables of this key; empty for a plain value."""
 
 
 def locate(location: Sequence[str | int]) -> Location:
@@ -264,7 +264,7 @@ def locate(location: Sequence[str | int]) -> Location:
 
 
 def _unlisted(path: KeyPath, name: str) -> list[type[Section]]:
-    """Return the unlisted table of this name that a table of the job may be; none for other names."""
+    """Return the unlisted table of this name that a table of the job may be; empty for other names."""
     choices = [part for part in Job.model_fields[str(path[0])].metadata if isinstance(part, OneOf)] if len(path) == 1 else []
     return [choice.table(name) for choice in choices if name in choice.unlisted]
 
@@ -286,7 +286,7 @@ def _tables_in(*annotations: Any) -> list[type[Section]]:
 
 
 def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
-    """Return the key that tells a table from its alternatives, and its values there (`known_as`, if that has parts).
+    """Return the key that distinguishes a table from its alternatives, and its values there (`known_as`, if that has parts).
 
     User code has no fixed name: no values.
     """
@@ -299,12 +299,12 @@ def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
 
 
 def names_of(options: Sequence[type[Section]]) -> dict[str, str]:
-    """Map the names of alternative tables to the keys they stand under; user code has an empty name."""
+    """Map the names of alternative tables to their naming keys; user code has an empty name."""
     return {name: key for key, names in map(identity, options) for name in names or ("",)}
 
 
 def naming_key(table: Any, names: dict[str, str]) -> str:
-    """Return the key under which a table has its name; "" if it has none."""
+    """Return the key that holds a table's name; "" if it has none."""
     return next((key for key in NAMING if isinstance(table, dict) and key in table and key in names.values()), "")
 
 
@@ -324,7 +324,7 @@ def tables_with_key(key: str) -> str:
 
 
 def _identities(tables: Sequence[type[Section]]) -> str:
-    """Return what tells tables from their alternatives, as users write it: `kind = "npz", "hdf5" or name = "mnist"`."""
+    """Return how users distinguish tables from their alternatives: `kind = "npz", "hdf5" or name = "mnist"`."""
     values: dict[str, list[str]] = {}
     for key, names in map(identity, tables):
         values.setdefault(key, []).extend(f'"{name}"' for name in names[:1])

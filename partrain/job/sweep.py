@@ -21,7 +21,7 @@ from partrain.tasks.metric_names import LOWER
 
 MAX_TRIALS = 10_000
 LONGEST_NAME = 100
-"""Characters of a run's name, after which a digest takes the place of the rest."""
+"""Maximum number of characters of a run's name; a digest replaces the rest."""
 FOLD = "dataset.fold"
 HELD_OUT = (FOLD, "dataset.validation")
 """Keys of the job that hold items out: each fold sets them."""
@@ -47,7 +47,7 @@ class Range(Section):
         return self
 
     def draw(self, uniform: float) -> float | int:
-        """Return the number at a share of the range, 0 to 1."""
+        """Return the number at a fraction of the range, 0 to 1."""
         if self.log:
             value = math.exp(math.log(self.low) + uniform * (math.log(self.high) - math.log(self.low)))
         else:
@@ -60,7 +60,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(part: str) -> str:
-    """Return a part of a name for a folder. One with other characters gets a digest: "a/b" is not "a-b"."""
+    """Return a part of a name for a folder. A part with other characters gets a digest: "a/b" is not "a-b"."""
     plain = re.sub(r"[^A-Za-z0-9=._+-]+", "-", part)
     return plain if plain == part or part.startswith("fold=") else f"{plain}-{_digest(part, 4)}"
 
@@ -78,17 +78,17 @@ class Trial(NamedTuple):
     """One run of a sweep."""
 
     settings: dict[str, Any]
-    """Values by dotted key. Trials that differ in the seed only have equal settings."""
+    """Values by dotted key. Trials that differ only in the seed have equal settings."""
     seed: int | None
-    """The seed; None for the job's own."""
+    """The seed; None: the job's."""
     number: int = 0
     """Number of the combination of settings, from 0."""
     fold: str | None = None
-    """The held-out fold, as "2/5"; None for the job's own held-out items."""
+    """The held-out fold, as "2/5"; None: the job's held-out items."""
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The changes to the job. A fold takes the place of `validation`."""
+        """The changes to the job. A fold replaces `validation`."""
         fold = {} if self.fold is None else {"dataset.validation": 0, FOLD: self.fold}
         return self.settings | ({} if self.seed is None else {"seed": self.seed}) | fold
 
@@ -105,7 +105,7 @@ class SweepSection(Section):
     seeds: int = Field(1, ge=1, le=1000)
     """Number of runs of each combination: with the seed of the job, the seed after it, and so on."""
     k_folds: int | None = Field(None, ge=2, le=1000)
-    """Cross-validation: k runs of each combination and seed, each with another of k folds of the items held out. Replaces
+    """Cross-validation: k runs of each combination and seed; each run holds out another one of k folds. Replaces
     `validation`."""
     trials: int | None = Field(None, ge=1, le=MAX_TRIALS)
     """Number of combinations to draw at random from the ranges and lists. Without it, all combinations of the lists run."""
@@ -116,17 +116,17 @@ class SweepSection(Section):
     """`tpe`: number of trials at once. A trial is drawn when all but the last `max_concurrent - 1` trials before it
     have ended."""
     prune: Literal["median", "halving"] | None = None
-    """`tpe`: end poor trials early: those worse than the median of the trials before, or by successive halving."""
+    """`tpe`: end poor trials early: trials worse than the median of earlier ones, or by successive halving."""
     startup_trials: int = Field(5, ge=0)
-    """`prune = "median"`: whole trials before the first one can be pruned."""
+    """`prune = "median"`: number of complete trials before the first one can be pruned."""
     warmup_rounds: int = Field(0, ge=0)
-    """`prune = "median"`: rounds of a trial in which it is not pruned."""
+    """`prune = "median"`: number of rounds in which a trial is not pruned."""
     by: str = "loss"
     """Number that ranks the trials: `loss`, `accuracy` or another metric of the run's network (`best.h5`), or a number of
-    `summary.json` as `test.loss`, `metrics.accuracy` (of the last judgement) and `seconds.train`."""
+    `summary.json`, such as `test.loss`, `metrics.accuracy` (of the last judgement) or `seconds.train`."""
     largest: bool | None = None
-    """true: the largest number is the best. Default: as the metric means it; for other numbers false if `by` has `loss`, `error`,
-    `seconds`, `rounds`, `iterations` or `bytes` in it, else true."""
+    """true: the largest number is the best. Default: as the metric defines it; for other numbers false if `by` contains `loss`,
+    `error`, `seconds`, `rounds`, `iterations` or `bytes`, else true."""
 
     @model_validator(mode="before")
     @classmethod
@@ -147,7 +147,7 @@ class SweepSection(Section):
 
     @property
     def maximizes(self) -> bool:
-        """The largest number is the best."""
+        """True if the largest number is the best."""
         if self.largest is not None:
             return self.largest
         if (metric := self.by.rpartition(".")[2]) in LOWER:
@@ -156,12 +156,12 @@ class SweepSection(Section):
 
     @property
     def tuned(self) -> bool:
-        """The settings of a trial depend on the trials before it."""
+        """True if the settings of a trial depend on earlier trials."""
         return self.sampler == "tpe"
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is varied: the job is trained once."""
+        """True if nothing is varied: the job is trained once."""
         return not self.values and not self.zip and self.seeds == 1 and self.k_folds is None
 
     @model_validator(mode="after")
@@ -212,7 +212,7 @@ class SweepSection(Section):
         return grid * max(1, len(next(iter(self.zip.values()), [0]))) * self.seeds * (self.k_folds or 1)
 
     def named_runs(self, seed: int) -> dict[str, Trial]:
-        """Return the runs by name: "lr=0.1,rule=average,seed=3", as Hydra names them; of combinations that are drawn "3f9a1c-0001".
+        """Return the runs by name: "lr=0.1,rule=average,seed=3", as Hydra names them; "3f9a1c-0001" for drawn combinations.
 
         So a run keeps its name when others are added before or after it, and no other run ever has its name.
         """
@@ -235,7 +235,7 @@ class SweepSection(Section):
         return named
 
     def _study(self, seed: int) -> str:
-        """Return a name for all that drawn combinations depend on beside their number; "" if none are drawn."""
+        """Return a name for everything that determines drawn combinations, except their number; "" if none are drawn."""
         if self.trials is None:
             return ""
         table = self.model_dump(exclude_defaults=True, exclude={"trials"})
@@ -255,7 +255,7 @@ class SweepSection(Section):
         ]
 
     def extremes(self) -> list[Trial]:
-        """Return trials at both ends of all ranges, and with each value of the lists: all that a tuner can draw fits if they do."""
+        """Return trials at both ends of all ranges, and with each list value: if they fit, so does all that a tuner can draw."""
         lows = {key: value.draw(0) if isinstance(value, Range) else value[0] for key, value in self.values.items()}
         highs = {key: value.draw(1) if isinstance(value, Range) else value[-1] for key, value in self.values.items()}
         others = [lows | {key: choice} for key, value in self.values.items() if isinstance(value, list) for choice in value[1:]]
@@ -274,7 +274,7 @@ class SweepSection(Section):
             lists = [value for value in values.values() if isinstance(value, list)]
             yield from (dict(zip(values, row, strict=True)) for row in product(*lists))
             return
-        if self.tuned:  # chosen later, one after the other
+        if self.tuned:  # chosen later, one after another
             yield from ({} for _ in range(self.trials))
             return
         drawing = generator(seed, "sweep")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_NAMES = 20
 """Maximum number of classes in a message."""
 GOALS = {"at_least": False, "at_most": True}
-"""Keys of [stop] with goals by metric, and whether they are for metrics of which lower is better."""
+"""Keys of [stop] with goals by metric, and whether they are for metrics where lower is better."""
 
 
 def loss_keys(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def loss_keys(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Itera
 
 
 def target_numbers(model: AnyModel, dataset: AnyDataset, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
-    """Require labels 0 and 1, or counts, of the targets of tasks that take them."""
+    """Require labels 0 and 1, or counts, as targets of tasks that need them."""
     unscaled = "set standardise_target = false in [dataset]"
     key = "standardise_target"  # its default is off for these tasks, which a job with errors may not know yet
     standardised = spec.standardised and (key in dataset.model_fields_set or key not in type(dataset).model_fields)
@@ -87,7 +87,7 @@ def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> It
 
 
 def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
-    """Require that each number [stop] names is judged, and that its goal lies in the right direction."""
+    """Require that each number in [stop] is judged, and that its goal is in the right direction."""
     metrics = metrics_of(task, model, spec.task)
     for key, number in (
         ("patience_by", stop.patience_by),

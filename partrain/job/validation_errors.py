@@ -36,7 +36,7 @@ STAND_INS: dict[str, Any] = {
     "workers": [{"count": 2}],
     "stop": {"rounds": 20},
 }
-"""Valid values of what a job must have. They stand in for invalid tables while the others are validated."""
+"""Valid values of required keys. They replace invalid tables while the others are validated."""
 
 
 def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any], list[Finding]]:

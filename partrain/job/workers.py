@@ -26,22 +26,22 @@ class WorkerGroup(Section):
     """One `[[workers]]` table: `count` equal processes, each with one worker or several `replicas`."""
 
     device: str = Field("cpu", pattern=PATTERN)
-    """Device of the workers, as torch names it: `cpu`, `cuda:N`, `xpu:N`, `mps`, or a kind that another package adds to torch. Without a
-    number, as in `cuda`, each worker takes the next device in turn."""
+    """Device of the workers, by its name in torch: `cpu`, `cuda:N`, `xpu:N`, `mps`, or a kind that another package adds to torch.
+    Without a number, as in `cuda`, each worker takes the next device in turn."""
     count: int = Field(1, ge=1, le=16_384)
     """Number of processes in this group, or of simulated workers."""
     replicas: int = Field(1, ge=1, le=1024)
-    """Workers in each process, which train one after the other, with the bits of as many processes. That needs less memory, and for tiny
-    networks less time than many processes take to meet."""
+    """Workers in each process, which train one after another, with the same bits as that many processes. That needs less memory,
+    and for tiny networks less time than many processes take to meet."""
     threads: int = Field(1, ge=1, le=1024)
     """CPU threads of each process (torch's intra-op threads)."""
     cpus: Annotated[str, AfterValidator(_list_of_cores)] | None = None
-    """Cores that the processes are bound to, as Linux numbers them: `0-3,8`. Each process of the group gets the same number of them, in
-    order. Default: the kernel places the processes."""
+    """Cores that the processes are bound to, in Linux numbering: `0-3,8`. Each process of the group gets the same number of
+    cores, in order. Default: the kernel places the processes."""
     batch_size: int | None = Field(None, ge=1)
-    """Items per local iteration of each worker; default: `[optimizer] batch_size`. Faster devices may gain by more."""
+    """Items per local iteration of each worker; default: `[optimizer] batch_size`. Faster devices may benefit from more."""
     partition_size: int | None = Field(None, ge=1)
-    """Exact number of items of each worker; default: an equal share of the items that remain."""
+    """Exact number of items of each worker; default: an equal share of the remaining items."""
     iterations: int | None = Field(None, ge=1)
     """Local iterations of each worker in a round; default: `[sync] iterations`. Give slower groups fewer."""
     passes: int | None = Field(None, ge=1)
@@ -53,7 +53,7 @@ class WorkerGroup(Section):
         return self.count * self.replicas
 
     def cores_of(self, number: int) -> tuple[int, ...]:
-        """Return the cores of a process of the group, by its number from 0; none if the kernel chooses."""
+        """Return the cores of a process of the group, by its number from 0; empty if the kernel chooses."""
         cores = parse_cores(self.cpus) if self.cpus else []
         share = len(cores) // self.count
         return tuple(cores[number * share : (number + 1) * share])
@@ -75,11 +75,11 @@ class WorkerSpec:
     iterations: int | None
     passes: int | None
     cpus: tuple[int, ...] = ()
-    """Cores that it is bound to; none if the kernel chooses."""
+    """Cores that the worker is bound to; empty if the kernel chooses."""
     batch_size: int | None = None
-    """Items per local iteration; None: those of `[optimizer]`."""
+    """Items per local iteration; None: the value of `[optimizer]`."""
     process: int = 0
-    """Its process, by the rank of the first worker in it."""
+    """The worker's process, identified by the rank of its first worker."""
 
 
 def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | None) -> list[WorkerSpec]:
