@@ -37,12 +37,12 @@ def closing_lines(
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
-    `content` is that of summary.json. `checkpoint` is the one to continue from; it lies outside `folder` if a run resumed from there
-    and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code. `spent`: the learning
-    rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `trust_to_evaluate`,
-    `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run.
-    `remedy`: advice about slow workers, if there are any. `language`: the network continues texts. `machines`: those
-    that trained. `replicas`: a process has several workers, none of which can be left out alone.
+    `content` is the content of summary.json. `checkpoint` is the one to continue from; it is outside `folder` if a run resumed
+    from there and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code. `spent`: the learning rate
+    is 0, so continuing is useless. `until`: stop conditions that the user changed for a run that added nothing.
+    `trust_to_evaluate`, `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run. `remedy`:
+    advice about slow workers, if there are any. `language`: the network continues texts. `machines`: the machines that trained.
+    `replicas`: a process has several workers, none of which can be excluded alone.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -108,7 +108,7 @@ def closing_lines(
 
 
 def _numbers_told(content: Mapping[str, Any]) -> list[str]:
-    """Return a line that counts exclusions, clipped updates and spikes; none without any."""
+    """Return a line that counts exclusions, clipped updates and spikes; empty without any."""
     kinds = {
         "exclusions": ("worker", "left out of a mean"),
         "clipped_updates": ("update", "scaled down"),
@@ -119,7 +119,7 @@ def _numbers_told(content: Mapping[str, Any]) -> list[str]:
 
 
 def _waiting(content: Mapping[str, Any], remedy: str) -> list[str]:
-    """Return lines with the share of their seconds that workers waited for each other, and the cause; none for one worker."""
+    """Return lines with the share of the workers' time spent waiting for each other, and the cause; empty for one worker."""
     shares = [shares_of([worker])["wait"] for worker in content["workers"] if sum(worker["seconds"].values())]
     if len(shares) < 2:
         return []
@@ -128,12 +128,12 @@ def _waiting(content: Mapping[str, Any], remedy: str) -> list[str]:
 
 
 def _span(shares: Sequence[float]) -> str:
-    """Return the least and the largest of some shares, in percent."""
+    """Return the smallest and the largest of some shares, in percent."""
     return " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
 
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
-    """Return `--until` arguments that let the run continue; none if no stop condition ended it."""
+    """Return `--until` arguments that let the run continue; empty if no stop condition ended it."""
     if content["status"] not in COMPLETED:
         return []
     at = Standing(

@@ -1,7 +1,8 @@
 """Displays of a run: a live table on a terminal, or plain lines elsewhere.
 
 The coordinator shares its cores with the workers, so a display has no thread. It receives events; the coordinator calls `refresh`
-through `RunContext.poll`, which draws at most four times a second. rich is imported only for a terminal. A reader who goes away or pauses the terminal never stops the training.
+through `RunContext.poll`, which draws at most four times a second. rich is imported only for a terminal. A reader who goes away
+or pauses the terminal never stops the training.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 REDRAW_S = 0.25
 """Seconds between two redraws, and between two writes of plain lines."""
 LINE_S = 1.0
-"""Seconds between two plain lines of rounds that are not judged."""
+"""Seconds between two plain lines of unjudged rounds."""
 IDLE_REDRAW_S = 1.0
 """Seconds between two redraws while no event arrives: only clocks move."""
 BACKLOG_LINES = 10_000
@@ -54,13 +55,13 @@ BITE = 4096
 
 
 class Display:
-    """A display that shows nothing, and the interface of the others. `state` is the run state behind it."""
+    """A display that shows nothing, and the interface of the others. `state` is the run state that it shows."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
 
     def adopt(self, state: RunState) -> None:
-        """Continue from the state of a run that is resumed."""
+        """Continue from the state of a resumed run."""
         self.state = state
 
     def apply(self, event: Event) -> None:
@@ -68,7 +69,7 @@ class Display:
         self.state.apply(event)
 
     def refresh(self, now: float) -> None:
-        """Show the changes, if it is time to. `now` is Unix time in seconds."""
+        """Show the changes, if it is time. `now` is Unix time in seconds."""
 
     def close(self) -> None:
         """Show the last state and restore the terminal."""
@@ -100,7 +101,7 @@ def _animates(stream: TextIO) -> bool:
 
 
 class PlainDisplay(Display):
-    """A line that says what trains, then at most one a second or per judgement; with `verbose` one per round."""
+    """A line that describes the training, then at most one line per second or per judgement; with `verbose` one per round."""
 
     def __init__(self, stream: TextIO, state: RunState, *, verbose: bool = False) -> None:
         super().__init__(state)
@@ -112,9 +113,9 @@ class PlainDisplay(Display):
         self._round: tuple[float, str] | None = None
         """Time and text of the newest round, whose judgement and commit may follow."""
         self._held = ""
-        """The newest line that came too soon after the one before: the last of a run is shown."""
+        """The newest line that came too soon after the previous one: the last one of a run is shown."""
         self._fault = ""
-        """A fault that may be the run's end, which its error message tells."""
+        """A fault that may end the run; the error message then reports it."""
         self._line_t = -math.inf
         self._written = 0.0
         self.adopt(state)
@@ -190,7 +191,7 @@ class PlainDisplay(Display):
         self._held, self._line_t, self._shown = "", t, (judged, committed)
 
     def _write(self, most: int | None) -> None:
-        """Write whole lines, at most `most` characters; stay silent once the reader has gone."""
+        """Write whole lines, at most `most` characters; write nothing once the reader has gone."""
         if self._stream is None:
             return
         text = ""
@@ -205,12 +206,12 @@ class PlainDisplay(Display):
 
 
 def _line(moment: float, text: str) -> str:
-    """Return a plain line of an event: the time of day at its moment (Unix time), and a text."""
+    """Return a plain line of an event: the time of day of `moment` (Unix time), and a text."""
     return f"{time_of_day(moment)}  {text}\n"
 
 
 def first_line(start: StartEvent) -> str:
-    """Describe a run that begins: what trains where, towards what."""
+    """Describe a starting run: network, devices and goal."""
     devices = Counter(worker["device"] for worker in start.workers)
     workers = " and ".join(f"{many} {device} {plural('worker', many)}" for device, many in devices.items())
     goals = " or ".join(f"{condition.name} {condition.goal:,}" for condition in conditions_of(start.stop))

@@ -1,4 +1,4 @@
-"""The layout of the live table: lines of styled text, fitted to a width and a height. Free of rich.
+"""The layout of the live table: lines of styled text, fitted to a width and a height. Independent of rich.
 
 `display.LiveDisplay` draws these lines on the terminal.
 """
@@ -18,9 +18,9 @@ from partrain.record.run_state import RunState
 from partrain.record.worker_state import CELLS, WorkerState
 
 FLASH_S = 1.5
-"""Seconds for which a new best is highlighted."""
+"""Seconds for which a new best result is highlighted."""
 VERY_SLOW = 2.0
-"""Factor from which a slow worker is red, not yellow."""
+"""Slowdown factor from which a slow worker is red instead of yellow."""
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
@@ -79,11 +79,11 @@ AFTER = {
         Column("", "", CELLS, lambda at: (sparkline(at.worker.curve.resampled(), at.glyphs.levels), "cyan"), left=True),
     ),
 }  # fmt: skip
-"""Columns that are computed from several numbers, by the number that they follow."""
+"""Columns computed from several numbers, by the number that they follow."""
 
 
 def _column(name: str, of: RoundNumber, heading: Heading) -> Column:
-    """Return the column of a number of a round."""
+    """Return the column for a number of a round."""
     text: Callable[[Any], str] = tenths if of.activity else count if of.whole else number
     return Column(*heading, lambda at: (text(at.worker.numbers.get(name)), ""))
 
@@ -98,9 +98,9 @@ COLUMNS = (
     ),
 )
 LEAST_JUDGED = 6
-"""Judgements from which a curve is drawn: of fewer, bars are walls."""
+"""Number of judgements from which a curve is drawn: with fewer, its bars are too wide."""
 ACTIVITY_STYLES = {"computing": "green", "mixing": "blue", "starting": "cyan", "stopped": "yellow", "lost": "bold red"}
-"""Styles of activities; the others are dim."""
+"""Styles of activities; all others are dim."""
 
 
 def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE, folder: str = "") -> list[Line]:
@@ -112,7 +112,7 @@ def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs =
 
 
 def _curve(state: RunState, width: int, height: int, glyphs: Glyphs) -> list[Line]:
-    """Draw the judged losses as bars of several lines, on a logarithmic scale as in a sparkline, where there is room."""
+    """Draw the judged losses as bars of several lines, on a logarithmic scale as in a sparkline, if there is room."""
     values, rows, cells = state.judged_losses.resampled(), height - 2, min(width, 120) - 10
     if len(values) < LEAST_JUDGED or rows < 3 or cells < 20:
         return []
@@ -154,9 +154,9 @@ def _fit(column: Column, text: str) -> str:
 
 
 def fit_line(line: Line, width: int, glyphs: Glyphs) -> Line:
-    """Keep the pieces that fit, from the left: half a number would be another number. Only the first may be cut.
+    """Keep the pieces that fit, from the left: half a number would be another number. Only the first piece may be cut.
 
-    If no other piece fits, the second one's number alone may.
+    If no other piece fits, the second one's number may appear alone.
     """
     kept: Line = [(text[:width], style) for text, style in line[:1]]
     used = sum(len(text) for text, _ in kept)
@@ -177,7 +177,7 @@ def _trimmed(line: Line) -> Line:
 
 
 def activity_cell(activity: str, slowdown: float) -> tuple[str, str]:
-    """Return text and style of what a worker does, or of its slowdown if that is above 1: others wait for it."""
+    """Return text and style of a worker's activity, or of its slowdown if that is above 1: others wait for it."""
     if slowdown > 1:
         return f"slow {slowdown:.1f}x", "bold red" if slowdown >= VERY_SLOW else "yellow"
     return activity, ACTIVITY_STYLES.get(activity, "dim")
@@ -223,7 +223,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def progress_line(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE) -> Line:
-    """Lay out name, rule, round, and how it ended or how far it is."""
+    """Lay out name, rule and round, with the end or the progress of the run."""
     goal = state.start.stop.get("rounds")
     rounds = f"{state.round:>{len(str(goal))}}/{goal}" if goal else str(state.round)
     line: Line = [

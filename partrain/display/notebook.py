@@ -17,9 +17,9 @@ from partrain.record.run_state import RunState
 REDRAW_S = 0.5
 """Seconds between two updates: each is a message to the browser."""
 WIDTH, HEIGHT = 140, 60
-"""Characters and lines of the live table: all its columns. A browser scrolls what is wider than its window."""
+"""Characters and lines of the live table: all its columns. A browser scrolls content wider than its window."""
 MOST = 32
-"""Most workers in the table of a result."""
+"""Maximum number of workers in the table of a result."""
 
 
 def runs_in_kernel() -> bool:
@@ -73,7 +73,7 @@ def rendered(lines: Sequence[Line]) -> dict[str, str]:
 
 
 def summary_text(summary: Mapping[str, Any], folder: object) -> str:
-    """Describe the result of a run in a line."""
+    """Describe the result of a run in one line."""
     judged = scores({"loss": summary.get("loss"), **(summary.get("metrics") or {})})
     seconds = (summary.get("seconds") or {}).get("train")
     took = f" in {seconds:.3g} s" if isinstance(seconds, int | float) else ""

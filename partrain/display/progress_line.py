@@ -1,4 +1,4 @@
-"""A line on the progress of what takes longer than two seconds: its share, and the seconds left."""
+"""A progress line for operations longer than two seconds: the finished share, and the seconds left."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TextIO
 
 FROM_S = 2.0
-"""Seconds from which a line is worth it."""
+"""Seconds of an operation from which the line appears."""
 EVERY_S, PLAIN_EVERY_S = 0.2, 10.0
-"""Seconds between two lines on a terminal, where one replaces the other, and elsewhere."""
+"""Seconds between two lines: on a terminal, where each replaces the last, and elsewhere."""
 
 
 class ProgressLine:
@@ -21,7 +21,7 @@ class ProgressLine:
         self._what, self._share, self._began, self._shown = "", 1.0, 0.0, -math.inf
 
     def note(self, what: str, share: float) -> None:
-        """Show that this share of `what` is done, if it takes long."""
+        """Show the finished share of `what`, if it takes long."""
         now = self._clock()
         if what != self._what or share < self._share:
             self._what, self._began, self._shown = what, now, -math.inf

@@ -1,4 +1,7 @@
-"""Terminal output that never blocks and never fails: a reader who pauses or goes away (a closed window, a lost connection) does not hold up or end the training."""
+"""Non-blocking terminal output.
+
+A reader who pauses or goes away (a closed window, a lost connection) does not delay or end training.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TextIO
 
 
 class NonBlockingTerminal(io.TextIOBase):
-    """A terminal written to without waiting: text beyond its free space waits here.
+    """A terminal written to without waiting: text beyond its free space is buffered here.
 
     The terminal is opened once more, because O_NONBLOCK belongs to the open file, which the shell shares. A terminal with space for
     one character may have none for a frame.
@@ -42,7 +45,7 @@ class NonBlockingTerminal(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Write as much as the terminal takes."""
+        """Write as much as the terminal accepts."""
         with suppress(BlockingIOError):
             while self._left and select.select([], [self._descriptor], [], 0)[1]:
                 self._write()
@@ -63,7 +66,7 @@ class NonBlockingTerminal(io.TextIOBase):
 
     def close(self) -> None:
         """Wait until all text is written."""
-        if not self.closed and self._descriptor >= 0:  # none if the stream was no terminal after all
+        if not self.closed and self._descriptor >= 0:  # none if the stream was not a terminal after all
             os.set_blocking(self._descriptor, True)
             while self._left:
                 self._write()
@@ -72,14 +75,14 @@ class NonBlockingTerminal(io.TextIOBase):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal; stand-ins for stdout in a script may lack `isatty`."""
+    """Return whether a stream is a terminal; substitutes for stdout in a script may lack `isatty`."""
     return bool(getattr(stream, "isatty", bool)())
 
 
 def open_output(stream: TextIO) -> TextIO | NonBlockingTerminal:
     """Open the output for a stream: writes to a terminal do not block."""
     if is_terminal(stream):
-        with suppress(OSError, ValueError):  # it may only say that it is one
+        with suppress(OSError, ValueError):  # it may only claim to be one
             return NonBlockingTerminal(stream)
     return stream
 
@@ -95,7 +98,7 @@ def writable(stream: TextIO | NonBlockingTerminal) -> bool:
 
 
 def finish(output: TextIO | NonBlockingTerminal) -> None:
-    """Close a stream that only we use, once all is written."""
+    """Close a stream that only we use, once everything is written."""
     if isinstance(output, NonBlockingTerminal):
         output.close()
 

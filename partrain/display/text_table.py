@@ -1,4 +1,4 @@
-"""Tables of text, in columns as wide as their widest cell; on a terminal folded to its width. Markdown and CSV, too."""
+"""Tables of text, with columns as wide as their widest cell; on a terminal, folded to its width. Also Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partrain.display.terminal import is_terminal
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """Return the columns of the terminal that a stream is, by default stdout; None if it is no terminal: there lines may have any length."""
+    """Return the width of a terminal stream, by default stdout; None for other streams: there lines may have any length."""
     return shutil.get_terminal_size().columns if is_terminal(stream or sys.stdout) else None
 
 
@@ -43,7 +43,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None 
 
 
 def wrapped(lines: Sequence[str], width: int | None) -> list[str]:
-    """Wrap sentences at spaces; None = any width."""
+    """Wrap sentences at spaces; None: any width."""
     if width is None:
         return list(lines)
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False) or [""]]

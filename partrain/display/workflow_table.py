@@ -42,7 +42,7 @@ class StepRow(NamedTuple):
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Write a duration: `3.2s`, `2:05`, `1:02:05`; "" for none."""
+    """Write a duration: `3.2s`, `2:05`, `1:02:05`; "" for None."""
     if seconds is None:
         return ""
     if seconds < 60:
