@@ -1,1 +1,1 @@
-"""`partrain watch`: runs as they train, seen from another process, which reads their folders only."""
+"""`partrain watch`: runs during training, seen from another process, which only reads their folders."""

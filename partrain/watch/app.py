@@ -1,4 +1,4 @@
-"""The screen of `partrain watch`: a list of runs, curves of the chosen ones, and the workers of the highlighted one."""
+"""The screen of `partrain watch`: a list of runs, curves of the selected ones, and the workers of the highlighted one."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ DRAW_S = 0.5
 CURVES_S = 2.0
 """Seconds between two drawings of the curves while they grow."""
 FEW_POINTS = 50
-"""Points of curves that are drawn each time."""
+"""Number of points up to which curves are drawn with every frame."""
 PAUSE_S = 0.01
 """Seconds between two slices of reading."""
 OVERLAID = 8
-"""Most runs overlaid beside the highlighted one."""
+"""Maximum number of runs overlaid in addition to the highlighted one."""
 
 
 class WatchApp(App[None]):
-    """Runs as they train."""
+    """The screen, with runs during training."""
 
     ENABLE_COMMAND_PALETTE = False
     NOTIFICATION_TIMEOUT = 3
@@ -92,7 +92,7 @@ class WatchApp(App[None]):
         self._curves_t = 0.0
 
     def compose(self) -> ComposeResult:
-        """Make the parts."""
+        """Make the widgets."""
         yield LinesPanel("title")
         yield LinesPanel("runs")
         yield LinesPanel("curves")
@@ -100,7 +100,7 @@ class WatchApp(App[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start watching."""
         self.tick()
         self.set_interval(DRAW_S, self.tick)
 
@@ -109,7 +109,7 @@ class WatchApp(App[None]):
         self.call_after_refresh(self.draw, everything=True)
 
     def tick(self) -> None:
-        """Look at the folders, read, and draw."""
+        """Check the folders, read, and draw."""
         self.watched.look(time.monotonic())
         self.watched.refresh()
         self.arrange()
@@ -126,7 +126,7 @@ class WatchApp(App[None]):
             self.draw(everything=True)
 
     def arrange(self) -> None:
-        """Put the runs in order; keep the cursor on its run, or begin at one that trains."""
+        """Sort the runs; keep the cursor on its run, or start at one that trains."""
         self.rows = rows_of(self.watched, self.sort)
         folders = [row.folder for row in self.rows]
         if self.marks.highlighted not in folders:
@@ -140,7 +140,7 @@ class WatchApp(App[None]):
         return self._run(self.marks.highlighted)
 
     def chosen(self) -> list[WatchedRun]:
-        """Return the highlighted run and those overlaid."""
+        """Return the highlighted run and the overlaid ones."""
         folders = [self.marks.highlighted, *self.marks.overlaid]
         return [run for run in map(self._run, dict.fromkeys(folders)) if run]
 
@@ -150,7 +150,7 @@ class WatchApp(App[None]):
     # Drawing
 
     def draw(self, *, everything: bool = False) -> None:
-        """Draw what has changed; the curves only now and then, if they need not be drawn again."""
+        """Draw the changed parts; the curves only from time to time, unless they must be redrawn."""
         if not self.is_running or len(self.screen_stack) > 1:
             return  # a question covers the screen
         self.arrange()
@@ -237,17 +237,17 @@ class WatchApp(App[None]):
         self._changed()
 
     def action_sort(self) -> None:
-        """Take the next order of the list."""
+        """Switch to the next order of the list."""
         self.sort = _next(list(SORTS), self.sort)
         self._changed()
 
     def action_log(self) -> None:
-        """Change between a linear and a logarithmic scale of the loss."""
+        """Switch between a linear and a logarithmic scale of the loss."""
         self.log_loss = not self.log_loss
         self._changed()
 
     def action_scale(self) -> None:
-        """Take the next horizontal axis."""
+        """Switch to the next horizontal axis."""
         self.scale = _next(list(SCALES), self.scale)
         self._changed()
 
@@ -273,7 +273,7 @@ class WatchApp(App[None]):
         self.push_screen(Question(text, "y  stop     n  go on"), answered)
 
     def action_commit(self) -> None:
-        """Have the highlighted run commit a checkpoint."""
+        """Make the highlighted run commit a checkpoint."""
         run = self.highlighted()
         if run is not None:
             self._ask(run, ask_to_commit, "commits a checkpoint")

@@ -1,4 +1,4 @@
-"""The parts of the screen as lines of styled text: list of runs, curves, and one run with its workers. Free of Textual."""
+"""The parts of the screen as lines of styled text: list of runs, curves, and one run with its workers. Independent of Textual."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SCALES: dict[str, tuple[str, Callable[[float], str]]] = {
 CURVE_STYLES = ("yellow", "magenta", "green", "blue", "red", "orange")
 """Colors of overlaid runs; the highlighted one is cyan."""
 CURSOR = " on #26384a"
-"""Style of the highlighted run, behind that of its text."""
+"""Background style of the highlighted run, in addition to its text style."""
 COMPUTING, MIXING, WAITING = "█", "▒", "░"
 ASCII_SIGNS = "#=."
 
@@ -57,7 +57,7 @@ class ListColumn(NamedTuple):
     width: int
     cell: Callable[[RunRow], str]
     rank: int
-    """The order in which columns are dropped where they do not fit: the highest first."""
+    """The order in which columns are dropped if they do not fit: the highest first."""
     left: bool = False
 
 
@@ -71,12 +71,12 @@ COLUMNS = (
     ListColumn("rule", 9, lambda row: printable(row.rule), 5, left=True),
 )
 NAME = 12
-"""Least characters of a name."""
+"""Minimum number of characters of a name."""
 
 
 @dataclass
 class Marks:
-    """Marks in the list: which run is highlighted, which are overlaid."""
+    """Marks in the list: the highlighted run, and the overlaid ones."""
 
     highlighted: str | None = None
     """Folder of a run."""
@@ -87,12 +87,12 @@ class Marks:
         return CURVE_STYLES[self.overlaid.index(folder) % len(CURVE_STYLES)] if folder in self.overlaid else "cyan"
 
     def mark(self, folder: str) -> str:
-        """Return the character at the end of a run's curve: its number among those overlaid."""
+        """Return the character at the end of a run's curve: its number among the overlaid runs."""
         return str(self.overlaid.index(folder) + 1)[-1] if folder in self.overlaid else ""
 
 
 def title_line(root: str, rows: Sequence[RunRow], marks: Marks, sort: str, width: int) -> Line:
-    """Lay out the first line: the watched folder, and the names of the overlaid runs, or else how many there are."""
+    """Lay out the first line: the watched folder, and the names of the overlaid runs, or else the number of runs."""
     root = shortened(printable(root), max(width // 3, 8))
     line: Line = [("partrain watch", "bold cyan"), (f"  {root}", "bold")]
     names = {row.folder: printable(row.name) for row in rows}
@@ -114,13 +114,13 @@ def heights_of(height: int, listed: int, workers: int) -> tuple[int, int, int]:
 
 
 def first_shown(rows: Sequence[RunRow], marks: Marks, room: int) -> int:
-    """Return the place of the first run that is shown in this many lines, the highlighted one in the middle."""
+    """Return the position of the first run shown in this many lines, with the highlighted one in the middle."""
     place = next((index for index, row in enumerate(rows) if row.folder == marks.highlighted), 0)
     return max(0, min(place - room // 2, len(rows) - room))
 
 
 def list_lines(rows: Sequence[RunRow], marks: Marks, width: int, height: int) -> list[Line]:
-    """Lay out titles and runs in this many lines; those around the highlighted one if not all fit."""
+    """Lay out titles and runs in this many lines; only the runs around the highlighted one if not all fit."""
     room = max(height - 1, 0)
     first = first_shown(rows, marks, room)
     columns, name = list(COLUMNS), max((len(printable(row.name)) for row in rows), default=3)
@@ -169,7 +169,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def curve_lines(tracks: Sequence[tuple[Track, str, str]], scale: str, *, log: bool, width: int, height: int) -> list[Line]:
-    """Draw judged loss and accuracy of runs, each with its color and its mark, beside one another; the last is above the others."""
+    """Draw judged loss and accuracy of runs side by side, each run with its color and mark; the last one is on top."""
     curves = [(track.points(), style, symbol) for track, style, symbol in tracks]
     ends = [getattr(point, scale) for points, _, _ in curves for point in points[-1:]]
     name, text = SCALES[scale]
@@ -208,7 +208,7 @@ def run_lines(state: RunState, now: float, width: int, height: int, glyphs: Glyp
 
 
 def worker_lines(state: RunState, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
-    """Lay out a row for each worker, with bars of its seconds; the slowest ones if not all fit."""
+    """Lay out a row for each worker, with bars of its seconds; only the slowest workers if not all fit."""
     if height < 2 or not state.workers:
         return []
     slow = state.slowdowns()

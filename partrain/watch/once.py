@@ -12,7 +12,7 @@ from partrain.watch.watched import RunRow, WatchedRun
 
 
 def read_once(root: Path) -> Runs:
-    """Read all runs below a folder as they stand now."""
+    """Read all runs below a folder in their current state."""
     runs = Runs(root)
     runs.look(0.0)
     if only := single(runs):
@@ -23,12 +23,12 @@ def read_once(root: Path) -> Runs:
 
 
 def single(runs: Runs) -> WatchedRun | None:
-    """Return the run if the folder is that of one run."""
+    """Return the run if the folder is a single run's."""
     return runs.runs.get(runs.root)
 
 
 def rows_of(runs: Runs, sort: str = "newest") -> list[RunRow]:
-    """Return the rows of all runs and steps, in an order."""
+    """Return the rows of all runs and steps, sorted."""
     key, _ = SORTS[sort]
     rows = [run.row for run in runs.runs.values() if not run.gone] + [step.row for step in runs.steps.values()]
     return sorted(sorted(rows, key=lambda row: row.name), key=lambda row: key(row))

@@ -28,7 +28,7 @@ COLORS = {
     "magenta": "#d8a0ff",
     "orange": "#ffab70",
 }
-"""Colors of the screen for the names that lines use: a terminal's own green may be unreadable on a dark ground."""
+"""Screen colors for the color names in lines: a terminal's own green may be unreadable on a dark background."""
 HELP = """\
 up, down        highlight a run         page up, page down, home, end
 enter           show this run alone, and all runs again
@@ -55,7 +55,7 @@ def _plain(text: str) -> str:
 
 
 class LinesPanel(Widget):
-    """Lines of styled text, which is never markup. Only lines that have changed are drawn again."""
+    """Lines of styled text, which is never markup. Only changed lines are redrawn."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
@@ -95,12 +95,12 @@ class Question(ModalScreen[bool]):
             yield Static("\n".join([_plain(line) for line in self._text.split("\n")] + ["", self._hint]), markup=False)
 
     def action_answer(self, yes: bool) -> None:  # noqa: FBT001
-        """Answer."""
+        """Return the answer."""
         self.dismiss(yes)
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys."""
+    """A screen that lists the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,escape,enter,q,space", "close", "back")]
 
@@ -110,5 +110,5 @@ class HelpScreen(ModalScreen[None]):
             yield Static(HELP, markup=False)
 
     def action_close(self) -> None:
-        """Go back."""
+        """Close the screen."""
         self.dismiss(None)

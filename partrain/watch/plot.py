@@ -1,4 +1,4 @@
-"""Curves drawn with braille characters, each of which has two by four dots."""
+"""Curves drawn with braille characters of two by four dots each."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ BRAILLE = 0x2800
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a braille character by column and row of the dot."""
 LABEL = 9
-"""Characters of the labels at the left, with the axis after them."""
+"""Characters of the labels on the left, including the axis."""
 AXIS, TICK = "│", "┤"
 DOT = "•"
-"""A curve of one point."""
+"""Mark of a curve with a single point."""
 
 
 class PlotCurve(NamedTuple):
-    """A curve."""
+    """A curve with its style."""
 
     points: Sequence[tuple[float, float]]
     style: str
     end_mark: str = ""
-    """One character at the end of the curve, which tells it from others without colors."""
+    """One character at the end of the curve, which distinguishes it without colors."""
 
 
 class Plot(NamedTuple):
@@ -34,7 +34,7 @@ class Plot(NamedTuple):
 
     title: str
     series: Sequence[PlotCurve]
-    """The last is drawn above the others."""
+    """The last one is drawn on top of the others."""
     end: str
     """The label at the right end of the horizontal axis."""
     log: bool = False

@@ -1,4 +1,4 @@
-"""The runs that a path stands for, found again and again: new ones appear, removed ones go."""
+"""The runs below a path, searched repeatedly: new ones appear, removed ones disappear."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from partrain.watch.watched import WatchedRun, WatchedStep
 DEPTH = 3
 """Levels below a folder that may hold runs: `runs/NAME/TIME`, or `runs/STUDY/STEP/TRIAL`."""
 LOOK_S = 2.0
-"""Seconds between two looks at the folders. Looks that take long are rarer: they cost one percent of a core at most."""
+"""Seconds between two searches of the folders. Slow searches are rarer: they cost at most one percent of a core."""
 SLICE_S = 0.03
-"""Seconds of reading at a time, so that keys are answered meanwhile."""
+"""Seconds of reading at a time, so that keys are answered in between."""
 
 
 def root_of(path: str) -> Path:
@@ -35,7 +35,7 @@ def root_of(path: str) -> Path:
 
 
 class Runs:
-    """The runs below a folder. `look` and `read` do little each time; nothing here waits."""
+    """The runs below a folder. `look` and `read` do little in each call; nothing here waits."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class Runs:
         self._next_look = 0.0
 
     def look(self, now: float) -> None:
-        """Find runs and their status, if it is time to. `now` is of a monotonic clock."""
+        """Find runs and their status, if it is time. `now` comes from a monotonic clock."""
         if now < self._next_look:
             return
         begun = time.perf_counter()
@@ -61,13 +61,16 @@ class Runs:
         self._next_look = now + max(LOOK_S, 100 * (time.perf_counter() - begun))
 
     def refresh(self) -> None:
-        """Look again at the runs that train: one may have ended."""
+        """Check the training runs again: one may have ended."""
         for run in self.runs.values():
             if run.training:
                 run.look()
 
     def read(self, wanted: list[WatchedRun], seconds: float = SLICE_S) -> bool:
-        """Read events for about this time: of the runs that are wanted, then of all that no summary describes. Return True if there are more."""
+        """Read events for about this time: of the wanted runs, then of all runs without a summary.
+
+        Return True if there are more.
+        """
         end = time.perf_counter() + seconds
         more = False
         others = [
@@ -81,7 +84,7 @@ class Runs:
         return more
 
     def read_all(self) -> None:
-        """Read all events of the runs that no summary describes."""
+        """Read all events of the runs without a summary."""
         while self.read([], 60.0):
             pass
 
@@ -114,7 +117,7 @@ def _folders(root: Path) -> tuple[set[Path], set[Path]]:
 
 
 def _steps_of(path: Path) -> tuple[str, ...]:
-    """Return the names of a workflow's steps, which have no folder before they begin."""
+    """Return the names of a workflow's steps, which have no folder before they start."""
     try:
         return _names_in(path, path.stat().st_mtime_ns)
     except OSError:

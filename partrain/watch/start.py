@@ -9,7 +9,7 @@ from pathlib import Path
 from partrain.errors import InputMissing
 
 NICENESS = 10
-"""Niceness of this process: the runs go first."""
+"""Niceness of this process: the runs take precedence."""
 
 
 def show(root: Path) -> None:

@@ -9,7 +9,7 @@ from partrain.record.events import JudgementEvent
 from partrain.record.round_record import NAN
 
 POINTS = 1024
-"""Most points of a curve: four for each column of a wide terminal."""
+"""Maximum number of points of a curve: four for each column of a wide terminal."""
 
 
 class Point(NamedTuple):
@@ -49,6 +49,6 @@ class Track:
 
 
 def _mean(points: list[Point]) -> Point:
-    """Average points, each number over those that have it."""
+    """Average points, each number over the points that have it."""
     columns = ([value for value in column if math.isfinite(value)] for column in zip(*points, strict=True))
     return Point._make(sum(column) / len(column) if column else NAN for column in columns)

@@ -1,4 +1,4 @@
-"""One run, read from its folder: a finished one from its summary, others event by event."""
+"""One run, read from its folder: a finished run from its summary, others event by event."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from partrain.system.regular_file import open_regular, read_object
 from partrain.watch.track import Track
 
 FIRST_LINE_BYTES = 1 << 20
-"""Most bytes of a run's first line."""
+"""Maximum number of bytes of a run's first line."""
 
 
 ODD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""Errors of a file that no partrain wrote."""
+"""Errors of a file that partrain did not write."""
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """The numbers of a run in the list of runs; None for what is unknown."""
+    """The numbers of a run in the list of runs; None if unknown."""
 
     name: str
     rule: str = ""
@@ -48,12 +48,12 @@ class RunRow:
     loss: float | None = None
     accuracy: float | None = None
     rate: float | None = None
-    """Item-iterations per second: lately while it trains, else over the whole run."""
+    """Item-iterations per second: recent ones during training, otherwise over the whole run."""
     seconds: float | None = None
     """Training time."""
     items: int | None = None
     started: float = 0.0
-    """Unix time of its first start."""
+    """Unix time of the run's first start."""
     folder: str = ""
 
 
@@ -64,11 +64,11 @@ class WatchedRun:
         self.folder = folder
         self._files = RunFolder(folder)
         self.label = label
-        """Its path below the watched folder."""
+        """The run's path below the watched folder."""
         self.training = False
         """True while some process holds the lock of the folder."""
         self.gone = False
-        """True if the folder cannot be read any more."""
+        """True if the folder is no longer readable."""
         self._begin_anew()
         self._tail = Tail(self._files.events_file)
         self._summary: dict[str, Any] | None = None
@@ -94,11 +94,11 @@ class WatchedRun:
 
     @property
     def needs_events(self) -> bool:
-        """True if the summary does not say how the run stands."""
+        """True if the summary does not give the state of the run."""
         return self._summary is None and not self.gone
 
     def look(self) -> None:
-        """Find out if the run trains, and read the summary of one that does not. Reads no events but the first."""
+        """Check whether the run trains, and read the summary if it does not. Reads no events but the first."""
         try:
             self.training = self._files.is_training
             changed = self._files.events_file.stat().st_mtime_ns
@@ -133,7 +133,7 @@ class WatchedRun:
         return not self._tail.at_end
 
     def _apply(self, line: bytes) -> None:
-        with suppress(*ODD):  # a line that is no event, or one with odd values
+        with suppress(*ODD):  # a line that is not an event, or has unusual values
             event = decode(line)
             if not is_sound(event):
                 return
@@ -163,7 +163,7 @@ class WatchedRun:
         )  # fmt: skip
 
     def shown(self) -> RunState:
-        """Return the state for the display. That of a run that has ended says so, also if the run could not."""
+        """Return the state for the display. The state of a finished run says so, even if the run could not record it."""
         status = self.status()
         if self.state.status is not None or self.training or status == "reading":
             return self.state
@@ -185,7 +185,7 @@ class WatchedRun:
         return None
 
     def _read_summary(self, changed: int) -> dict[str, Any] | None:
-        """Read the summary, unless the events go on after it: then a later session was killed."""
+        """Read the summary, unless events follow it: then a later session was killed."""
         with suppress(OSError):
             if self._files.summary_file.stat().st_mtime_ns >= changed:
                 return self._files.summary or None
@@ -204,7 +204,7 @@ def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | N
 
 
 def _rate(workers: Any) -> float | None:
-    """Return the item-iterations per second of the workers of a summary together."""
+    """Return the item-iterations per second of all workers of a summary together."""
     tables = workers if isinstance(workers, list) else []
     rates = [number_of(table.get("items_per_second")) for table in tables if isinstance(table, dict)]
     return sum(rate or 0.0 for rate in rates) if any(rates) else None
