@@ -1,7 +1,7 @@
-"""Hooks: programs that follow a run event by event, as the writers for TensorBoard, MLflow and Weights & Biases do.
+"""Hooks: programs that follow a run event by event, such as the writers for TensorBoard, MLflow and Weights & Biases.
 
-Hooks live in a process of their own, with a low priority. It reads `events.jsonl`, so the training never waits for a hook, and
-an error in a hook costs the run nothing but that hook. A hook is an entry point of the group `partrain.hooks`: a factory that
+Hooks run in a separate process with a low priority. It reads `events.jsonl`, so the training never waits for a hook, and
+an error in a hook costs the run only that hook. A hook is an entry point of the group `partrain.hooks`: a factory that
 takes a `FollowedRun` and returns a `Hook`. Any installed package may declare one; `--log NAME` selects it.
 """
 
@@ -22,10 +22,10 @@ class Hook(Protocol):
     """A program that follows a run. If it has a true attribute `replay`, a resumed run begins with the events of earlier sessions."""
 
     def event(self, event: KnownEvent, state: RunState) -> None:
-        """Take the next event. `state` is the state of the run after it; the hook only reads it."""
+        """Receive the next event. `state` is the state of the run after it; the hook only reads it."""
 
     def close(self) -> None:
-        """Write what is left. The run may have ended without an `end` event, if it was killed."""
+        """Write the remaining data. The run may have ended without an `end` event, if it was killed."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The process of the hooks: it reads `events.jsonl` as it grows and calls each hook with each event.
+"""The process of the hooks: it reads `events.jsonl` as the file grows and calls each hook with each event.
 
 The coordinator starts it, with a pipe for warnings. Once the coordinator has sent an empty message, or has died, the process reads
 the rest of the file, closes the hooks and exits.
@@ -26,7 +26,7 @@ from partrain.record.run_state import RunState
 from partrain.record.tail import Tail
 
 POLL_S = 0.5
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 
 
 class Follower:
@@ -51,7 +51,7 @@ class Follower:
             )
 
     def feed(self) -> None:
-        """Feed the events that have come since the last call."""
+        """Pass the events since the last call to the hooks."""
         for line, earlier in self._lines():
             try:
                 event = decode(line)
@@ -103,11 +103,11 @@ class Follower:
             print(text, flush=True)
 
     def _lines(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield new complete lines, and whether each is of an earlier session."""
+        """Yield new complete lines, and whether each belongs to an earlier session."""
         at_end = False
         while not at_end:
             restarted, lines = self._tail.read()
-            if restarted:  # rounds were removed, which run again: the rest is known
+            if restarted:  # removed rounds run again: the rest is known
                 self._read, self._before = 0, self._tail.size
                 with self._lock:
                     vars(self._state).update(vars(RunState()))
@@ -119,9 +119,9 @@ class Follower:
 
 
 def main(pipe: Connection, folder: Path, points: list[tuple[str, str]], before: int, metrics: int | None = None) -> None:
-    """Follow a run until the coordinator says through the pipe that it is over. See `Follower`."""
+    """Follow a run until the coordinator reports through the pipe that it is over. See `Follower`."""
     warnings.simplefilter("ignore")
-    os.nice(5)  # the workers come first; a lower priority would starve it on a busy machine until the run is over
+    os.nice(5)  # the workers come first; an even lower priority would starve this process on a busy machine until the run is over
     with pipe:
         follower = Follower(folder, points, before, metrics, pipe)
         ending = False

@@ -1,7 +1,7 @@
 """The hook `mlflow`: a run of MLflow, in `RUN/mlruns` unless `MLFLOW_TRACKING_URI` names a server or a database.
 
-MLflow keeps every row that it got, and shows the one of the highest step as the run's. So a run that has ended and goes on from an older
-checkpoint is another run of MLflow, below the first: else the abandoned rounds would be its numbers.
+MLflow keeps every row that it received, and shows the one with the highest step as the run's. So if a finished run continues from
+an older checkpoint, it becomes another MLflow run, below the first: otherwise the abandoned rounds would be its numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from itertools import takewhile
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # with 7 a run waits for minutes at its end where no server is
-os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the other store without a server needs SQLAlchemy and 3 s to begin
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # with 7, a run without a server waits for minutes at its end
+os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the other store without a server needs SQLAlchemy and 3 s to start
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
@@ -29,15 +29,18 @@ from partrain.record.run_state import COMPLETED, RunState
 SEND_S = 1.0
 """Seconds between two batches of rows: a server answers one request for each."""
 BATCH_METRICS, BATCH_PARAMS = 900, 100
-"""Most numbers and parameters in a request: MLflow refuses more than 1,000 and 100."""
+"""Maximum numbers of metrics and parameters in a request: MLflow refuses more than 1,000 and 100."""
 LONGEST_VALUE = 6000
-"""Characters of a parameter's value that MLflow takes."""
+"""Maximum number of characters of a parameter's value in MLflow."""
 ID, PARENT = "partrain.id", "mlflow.parentRunId"
-"""Tags that hold the identifier of the run folder, and the run of MLflow above another one."""
+"""Tags for the identifier of the run folder, and for the parent run in MLflow."""
 
 
 class MLflowHook(ScalarHook):
-    """Logs to one run of MLflow, which a resumed run continues unless it abandons rounds. Its experiment has the name of the job."""
+    """Logs to one run of MLflow, which a resumed run continues unless it abandons rounds.
+
+    Its experiment is named after the job.
+    """
 
     def __init__(self, run: FollowedRun) -> None:
         super().__init__()
@@ -83,7 +86,7 @@ class MLflowHook(ScalarHook):
         self._tag(texts)
 
     def write(self, t: float, step: int, values: Mapping[str, float]) -> None:
-        """Keep a row for the next batch; send that, if it is time to."""
+        """Keep a row for the next batch; send the batch if it is time."""
         self._metrics += [Metric(name, value, int(t * 1000), step) for name, value in values.items()]
         if t - self._sent >= SEND_S or len(self._metrics) >= BATCH_METRICS:
             self._send(t)
@@ -99,7 +102,7 @@ class MLflowHook(ScalarHook):
         )
 
     def close(self) -> None:
-        """Send the rest of a run that was killed."""
+        """Send the remaining rows of a killed run."""
         self._send(0.0)
         if not self._ended:
             self._client.set_terminated(self._id, "KILLED")

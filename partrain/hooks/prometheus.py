@@ -21,7 +21,7 @@ from partrain.record.run_state import RunState
 class PrometheusHook(Collector):
     """Serves the newest state. Numbers count from the beginning of the run, earlier sessions included.
 
-    A thread answers requests. `lock` keeps it from reading a state that changes.
+    A thread answers requests. `lock` prevents it from reading a changing state.
     """
 
     replay = True
@@ -93,5 +93,5 @@ class PrometheusHook(Collector):
 
 
 def _gauge(name: str, text: str, value: float | None) -> GaugeMetricFamily:
-    """Build a metric; one that is not known yet has no value."""
+    """Build a metric; an unknown one has no value."""
     return GaugeMetricFamily(f"partrain_{name}", text, value=value)

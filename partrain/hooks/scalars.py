@@ -13,7 +13,7 @@ from partrain.record.round_record import NUMBERS, time_shares
 from partrain.record.run_state import RunState
 
 ROW_S = 0.1
-"""Seconds between two rows of rounds: rounds may take milliseconds, and `events.jsonl` has all."""
+"""Seconds between two rows of rounds: rounds may take milliseconds, and `events.jsonl` has all of them."""
 
 
 class ScalarHook:
@@ -67,7 +67,7 @@ class ScalarHook:
 
 
 def scalars(state: RunState) -> dict[str, float]:
-    """Return the numbers of a run's newest round, as far as they are known."""
+    """Return the numbers of a run's newest round, as far as known."""
     values = {
         **{number.scalar: state.merged(name) for name, number in NUMBERS.items() if number.scalar},
         "items_per_second": state.rate(),
@@ -79,7 +79,7 @@ def scalars(state: RunState) -> dict[str, float]:
 
 
 def waiting_share(state: RunState) -> float | None:
-    """Return the share of all workers' seconds lately that they spent waiting for each other."""
+    """Return the share of all workers' recent time spent waiting for each other."""
     recents = [recent for worker in state.workers.values() if (recent := worker.recent())]
     return time_shares(recent.spent for recent in recents).get("wait")
 
@@ -89,7 +89,7 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def flat(job: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Flatten the tables of a job to dotted keys, as `--set` takes them. Lists of values become text."""
+    """Flatten the tables of a job to dotted keys, in the form of `--set`. Lists of values become text."""
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in flatten(job)}
 
 

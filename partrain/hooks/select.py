@@ -1,4 +1,4 @@
-"""Selection of hooks by name, before the run: nothing of a hook is imported here."""
+"""Selection of hooks by name before the run. Nothing of a hook is imported here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "pro
 
 
 def find_hooks(names: Iterable[str]) -> list[EntryPoint]:
-    """Find hooks by name, each once. Raises ValueError if one is unknown, InputMissing if the package that it needs is missing."""
+    """Find hooks by name, each once. Raises ValueError for an unknown one, InputMissing if its package is missing."""
     names = list(dict.fromkeys(names))
     plugins = known_hooks() if names else {}
     for name in names:
@@ -45,7 +45,7 @@ def require(name: str) -> None:
 
 
 def open_port(host: str, port: int) -> socket.socket:
-    """Open a port that listens for requests; 0 takes a free one. Raises CannotCreate."""
+    """Open a port that listens for requests; 0 chooses a free one. Raises CannotCreate."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:

@@ -1,7 +1,7 @@
 """The hook `tensorboard`: event files in `RUN/tensorboard`.
 
-It writes records with tensorboard's own protocol buffers. TensorBoard's event writer and that of torch would do the same, but import
-TensorFlow, if it is there, or torch.
+It writes records with tensorboard's own protocol buffers. The event writers of TensorBoard and torch would do the same, but
+import TensorFlow, if installed, or torch.
 """
 
 from __future__ import annotations

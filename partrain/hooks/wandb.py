@@ -1,4 +1,4 @@
-"""The hook `wandb`: a run of Weights & Biases in `RUN/wandb`, offline unless `WANDB_MODE` says otherwise; `wandb sync` uploads it."""
+"""The hook `wandb`: a run of Weights & Biases in `RUN/wandb`, offline by default (`WANDB_MODE`); `wandb sync` uploads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partrain.record.run_state import COMPLETED, RunState
 
 
 class WandbHook(ScalarHook):
-    """Logs to one run of Weights & Biases. A resumed run continues it under the same id, offline in a folder of its own."""
+    """Logs to one run of Weights & Biases. A resumed run continues it under the same id; offline, in a separate folder."""
 
     def __init__(self, run: FollowedRun) -> None:
         super().__init__()
