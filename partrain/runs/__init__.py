@@ -1,1 +1,1 @@
-"""Existing runs: found below a folder, listed, filtered, sorted, tagged and removed. Conditions on recorded numbers, too."""
+"""Existing runs: found below a folder, listed, filtered, sorted, tagged and removed. Also conditions on recorded numbers."""

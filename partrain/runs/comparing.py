@@ -1,4 +1,4 @@
-"""Runs side by side in one table, the best first: `compare`, a report of several runs and the end of a workflow show the same one."""
+"""Runs side by side in one table, the best first, shared by `compare`, reports of several runs and the end of a workflow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from partrain.record.waiting import TELLING_SECONDS, core_wait_share, shares_of
 from partrain.tasks import metric_names
 
 MARK = "*"
-"""Behind the best number of a column."""
+"""Suffix of the best number of a column."""
 
 
 def lower_is_better(name: str, job: Mapping[str, Any]) -> bool:
@@ -28,7 +28,7 @@ def lower_is_better(name: str, job: Mapping[str, Any]) -> bool:
 
 
 def target_of(job: Mapping[str, Any]) -> dict[str, float]:
-    """Return the targets in a job's `[stop]`, which a run reaches or not, by name."""
+    """Return the targets in a job's `[stop]`, by name."""
     return {condition.name: condition.goal for condition in conditions_of(job.get("stop", {})) if condition.kind == "target"}
 
 
@@ -46,7 +46,7 @@ class ComparedRow:
     summaries: list[Mapping[str, Any]] = field(default_factory=list)
     """The contents of the runs' summary.json."""
     courses: list[Course] = field(default_factory=list)
-    """The judgements of each run; none if they are not compared."""
+    """The judgements of each run; empty if they are not compared."""
 
     @property
     def statuses(self) -> list[str]:
@@ -54,12 +54,12 @@ class ComparedRow:
 
     @property
     def continues(self) -> bool:
-        """True if a run of it continues one of another folder, whose seconds are unknown."""
+        """True if one of the row's runs continues a run of another folder, whose seconds are unknown."""
         return any("item_iterations_elsewhere" in summary for summary in self.summaries)
 
     @property
     def reached(self) -> bool:
-        """True if all of its runs reached their target, after seconds that are known."""
+        """True if all of the row's runs reached their target, after a known number of seconds."""
         return set(self.statuses) == {"reached"} and not self.continues
 
     @cached_property
@@ -73,13 +73,13 @@ class ComparedRow:
 
     @property
     def rank(self) -> float:
-        """The median of the numbers by which its results are ranked, the best first; infinity without one."""
+        """The median of the numbers that rank the row's results, the best first; infinity without one."""
         ranks = [result.rank for result in self.results if result.rank is not None]
         return statistics.median(ranks) if ranks and "diverged" not in self.statuses else math.inf
 
     @property
     def loss(self) -> float:
-        """The median of the losses of its results, which decides between equal ranks; infinity without one."""
+        """The median of the losses of the row's results, which decides between equal ranks; infinity without one."""
         losses = [result.place[1] for result in self.results]
         return statistics.median(losses) if losses else math.inf
 
@@ -96,7 +96,7 @@ class _Column:
 
     @property
     def cells(self) -> list[str]:
-        """The numbers as texts of one width, the best of them marked, unless all are alike."""
+        """The numbers as texts of one width, with the best marked, unless all are equal."""
         finite_values = [[value for value in values if value is not None and finite(value) is not None] for values in self.values]
         texts = [spread(values, self.show) for values in finite_values]
         middle = {row: statistics.median(finite_values[row]) for row in self.among if finite_values[row]}
@@ -118,19 +118,19 @@ class ComparedRuns:
 
     @property
     def target(self) -> dict[str, float]:
-        """The target that all runs have; empty if they have none, or not the same."""
+        """The common target of all runs; empty if they have none, or different ones."""
         targets = [target_of(row.job) for row in self.rows]
         return targets[0] if targets and all(target == targets[0] for target in targets) else {}
 
     @property
     def by(self) -> str:
-        """The number that chose the networks of all runs; empty if different numbers did."""
+        """The number that chose the networks of all runs; empty if the numbers differ."""
         names = {result.by for row in self.rows for result in row.results if result.rank is not None}
         return names.pop() if len(names) == 1 else ""
 
     @property
     def shared(self) -> SharedResult | None:
-        """Without a common target: the result that all runs reached which did not diverge; None if they do not learn the same task."""
+        """Without a common target: the result that all runs reached which did not diverge; None if their tasks differ."""
         rows = [row for row in self.rows if "diverged" not in row.statuses]
         if self.target or len(rows) < 2 or not alike([row.job for row in rows]):
             return None
@@ -138,7 +138,7 @@ class ComparedRuns:
 
     @property
     def ranked(self) -> ComparedRuns:
-        """The same, the best row first: those that reached the common target by their seconds to it, the others by their result."""
+        """The same runs, the best row first: those that reached the common target by their seconds to it, others by result."""
 
         def place(row: ComparedRow) -> tuple[bool, float, float]:
             if self.target and row.reached:
@@ -149,7 +149,7 @@ class ComparedRuns:
 
     @property
     def note(self) -> str:
-        """A line below the table: the runs of a row, and the order and the mark."""
+        """A line below the table: the runs per row, the order and the mark."""
         counts = {len(row.summaries) for row in self.rows if row.summaries} or {1}
         pruned = "; pruned runs are last" * any("pruned" in row.statuses for row in self.rows)
         runs = "one run each" if counts == {1} else f"medians of {min(counts)}{f' to {max(counts)}' * (len(counts) > 1)} {plural('run', max(counts))} each (least-most)"  # fmt: skip
@@ -178,7 +178,7 @@ class ComparedRuns:
         return f"{several} {row.label} is best: its network has {shown} (judged), after {seconds}.{self._first()}"
 
     def _first(self) -> str:
-        """Return a sentence that names the run which first had the result that all reached; "" if that is unknown."""
+        """Return a sentence naming the run that first had the result that all reached; "" if that is unknown."""
         times = {row: values[0] for row, values in enumerate(self._seconds_to_shared()) if values and values[0] is not None}
         if len(times) < len(self.rows):
             return ""
@@ -186,7 +186,7 @@ class ComparedRuns:
         return f" {self.rows[first].label} was the first with {self.shared}, which all reached: after {_seconds(times[first])} s."
 
     def _seconds_to_shared(self) -> list[list[float | None]]:
-        """Return the seconds of the runs of each row to the result that all reached; empty if those of any are unknown."""
+        """Return the seconds of each row's runs to the result that all reached; empty if any are unknown."""
         shared = None if any(row.continues for row in self.rows) else self.shared
         times = [[shared.seconds(course) for course in row.courses] for row in self.rows] if shared else []
         complete = [any(values) or "diverged" in row.statuses for row, values in zip(self.rows, times, strict=False)]
@@ -197,7 +197,7 @@ class ComparedRuns:
         return [*table(*self.cells(), width), *wrapped([self.note], width)]
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the heading and the rows of texts. A column without any number is left out."""
+        """Return the heading and the rows of texts, without columns that have no numbers."""
         texts = [("run", [row.label for row in self.rows])]
         if len(counts := [len(row.summaries) for row in self.rows]) != counts.count(1):
             texts.append(("runs", [f"{runs}" for runs in counts]))
@@ -255,6 +255,6 @@ def _seconds(value: float) -> str:
 
 
 def _counted(statuses: Sequence[str]) -> str:
-    """Return the statuses of a row: one word if all are alike, else each with its count."""
+    """Return the statuses of a row: one word if all are equal, else each with its count."""
     names = dict.fromkeys(statuses)
     return statuses[0] if len(names) == 1 else ", ".join(f"{statuses.count(name)} {name}" for name in names)

@@ -34,7 +34,7 @@ class Condition:
     text: str
     tree: ast.expr
     places: tuple[Reference, ...]
-    """The references of the text, by the number in their placeholders."""
+    """The references in the text, by the number in their placeholders."""
 
     @classmethod
     def parse(cls, text: str) -> Condition:
@@ -109,7 +109,7 @@ class Condition:
 
 
 def lookup(summary: Mapping[str, Any], name: str) -> Any:
-    """Return a number of a summary by its dotted name. Raises `UnknownNumber`, with the names that there are."""
+    """Return a number of a summary by its dotted name. Raises `UnknownNumber`, which lists the existing names."""
     value: Any = summary
     rest = name
     while rest:
@@ -144,7 +144,7 @@ def _number(value: Any) -> float:
 
 
 def _compared(op: ast.cmpop, left: Any, other: Any) -> bool:
-    """Compare two values. A number that is missing (null: it was not finite) fulfils no comparison."""
+    """Compare two values. A missing number (null: it was not finite) satisfies no comparison."""
     if left is None or other is None:
         return False
     try:
@@ -154,7 +154,7 @@ def _compared(op: ast.cmpop, left: Any, other: Any) -> bool:
 
 
 def _check(tree: ast.AST) -> None:
-    """Refuse all but numbers, names, arithmetic, comparisons and their combinations."""
+    """Refuse everything but numbers, names, arithmetic, comparisons and their combinations."""
     allowed = (ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Compare, ast.Constant, ast.Attribute,
                ast.Name, ast.Load, *_COMPARE, *_ARITHMETIC)  # fmt: skip
     for node in ast.walk(tree):

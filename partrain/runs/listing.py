@@ -23,17 +23,17 @@ COLUMNS = ("name", "when", "rule", "workers", "status", "rounds", "loss", "accur
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run folder and what its files tell."""
+    """A run folder and the facts in its files."""
 
     folder: Path
     columns: dict[str, Any]
     """Values of `COLUMNS`."""
     summary: dict[str, Any]
-    """The content of `summary.json`; {} while the run trains, and after it was killed."""
+    """The content of `summary.json`; {} during training, and after the run was killed."""
     start: dict[str, Any]
     """The first `start` event; {} if the run ended before it began to train."""
     result: RunResult
-    """The run's network and its numbers; while there is no summary, the network judged last."""
+    """The run's network and its numbers; without a summary, the network judged last."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,10 @@ class ListedRun:
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """Numbers and words of the summary by dotted name; over them those of the run's network by their bare names, and the columns."""
+        """Numbers and words of the summary by dotted name.
+
+        Numbers of the run's network, by bare name, and columns override them.
+        """
         return numbers_in(self.summary) | self.result.numbers | self.columns
 
     @cached_property
@@ -50,7 +53,7 @@ class ListedRun:
         return RunFolder(self.folder).job
 
     def value(self, key: str) -> Any:
-        """Return a column, a number of the summary or a key of the job; None without it."""
+        """Return a column, a number of the summary or a key of the job; None if it is missing."""
         return self.numbers[key] if key in self.numbers else dict(flatten(self.settings)).get(key)
 
 
@@ -61,7 +64,7 @@ def runs_below(folder: Path) -> list[ListedRun]:
 
 
 def run_at(path: Path) -> ListedRun:
-    """Return the run that a path stands for: a run folder, a file in it, the best of a sweep, or the newest below a folder.
+    """Return the run at a path: a run folder, a file in it, the best of a sweep, or the newest below a folder.
 
     Raises `InputMissing`.
     """
@@ -103,12 +106,12 @@ def read_run(folder: Path) -> ListedRun:
 
 
 def numbers_in(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return numbers, words and missing numbers of a summary by dotted name; lists count from 0."""
+    """Return numbers, words and missing numbers of a summary by dotted name; list indices count from 0."""
     return dict(flatten(summary, lambda value: isinstance(value, dict | list)))
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of the files in a folder. A file with two names, as the newest checkpoint has, counts once."""
+    """Return the bytes of the files in a folder. A file with two names, such as the newest checkpoint, counts once."""
     return sum(dict(_sizes(folder)).values())
 
 

@@ -1,4 +1,4 @@
-"""The ranking of a sweep, as `sweep.json` in its folder holds it: the end of a workflow, a report and `compare` show the same one."""
+"""The ranking of a sweep, as stored in `sweep.json` in its folder, and shown by workflows, reports and `compare`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from partrain.runs.comparing import ComparedRow, ComparedRuns
 from partrain.system.regular_file import read_json
 
 SHOWN_COMBINATIONS = 20
-"""Combinations in a table, at most."""
+"""Maximum number of combinations in a table."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Combination:
     values: list[float | None]
     """The ranked number of each run; None if it was not recorded, or is not finite."""
     runs: list[str]
-    """Names of the runs, without the step's."""
+    """Names of the runs, without the step's name."""
     pruned: list[int] = field(default_factory=list)
-    """Round at which a run was pruned, if one was."""
+    """Round at which each pruned run was pruned."""
 
     @property
     def median(self) -> float:
-        """The median of the recorded values; NaN if there is none."""
+        """The median of the recorded values; NaN without any."""
         values = [value for value in self.values if value is not None]
         return statistics.median(values) if values else math.nan
 
@@ -57,7 +57,7 @@ class Ranking:
     by: str
     """Name of the ranked number."""
     largest: bool
-    """The largest number is the best."""
+    """True if the largest number is the best."""
     rows: Sequence[Combination]
 
     @classmethod
@@ -89,7 +89,7 @@ class Ranking:
 
     @cached_property
     def measured(self) -> list[Combination]:
-        """The combinations that have a value."""
+        """The combinations with a value."""
         return [row for row in self.rows if not math.isnan(row.median)]
 
     @property
@@ -129,7 +129,7 @@ class Ranking:
 
     @property
     def difference(self) -> str:
-        """A sentence: what the best combinations share, and in what they differ; "" where the ranking of one setting tells all."""
+        """A sentence on what the best combinations share, and how they differ; "" if the ranking of one setting says it all."""
         measured = self.measured
         keys = list(dict.fromkeys(key for row in measured for key in row.settings))
         if len(measured) < 2 or len(keys) < 2:
@@ -150,7 +150,7 @@ class Ranking:
 
     @cached_property
     def compared(self) -> ComparedRuns:
-        """The best combinations side by side: a row of all runs of each, its rank as label."""
+        """The best combinations side by side: a row for all runs of each, with its rank as label."""
         rows = self.rows[:SHOWN_COMBINATIONS]
         runs = [[RunFolder(self.folder / name) for name in row.runs] for row in rows]
         compared = [
@@ -169,7 +169,7 @@ class Ranking:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences below the table: the order, combinations that are level or not shown, what the best ones share."""
+        """Sentences below the table: the order, combinations that are level or not shown, the best ones' common settings."""
         more = len(self.rows) - SHOWN_COMBINATIONS
         level = f"the first {self.level:,} are level, in the order of the sweep" * (self.level > 1)
         return [*filter(None, [self.compared.note, level, f"{more:,} more are not shown" * (more > 0), self.difference])]
@@ -185,7 +185,7 @@ def sort_key(value: float, *, largest: bool) -> float:
 
 
 def _name(run: Any) -> str:
-    """Return the name of a run of a file that may be hostile. Raises ValueError unless it is one."""
+    """Return the name of a run from a file that may be hostile. Raises ValueError if it is not a name."""
     name = str(run)
     if name in ("", ".", "..") or Path(name).name != name:
         raise ValueError(f"{name!r} is no name of a run")

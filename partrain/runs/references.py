@@ -40,7 +40,10 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def substitute(value: Any, resolve: Callable[[Reference], Any]) -> Any:
-    """Replace references in a value by results. A text that is one reference becomes the result itself: a number stays one."""
+    """Replace references in a value by results.
+
+    A text that is a single reference becomes the result itself: a number stays a number.
+    """
     match value:
         case str():
             if whole := _REFERENCE.fullmatch(value):

@@ -1,4 +1,4 @@
-"""Removal of runs: their own files only, never those of a run that is training or that a workflow owns."""
+"""Removal of runs: only files of the run itself, never those of a run that is training or belongs to a workflow."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ DAY_S = 86_400
 
 
 class OwnedByWorkflow(ValueError):
-    """A run that a workflow owns: one line for the user."""
+    """A run that belongs to a workflow: one line for the user."""
 
 
 def owner(folder: Path) -> Path | None:
-    """Return the folder of the workflow that a run belongs to: its steps, their trials and what they wrote. Runs of former settings belong to none."""
+    """Return the folder of the workflow that owns a run: its steps, their trials and their outputs.
+
+    It does not own runs of earlier settings.
+    """
     place = folder.absolute()
     if is_superseded(place):
         return None
@@ -36,7 +39,7 @@ def check_removable(folder: Path) -> None:
     """Check that a folder is a run that may be removed.
 
     Raises:
-        InputMissing: It is no run folder.
+        InputMissing: It is not a run folder.
         OwnedByWorkflow: It belongs to a workflow.
         CannotCreate: The run is training, or has a tag.
     """
@@ -85,15 +88,16 @@ def remove(folder: Path) -> tuple[int, list[str]]:
 
 
 def garbage(runs: Sequence[ListedRun], keep: int | None, older_than: float | None) -> Iterator[tuple[ListedRun, str]]:
-    """Find runs that are worth nothing any more, each with the reason.
+    """Find disposable runs, each with the reason.
 
-    These are runs that never committed a checkpoint. With `keep` (newest runs of each job) or `older_than` (days) others count, too,
-    and with both those that fail both. Never among them: runs with tags, those of a workflow, the best of each job, and running ones.
+    These are runs that never committed a checkpoint. `keep` (newest runs of each job) or `older_than` (days) adds runs beyond the
+    limit; both together add only runs beyond both. Never included: tagged runs, a workflow's runs, the best run of each job, and
+    running ones.
 
     Args:
         runs: The newest first.
-        keep: Number of runs of each job that stay.
-        older_than: Age in days up to which runs stay.
+        keep: Number of runs of each job to keep.
+        older_than: Age in days up to which runs are kept.
     """
     best = {run.folder for run in _best(runs)}
     seen: defaultdict[str, int] = defaultdict(int)
@@ -120,7 +124,7 @@ def _committed(folder: Path) -> bool:
 
 
 def _best(runs: Sequence[ListedRun]) -> Iterator[ListedRun]:
-    """Yield the best run of each job, by the number that chose the run's network; if runs of a job differ in it, by each."""
+    """Yield the best run of each job, by the number that chose the run's network; if a job's runs differ in it, by each."""
     ranked: defaultdict[tuple[str, str], list[ListedRun]] = defaultdict(list)
     for run in runs:
         if _committed(run.folder) and run.result.rank is not None:

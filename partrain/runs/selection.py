@@ -1,4 +1,4 @@
-"""Choice and order of runs: conditions such as `accuracy > 0.9`, keys to sort by, and the settings in which runs differ."""
+"""Selection and order of runs: conditions such as `accuracy > 0.9`, keys to sort by, and the settings in which runs differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSAID = object()
 
 
 class BadSelection(ValueError):
-    """A condition or a key to sort by that does not fit: one line for the user."""
+    """An invalid condition or sort key: one line for the user."""
 
 
 def parse_condition(text: str) -> Condition:
@@ -34,7 +34,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def holds(condition: Condition, numbers: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds for the numbers of a run. A number that the run lacks fulfils no comparison."""
+    """Return whether a condition holds for the numbers of a run. A number that the run lacks satisfies no comparison."""
     return condition.holds(dict.fromkeys(condition.names) | dict(numbers), _no_steps)
 
 
@@ -66,7 +66,7 @@ def ordered(rows: Sequence[T], key: str, numbers: Callable[[T], Mapping[str, Any
 
 
 def statuses(texts: Sequence[str]) -> set[str]:
-    """Return the statuses that the user names, also several with commas. Raises `BadSelection`."""
+    """Return the statuses that the user names, each text possibly several with commas. Raises `BadSelection`."""
     words = [word.strip() for text in texts for word in text.split(",")]
     for word in words:
         if word not in STATUSES:
@@ -93,7 +93,7 @@ def sorted_runs(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
 
 
 def _numbers(runs: Sequence[ListedRun], names: Sequence[str]) -> Callable[[ListedRun], Mapping[str, Any]]:
-    """Return a function for the numbers of a run; with the job's settings below them, if some name is not a number."""
+    """Return a function for the numbers of a run; it includes the job's settings if some name is not a number."""
     legal_keys = set(COLUMNS).union(*(run.numbers for run in runs))
     if legal_keys.issuperset(names):
         return lambda run: run.numbers
@@ -102,7 +102,7 @@ def _numbers(runs: Sequence[ListedRun], names: Sequence[str]) -> Callable[[Liste
 
 
 def _sortable(value: Any) -> tuple[int, Any]:
-    """Return a key that compares with those of other types: numbers come before words."""
+    """Return a key that compares across types: numbers come before words."""
     if isinstance(value, list):
         value = " ".join(map(str, value))
     return (1, value) if isinstance(value, str) else (0, value)

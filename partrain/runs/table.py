@@ -16,7 +16,7 @@ from partrain.runs.removal import owner
 from partrain.runs.selection import differences
 
 KEPT = ("name", "when", "status")
-"""Columns that stay where only what changed is shown."""
+"""Columns that stay if only changes are shown."""
 
 
 def changed_settings(runs: Sequence[ListedRun]) -> dict[str, dict[str, Any]]:
@@ -25,7 +25,7 @@ def changed_settings(runs: Sequence[ListedRun]) -> dict[str, dict[str, Any]]:
 
 
 def columns_of(runs: Sequence[ListedRun], sort: Sequence[str], *, only_changed: bool) -> list[str]:
-    """Return the columns to show: those that any run has, or only those in which the runs differ; with the key that `sort` holds, if any."""
+    """Return the columns to show: those that any run has, or only those that differ; with the key in `sort`, if any."""
     keys = _own_columns(runs, {*KEPT, *sort}, only_changed=only_changed)
     return [*keys, *(key for key in sort if key not in keys)]
 
@@ -93,12 +93,12 @@ def text_of(key: str, value: Any) -> str:
 
 
 def setting_text(value: Any) -> str:
-    """Format a value of a job: a word without quotes, all else as in JSON."""
+    """Format a value of a job: a word without quotes, everything else as in JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def when_text(moment: float) -> str:
-    """Format a time: the hour today, else the day, with its year if that is another one."""
+    """Format a time: the hour if it is today, else the day, with the year if it is another year."""
     then, now = datetime.fromtimestamp(moment), datetime.fromtimestamp(time.time())
     if then.date() == now.date():
         return f"{then:%H:%M:%S}"
@@ -111,7 +111,7 @@ def iso(moment: float) -> str:
 
 
 def _replays(summary: Mapping[str, Any]) -> str:
-    """Count the replays of a run, and what was trained twice; "" if there were none."""
+    """Count the replays of a run, and the repeated training; "" if there were none."""
     count, twice = summary.get("replays", 0), summary.get("discarded_item_iterations", 0)
     return f"{count:,}, {twice:,} item-iterations trained again" if count else ""
 

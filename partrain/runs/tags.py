@@ -1,4 +1,4 @@
-"""Tags of a run: words in `tags.txt` of its folder, one a line."""
+"""Tags of a run: words in `tags.txt` in its folder, one per line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def read_tags(folder: Path) -> list[str]:
 
 
 def change_tags(folder: Path, words: Sequence[str], *, remove: bool) -> list[str]:
-    """Add or remove tags; return those that the run has now.
+    """Add or remove tags; return the run's current tags.
 
     Raises:
-        ValueError: A word is empty, too long, or holds spaces or characters that are invisible.
+        ValueError: A word is empty, too long, or contains spaces or invisible characters.
         CannotCreate: The file cannot be written.
     """
     for word in words:
