@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEW = 20
-"""Items below which none are held out for `patience`."""
+"""Number of items below which none are held out for `patience`."""
 
 
 @dataclass(eq=False, repr=False)
@@ -38,17 +38,18 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         hidden: Units of each hidden layer; a number is one layer.
         activation: relu, leaky_relu, elu, gelu, silu, tanh or sigmoid.
         dropout: Share of hidden units dropped in training.
-        model: Another network, as `partrain.train` takes it, instead of the fully connected one.
+        model: Another network, in a form that `partrain.train` accepts, instead of the fully connected one.
         workers: The number of workers, one process each, or their tables.
         rule: The rule that mixes the workers, or the table `[sync]`; a round is one pass over the data.
-        rounds: Most rounds.
-        patience: Rounds without a better accuracy of classes, or loss of numbers, on the held-out items after which training ends; None: all rounds are trained.
-        validation: Share of the items held out to judge by; used with `patience` only, and not below 20 items.
+        rounds: Maximum number of rounds.
+        patience: Rounds without a better accuracy of classes, or loss of numbers, on the held-out items after which training
+            ends; None: train all rounds.
+        validation: Share of the items held out for judging; used with `patience` only, and not below 20 items.
         optimizer: Name of the optimizer, or its table.
         lr: Learning rate.
-        batch_size: Items per iteration and worker; fewer where a partition has fewer.
+        batch_size: Items per iteration and worker; fewer if a partition has fewer.
         weight_decay: Decay of the weights.
-        standardise: Subtract each column's mean, and divide it by its deviation.
+        standardise: Subtract each column's mean, and divide by its deviation.
         random_state: Seed: an integer, a generator of numpy, or None for a new one at each fit.
         verbose: Show the progress.
     """
@@ -100,7 +101,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             warn = session.warn if self.verbose else _ignore
             trained = train_given(tables, objects_given, Path(folder) / "run", show=self.verbose, warn=warn)
             self.network_ = trained.network
-        self.network_.module.double()  # answers then do not depend on how many items are asked for at once
+        self.network_.module.double()  # answers then do not depend on the number of items in a call
         self.summary_, self.history_, self.n_iter_ = trained.summary, trained.history, int(trained.summary["rounds"])
 
     def _model(self) -> Any:
@@ -131,10 +132,11 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """A classifier trained by many workers, of one class or several labels for each item.
 
     Args:
-        class_weight: "balanced", or a dict with the weight of each class, by which the losses of its items are multiplied.
+        class_weight: "balanced", or a dict with the weight of each class, which multiplies the losses of its items.
             `predict_proba` gives probabilities without it.
 
-    All other arguments are those of both estimators. Attributes: `classes_`, `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
+    All other arguments are common to both estimators. Attributes: `classes_`, `n_features_in_`, `n_iter_` (rounds), `summary_`
+    and `history_` (as in `partrain.train`), `network_`.
 
     Example: `PartrainClassifier(workers=2).fit(X, y).score(X_test, y_test)`
     """
@@ -144,7 +146,7 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on items X (n, features), and classes y (n,) or labels y (n, k) of 0 and 1, as often as their weights (n,) tell."""
+        """Train on items X (n, features) and classes y (n,) or labels y (n, k) of 0 and 1, as often as their weights (n,) say."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
         check_classification_targets(y)
         X, y, weights = _weighted(X, y, sample_weight)
@@ -185,7 +187,7 @@ class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """A regressor trained by many workers, of one or several targets. It learns standardized targets, and answers in their units.
 
-    Attributes: `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
+    Attributes: `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as in `partrain.train`), `network_`.
 
     Example: `PartrainRegressor(workers=2).fit(X, y).predict(X_test)`
     """
@@ -193,7 +195,7 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     _task = REGRESSION
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on items X (n, features) and numbers y, (n,) or (n, targets), as often as their weights (n,) tell."""
+        """Train on items X (n, features) and numbers y, (n,) or (n, targets), as often as their weights (n,) say."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         X, y, weights = _weighted(X, y, sample_weight)
         self._single = y.ndim == 1
@@ -212,7 +214,7 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
 
 def _weighted(X: NDArray[Any], y: NDArray[Any], weights: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """Return the items of a weight above 0, their targets and their weights."""
+    """Return the items with a weight above 0, their targets and their weights."""
     if weights is None:
         return X, y, None
     weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
