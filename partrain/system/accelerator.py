@@ -170,7 +170,7 @@ def _repeat_exactly(kind: str) -> None:
 
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
-    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # partrain determines the layout of rows
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # rows have their own layout
     if kind != "cuda":
         return
     cudnn: Any = torch.backends.cudnn
