@@ -26,7 +26,7 @@ SMALLEST_IMAGE = 8
 def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     """Write a job for a file of arrays; see `DataForm.proposal`. Raises InputMissing if the inputs or targets are not clear.
 
-    The requested target is the array of the targets; for a .npy file, the .npy file of the targets next to it.
+    The requested target is the array of the targets; for a .npy file of inputs, the .npy file of the targets.
     """
     if not (kind := ARRAYS.get(path.suffix.lower())):
         return None
