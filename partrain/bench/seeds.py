@@ -6,7 +6,7 @@ training losses give that stop. Counts are exact.
 
 The older trainer compared the loss of a pass with its target, and averaged after at most 3 or 5 passes. Here a round is one pass, so
 its record holds the loss of a pass. The older gradient was (o - t); our gradient of the squared error is twice that. Learning
-rates are halved to give the same steps. The older momentum excluded biases, and its passes went in order. Ours differs in both, so the
+rates are halved to give the same steps. The older momentum excluded biases, and its passes went in order. Ours differ, so the
 rows of one worker differ from the published ones.
 """
 
