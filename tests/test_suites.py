@@ -158,4 +158,4 @@ def test_a_process_pays_for_its_dead_children() -> None:
     before = sum(process_tree(os.getpid()).values())
     code = "import time\nwhile time.process_time() < 0.2: pass"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert sum(process_tree(os.getpid()).values()) - before >= 0.19
+    assert sum(process_tree(os.getpid()).values()) - before > 0.189
