@@ -136,7 +136,8 @@ class RunState:
         self.end: EndEvent | None = None
         """The end of the newest session, if it has ended."""
         self._behind = 0
-        self._pace: tuple[float, Standing] | None = None
+        self._paces: list[tuple[float, Standing]] = []
+        """Time and standing at the begin and the end of the session's first round."""
 
     def apply(self, event: Event) -> None:
         """Apply the next event. Unknown kinds are skipped: a newer partrain wrote them."""
@@ -232,11 +233,12 @@ class RunState:
         )
 
     def eta(self, now: float) -> float | None:
-        """Return the seconds until the first limit, at this session's pace without its first round; None while unknown."""
-        if self._pace is None or self.status is not None:
-            return None
-        t, then = self._pace
+        """Return the seconds until the first limit, at this session's pace; None before the first round. Later rounds leave it out."""
         at = self.standing()
+        paces = [(t, then) for t, then in self._paces if then.rounds < at.rounds]
+        if not paces or self.status is not None:
+            return None
+        t, then = paces[-1]
         elapsed = max((worker.t for worker in self.workers.values()), default=t) - t
         steady = [
             (condition.goal, condition.now(at) or 0, condition.now(then) or 0)
@@ -250,7 +252,7 @@ class RunState:
         self.clock.start(event.t)
         self.start = event
         self.round = event.resumed_from or 0
-        self.status = self.reason = self._pace = self.end = None
+        self.status = self.reason = self.end = None
         if self._set_aside and event.resumed_from == self._set_aside[0]:  # the session that accepted changes trained no round
             _, self.best, self.misses = self._set_aside
         self._set_aside = (event.resumed_from, self.best, self.misses) if event.accepted else None
@@ -265,6 +267,7 @@ class RunState:
         for rank, worker in self.workers.items():
             worker.left = rank not in ranks
         self._behind = len(ranks)
+        self._paces = [(event.t, self.standing())]
 
     def _round(self, event: RoundEvent) -> None:
         worker, record = self._worker(event.rank), event.record
@@ -288,8 +291,9 @@ class RunState:
             return
         self.round = min(rounds)
         self._behind = rounds.count(self.round)
-        if self._pace is None:
-            self._pace = (self.t, self.standing())
+        if len(self._paces) == 1 and self.round > self._paces[0][1].rounds:
+            (_, then), at = self._paces[0], self.standing()
+            self._paces = [(self.t - (at.seconds - then.seconds), then), (self.t, at)]
 
     def _judgement(self, event: JudgementEvent) -> None:
         self.judged = event

@@ -309,7 +309,7 @@ def test_plain_lines(refresh):
         == f"{time_of_day(T)}  mnist: 2 cpu workers, rule average, 0 parameters; until rounds 400 or accuracy 0.975 or patience 20"
     )
     assert len(lines) == 11
-    assert lines[0] == f"{time_of_day(T + 2)}     0.5 s  round 1  1,280 item-iterations  loss 2.0700  2,560 items/s"
+    assert lines[0] == f"{time_of_day(T + 2)}     0.5 s  round 1  1,280 item-iterations  loss 2.0700  2,560 items/s  0:03:19 left"
     assert lines[4].endswith("  2,560 items/s  0:03:17 left  saved round 5")
     assert lines[9].endswith("  judged: loss 0.8717, accuracy 0.4611")
     assert "judged" not in lines[10]

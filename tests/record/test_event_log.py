@@ -453,9 +453,12 @@ def test_a_round_counts_once_every_worker_finished_it():
     assert state.round == 2
 
 
-def test_eta_leaves_the_first_round_out_and_follows_the_limit_that_comes_first():
-    state = fed(start(rounds=101, item_iterations=10**9, accuracy=0.99), round_(1, 0, T + 60), round_(1, 1, T + 60))
-    assert state.eta(T + 60) is None
+def test_eta_takes_the_first_round_until_there_is_another_and_follows_the_limit_that_comes_first():
+    state = fed(start(rounds=101, item_iterations=10**9, accuracy=0.99))
+    assert state.eta(T + 50) is None
+    for rank in range(2):
+        state.apply(round_(1, rank, T + 60, seconds=30.0))
+    assert state.eta(T + 60) == pytest.approx(3000), "without the 30 seconds of the start"
     for number in range(2, 12):
         for rank in range(2):
             state.apply(round_(number, rank, T + 60 + number - 1))
