@@ -1,4 +1,4 @@
-/* Parts that several C files share: arithmetic that gcc makes SIMD instructions of, and matrix products of torch's BLAS library.
+/* Parts that several C files share: arithmetic that gcc makes SIMD instructions of, and matrix products.
 
 Numbers are float if SINGLE is defined, else double. */
 
@@ -17,17 +17,7 @@ Numbers are float if SINGLE is defined, else double. */
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 
-typedef void Gemm(const char *, const char *, const int *, const int *, const int *, const NUMBER *, const NUMBER *, const int *,
-                  const NUMBER *, const int *, const NUMBER *, NUMBER *, const int *);
-
-/* C (m, n) = op(A) op(B) + kept C, with k inner terms, in row-major order; a `transposed` operand lies in memory as its transpose.
-gemm has column-major order. */
-static inline void product(Gemm *gemm, int a_transposed, int b_transposed, int64_t m, int64_t n, int64_t k, const NUMBER *a,
-                           const NUMBER *b, NUMBER kept, NUMBER *c) {
-    const int rows = m, columns = n, inner = k, a_line = a_transposed ? m : k, b_line = b_transposed ? k : n;
-    const NUMBER one = 1;
-    gemm(b_transposed ? "T" : "N", a_transposed ? "T" : "N", &columns, &rows, &inner, &one, b, &b_line, a, &a_line, &kept, c, &columns);
-}
+#include "product.h"
 
 #ifdef SINGLE /* loops over these become SIMD instructions, which calls of the C library do not */
 

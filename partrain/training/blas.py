@@ -1,4 +1,4 @@
-"""C code of this package that multiplies matrices by torch's own BLAS library."""
+"""C code of this package that multiplies matrices: by torch's own BLAS library, or by `product.h`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,31 @@ import torch
 
 from partrain.flat import DEFINITIONS
 from partrain.system.compiler import CannotCompile, library
+from partrain.system.environment import processor
 
+ZEN_5 = 26
+"""Family of AMD's processors from which on they compute with 512 bits at once."""
 _PRODUCTS = {torch.float32: "sgemm_", torch.float64: "dgemm_"}
 """BLAS's matrix product, by the type of the numbers."""
+
+
+MOST_THREADS = 2
+"""Threads up to which the products of `product.h` are faster than BLAS's: they take one."""
 
 
 def code_and_product(source: Path, dtype: torch.dtype) -> tuple[ctypes.CDLL, int]:
     """Return the compiled code of a C file, and the address of BLAS's product, which has torch's number of threads.
 
+    The address is 0 if the code is to use the products of `product.h`: on Zen 5, where BLAS (MKL) needs twice as long, on a few threads.
+
     Raises CannotCompile if there is no C compiler, or torch has no BLAS library.
     """
-    return library(source, DEFINITIONS[dtype]), _product(_PRODUCTS[dtype])
+    code = library(source, DEFINITIONS[dtype])
+    machine = processor()
+    wide = machine.vendor == "AuthenticAMD" and machine.family >= ZEN_5 and "avx512f" in machine.flags
+    if wide and dtype == torch.float32 and torch.get_num_threads() <= MOST_THREADS and code.has_products():
+        return code, 0
+    return code, _product(_PRODUCTS[dtype])
 
 
 @cache

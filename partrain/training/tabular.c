@@ -241,14 +241,6 @@ static void add_residual(const Block *block, int64_t first, int64_t count, int64
     }
 }
 
-/* A product over the rows of one member: its rows are `members` rows apart in `a` and `c`. */
-static void member_product(const Network *network, int b_transposed, int64_t rows, int64_t n, int64_t k, const NUMBER *a, const NUMBER *b,
-                           NUMBER *c) {
-    const int m = rows, columns = n, inner = k, a_line = k * network->members, b_line = b_transposed ? k : n, c_line = n * network->members;
-    const NUMBER one = 1, zero = 0;
-    network->gemm(b_transposed ? "T" : "N", "N", &columns, &m, &inner, &one, b, &b_line, a, &a_line, &zero, c, &c_line);
-}
-
 static void forward_tile(const Network *network, int64_t first, int64_t count) {
     const int64_t members = network->members, width = network->width, hidden = network->hidden, features = network->features;
     const int64_t row = first * members, rows = count * members, outputs = network->outputs;
@@ -280,7 +272,8 @@ static void forward_tile(const Network *network, int64_t first, int64_t count) {
         const NUMBER *in = network->last_normal + (row + member) * width;
         NUMBER *out = network->answers + (row + member) * outputs;
         const NUMBER *weight = network->last_weight.value + member * width * outputs, *bias = network->last_bias.value + member * outputs;
-        member_product(network, !network->factors.value, count, outputs, width, in, weight, out);
+        strided_product(network->gemm, 0, !network->factors.value, count, outputs, width, in, members * width, weight,
+                        network->factors.value ? outputs : width, 0, out, members * outputs);
         for (int64_t item = 0; item < count; item++)
             for (int64_t j = 0; j < outputs; j++) out[item * members * outputs + j] += bias[j];
     }
@@ -351,13 +344,16 @@ static void backward_tile(const Network *network, int64_t first, int64_t count) 
         const NUMBER *in = network->last_normal + (row + member) * width, *delta = network->delta + (row + member) * outputs;
         const NUMBER *weight = network->last_weight.value + member * width * outputs;
         NUMBER *of_weight = network->last_weight.gradient + member * width * outputs;
-        const int apart = members * width, apart_out = members * outputs, k = count, w = width, n = outputs;
-        const NUMBER one = 1;
         for (int64_t item = 0; item < count; item++)
             for (int64_t j = 0; j < outputs; j++) network->last_bias.gradient[member * outputs + j] += delta[item * members * outputs + j];
-        if (network->factors.value) network->gemm("N", "T", &n, &w, &k, &one, delta, &apart_out, in, &apart, &kept, of_weight, &n);
-        else network->gemm("N", "T", &w, &n, &k, &one, in, &apart, delta, &apart_out, &kept, of_weight, &w);
-        member_product(network, !!network->factors.value, count, width, outputs, delta, weight, of_out + member * width);
+        const int64_t in_line = members * width, out_line = members * outputs;
+        if (network->factors.value) {
+            strided_product(network->gemm, 1, 0, width, outputs, count, in, in_line, delta, out_line, kept, of_weight, outputs);
+            strided_product(network->gemm, 0, 1, count, width, outputs, delta, out_line, weight, outputs, 0, of_out + member * width, in_line);
+        } else {
+            strided_product(network->gemm, 1, 0, outputs, width, count, delta, out_line, in, in_line, kept, of_weight, width);
+            strided_product(network->gemm, 0, 0, count, width, outputs, delta, out_line, weight, width, 0, of_out + member * width, in_line);
+        }
     }
     for (int64_t j = 0; j < rows * width; j++) of_out[j] = network->last_normal[row * width + j] > 0 ? of_out[j] : 0;
     through_norm(network->last_in + row * width, network->last_moments + 2 * row, network->norm_weight, network->norm_bias, rows, width, of_out,
