@@ -10,7 +10,7 @@ typedef void Gemm(const char *, const char *, const int *, const int *, const in
 #include <immintrin.h>
 #define OWN_PRODUCTS 1
 
-enum { LANES_OF_VECTOR = 16, PANEL = 2 * LANES_OF_VECTOR, MOST_TERMS = 256 };
+enum { LANES_OF_VECTOR = 16, PANEL = 2 * LANES_OF_VECTOR, MOST_TERMS = 256, FEW_ROWS = 36 };
 
 typedef struct {
     int64_t terms;
@@ -93,9 +93,16 @@ static void transpose_block(const float *from, int64_t line, int64_t rows, int64
     for (int t = 0; t < terms; t++) _mm512_storeu_ps(to + t * PANEL, y[t]);
 }
 
+static void copy_panel(const Panel *panel, float *to) {
+    for (int64_t t = 0; t < panel->terms; t++) {
+        _mm512_store_ps(to + t * PANEL, _mm512_maskz_loadu_ps(panel->first, panel->b + t * panel->b_term));
+        if (panel->second) _mm512_store_ps(to + t * PANEL + 16, _mm512_maskz_loadu_ps(panel->second, panel->b + t * panel->b_term + 16));
+    }
+}
+
 static void own_product(int a_transposed, int b_transposed, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_line, const float *b,
                         int64_t b_line, int64_t add, float *c, int64_t c_line) {
-    float turned[MOST_TERMS * PANEL];
+    float copied[MOST_TERMS * PANEL] __attribute__((aligned(64)));
     for (int64_t column = 0; column < n; column += PANEL) {
         const int64_t width = n - column < PANEL ? n - column : PANEL;
         const __mmask16 first = width >= 16 ? 0xffff : (1u << width) - 1, second = width > 16 ? (1u << (width - 16)) - 1 : 0;
@@ -103,12 +110,14 @@ static void own_product(int a_transposed, int b_transposed, int64_t m, int64_t n
             const int64_t terms = k - term < MOST_TERMS ? k - term : MOST_TERMS;
             Panel panel = {terms, a + term * (a_transposed ? a_line : 1), b + term * b_line + column, a_transposed ? 1 : a_line,
                            a_transposed ? a_line : 1, b_line, c + column, c_line, add || term, first, second};
-            if (b_transposed) {
-                for (int64_t j = 0; j < width; j += 16)
-                    for (int64_t t = 0; t < terms; t += 16)
-                        transpose_block(b + (column + j) * b_line + term + t, b_line, width - j, terms - t < 16 ? terms - t : 16,
-                                        turned + t * PANEL + j);
-                panel.b = turned;
+            if (b_transposed || (m >= FEW_ROWS && b_line > PANEL)) { /* lines at equal distances would drive each other out of the cache */
+                if (b_transposed)
+                    for (int64_t j = 0; j < width; j += 16)
+                        for (int64_t t = 0; t < terms; t += 16)
+                            transpose_block(b + (column + j) * b_line + term + t, b_line, width - j, terms - t < 16 ? terms - t : 16,
+                                            copied + t * PANEL + j);
+                else copy_panel(&panel, copied);
+                panel.b = copied;
                 panel.b_term = PANEL;
             }
             multiply_panel(&panel, m);

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from partrain.system.compiler import CannotCompile
 from partrain.tasks.task import BUILT_IN, Task, targets_of_answers
 from partrain.training.batches import Samples, split
+from partrain.training.compiled_linear import compile_linear
 from partrain.training.compiled_mlp import CompiledMlp
 from partrain.training.compiled_recurrent import compile_recurrent
 from partrain.training.compiled_step import CompiledStep
@@ -188,7 +189,7 @@ def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tupl
                 return MlpEngine(replica, task, mlp, AutogradEngine(replica, task, parts, engine.precision)), ""
             if parts == 1 and (tabular := CompiledTabular.of(replica.module, replica.gradient_views, replica.optimizer)):
                 return TabularEngine(replica, task, tabular, AutogradEngine(replica, task, parts, engine.precision)), ""
-            compiled = compile_recurrent(replica.module)
+            compiled = any([compile_recurrent(replica.module), compile_linear(replica.module)])
         except CannotCompile as error:
             reason = str(error)
     return AutogradEngine(replica, task, parts, engine.precision, compiled=compiled), reason

@@ -198,7 +198,6 @@ class Own(Regression):
 def test_jobs_that_autograd_trains(task: Task, parts: int, engine: Engine) -> None:
     trainer, _ = engine_for(replica_of(CASES["tabular, numbers"].build()), task, parts, engine)
     assert not isinstance(trainer, TabularEngine)
-    assert not trainer.compiled
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
