@@ -1,4 +1,4 @@
-"""The shared arena of a run: one anonymous memory file (nothing in /dev/shm) that every process of the run maps.
+"""A run's shared arena: one anonymous memory file (nothing in /dev/shm) that every process of the run maps.
 
     board      messages between the processes: commands, arrivals, weights, scores, a ring of round records
     rows       one flat row per worker (`partrain.training.worker` defines its layout)
@@ -6,7 +6,7 @@
     slots      snapshots: each is one consistent copy of everything a round changes
 
 The board's size depends only on the number of workers. The processes map the rest once they know the network.
-Numbers are 8-byte words. One process writes each word. Words that processes spin on lie one cache line apart.
+Numbers are 8-byte words. One process writes each word. Words that processes spin on are one cache line apart.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ class Arena:
         parts = np.split(board[:total], np.cumsum(sizes[:-1]))
         self.words = parts[0][:-LINE:LINE]
         self.meetings = parts[0][-LINE:]
-        """(8,): newest meeting that all workers of this machine have reached, newest that one worker mixed for all."""
+        """(8,): newest meeting that all workers of this machine have reached, newest meeting that one worker mixed for all."""
         self.arrivals = parts[1][::LINE]
         """(N,): meetings each worker has reached."""
         self.beats = parts[2][::LINE]
         """(N,): local iterations each worker has done: its heartbeat."""
         self.trained = parts[2][1::LINE]
-        """(N,): item-iterations of each worker up to now, those of the unfinished round included."""
+        """(N,): item-iterations of each worker so far, including the unfinished round's."""
         self.delays = parts[2][2::LINE]
         """(N,): nanoseconds each worker was ready to run and had no core."""
         self.weights = parts[3].view(np.float64).reshape(size, LINE)[:, :2]
-        """(N, 2): weight of each worker in the current mean, and in that of the vector averaged with it."""
+        """(N, 2): weight of each worker in the current mean, and in the mean of the vector averaged with it."""
         self.scores = parts[4].view(np.float64).reshape(2, size, SCORES)
         """(2, N, SCORES): numbers each worker shares with the others, on two boards in turn."""
         self.visits = parts[5][::LINE]
@@ -99,7 +99,7 @@ class Arena:
         self.claims = numbers[0]
         """(1 + ...,): visits claimed. Each round starts at the next multiple of `center.LEFT`."""
         self.numbers = numbers[1:].view(np.float64)
-        """(SLICES, 8): numbers the rule keeps beside each slice of the center."""
+        """(SLICES, 8): numbers the rule keeps with each slice of the center."""
         self.ring = parts[9].view(np.float64).reshape(RING, size, len(FIELDS) + metrics)
         """(RING, N, fields + metrics): records of the newest rounds."""
 
@@ -109,8 +109,8 @@ class Arena:
         return cls(memory_file("partrain"), size, metrics)
 
     def reset(self, end: int) -> None:
-        """Make the board, and rows and commons up to byte `end`, as if new: all processes of the arena are dead. The slots stay,
-        and the coordinator's words but `restored`."""
+        """Clear the board, and rows and commons up to byte `end`, once all processes of the arena are dead. Keep the slots, and
+        the coordinator's words except `restored`."""
         kept = {word: self.get(word) for word in _WORDS if word != "restored"}
         for first in range(0, end, ZEROED_BYTES):
             self._view(first, min(ZEROED_BYTES, end - first))[:] = bytes(min(ZEROED_BYTES, end - first))
@@ -138,7 +138,8 @@ class Arena:
     def map_rows(self, row_bytes: int, common_bytes: int = 0) -> tuple[NDArray[np.uint8], memoryview, int]:
         """Map the rows of all workers (N, row_bytes) and the commons, as bytes. Return them and their end in the file.
 
-        All workers pass the same sizes, and those of one process share one mapping. A row may be larger than needed: untouched pages take no memory.
+        All workers pass the same sizes. Workers of one process share one mapping. A row may be larger than needed: untouched
+        pages take no memory.
         """
         import numpy as np
 

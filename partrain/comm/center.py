@@ -19,7 +19,7 @@ from partrain.protocols.asynchronous import Center, Update
 CLAIMS, INBOX, SLICE = 0, 1, 1 << 12
 """Indices of locks: the round's visits; + rank: the inbox of a worker; + number: a slice of the center."""
 LEFT = 1 << 32
-"""More visits than a round has. Each round counts its visits from the next multiple; a worker without visits left is set to that."""
+"""More visits than a round has. Each round counts its visits from the next multiple; a worker without visits left is set to it."""
 
 Merge = Callable[[Center, Update], None]
 
@@ -34,7 +34,7 @@ class Locks(Protocol):
         """Return when `ready()` holds. Other workers make it true."""
 
     def message(self, size: int = 0, *, central: bool = True) -> None:
-        """Account for one message of some bytes to or from the center, or else another worker: it may take simulated time."""
+        """Account for one message of `size` bytes to or from the center, or another worker. It may take simulated time."""
 
 
 class CenterClient:

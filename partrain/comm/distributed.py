@@ -32,7 +32,7 @@ CHUNK_BYTES = 1 << 28
 
 
 class DistributedTransport(SharedTransport):
-    """One worker process among those of several machines."""
+    """One of the worker processes of several machines."""
 
     def __init__(self, arena: Arena, rank: int, members: range, machine: Machine, device: str = "cpu") -> None:
         """Join the group. `device` adds the sums of machines: an accelerator by the backend that torch has for it, if any, else gloo."""
@@ -81,7 +81,7 @@ class DistributedTransport(SharedTransport):
         self.barrier(parts)
 
     def broadcast_bytes(self, whole: memoryview) -> None:
-        """Overwrite these bytes with those of the first machine."""
+        """Overwrite these bytes with the first machine's."""
         self.local_barrier()
         if self._leads:
             with translate_connection_errors():

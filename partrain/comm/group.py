@@ -53,13 +53,13 @@ class Mix(Protocol):
 
 
 class Closing(NamedTuple):
-    """All that a worker shares beside a vector in the only mean of a round, after its last local iteration."""
+    """Everything that a worker shares with its vector in the only mean of a round, after its last local iteration."""
 
     numbers: tuple[float, ...]
     state: Tensor | None
-    """(m d,): state of the optimizer, to be averaged too."""
+    """(m d,): state of the optimizer, averaged together with the vector."""
     weight: float
-    """The weight of that."""
+    """Weight of these moments in their mean."""
 
 
 class Transport(Locks, Protocol):
@@ -93,7 +93,7 @@ class Transport(Locks, Protocol):
         """Send `parts` to all other machines, with a barrier. One machine alone does nothing."""
 
     def broadcast_bytes(self, whole: memoryview) -> None:
-        """Overwrite these bytes with those of the first machine. One machine alone does nothing."""
+        """Overwrite these bytes with the first machine's. One machine alone does nothing."""
 
     def all_reduce_sum(self, x: Tensor) -> None:
         """Replace x by the sum over all machines, with a local barrier. All workers of a machine share the memory of x."""
@@ -108,7 +108,7 @@ class Transport(Locks, Protocol):
 class ArenaGroup:
     """Group of N workers over the rows of an arena.
 
-    `row`: this worker's row on its own device. For a CPU worker it is the arena's row, for one on an accelerator a copy of the same layout.
+    `row`: this worker's row on its own device: the arena's row on the CPU, a copy of the same layout on an accelerator.
     `scratch`: the start of the row's scratch part, for vectors from outside the row.
     """
 
@@ -142,7 +142,7 @@ class ArenaGroup:
         self.measure = False
         """Request to measure `distance` at the next mean."""
         self.distance = math.nan
-        """|x - mean|, of this worker's own x (d,); NaN if not measured."""
+        """|x - mean| of this worker's x (d,); NaN if not measured."""
         self.bytes = 0
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
         self._closing: Callable[[], Closing] | None = None
@@ -185,7 +185,7 @@ class ArenaGroup:
         of_params = self._offset(x) == 0  # parameters, not gradients
         before = x.clone() if self.measure and of_params else None
         closing = self._closing() if self._closing and not self.measure else None
-        self._closing = None  # the moments of a round that is measured follow in a mean of their own
+        self._closing = None  # the moments of a measured round follow in a separate mean
         vectors = [x] if closing is None or closing.state is None else [x, closing.state]
         for vector in vectors[1:]:
             self._check(vector)
@@ -234,7 +234,7 @@ class ArenaGroup:
         self._local_barrier()
 
     def _all_weights(self, column: int) -> list[float]:
-        """Return the weights of all workers in a mean. Raises NothingToMix if all are zero."""
+        """Return the weights of all workers in a mean. Raise NothingToMix if all are zero."""
         return some_weight(self.arena.weights[:, column].tolist())
 
     def _own_part(self, span: slice, *, whole: bool = False) -> slice:
@@ -322,7 +322,7 @@ class ArenaGroup:
     def board(self, *values: float) -> NDArray[np.float64]:
         """Gather a few numbers of every worker (N, values), by rank, until the exchange after the next one.
 
-        Two boards in turn: no worker writes one that another still reads.
+        Two boards take turns, so no worker writes to one that another still reads.
         """
         board = self._post(values)
         self.barrier(lambda: [bytes_by_rank(board)])
@@ -379,7 +379,7 @@ class ArenaGroup:
             raise NonFinite(offset, bad)
 
     def _read(self, x: Tensor, peers: Sequence[int], *, exclusive: bool = False) -> list[Tensor]:
-        """Copy the x of some workers. `exclusive`: no other worker of this machine reads theirs, so there is no barrier afterwards."""
+        """Copy the x of some workers. `exclusive`: no other worker of this machine reads these, so no barrier follows."""
         if self.size == 1:
             return [x.clone() for _ in peers]
         capacity = (self._row.numel() - self._scratch) * self._itemsize
@@ -417,11 +417,11 @@ class ArenaGroup:
         return slice(start, start + x.nbytes)
 
     def _needs_copy(self, x: Tensor, span: slice) -> bool:
-        """Return whether the span holds a copy of x, as the other workers cannot read x itself."""
+        """Return whether the span holds a copy of x because the other workers cannot read x itself."""
         return not x.is_cpu or span.start == self._scratch * self._itemsize
 
     def _publish(self, x: Tensor, *, apart: bool = False) -> slice:
-        """Make x readable for the other workers and return its span. `apart`: copy it, as x itself is about to change."""
+        """Make x readable for the other workers and return its span. `apart`: copy it because x itself is about to change."""
         span = self._span(x, apart=apart)
         if self._needs_copy(x, span):
             flat = x.detach().contiguous().view(-1).view(torch.uint8)
@@ -441,7 +441,7 @@ class ArenaGroup:
 
 
 def some_weight(weights: list[float]) -> list[float]:
-    """Return the weights of a mean. Raises NothingToMix if all are zero."""
+    """Return the weights of a mean. Raise NothingToMix if all are zero."""
     if not any(weights):
         raise NothingToMix
     return weights
@@ -458,5 +458,5 @@ def _bytes(x: Tensor) -> Tensor:
 
 
 def _norm(x: Tensor) -> float:
-    """Return the length of a vector (d,), its squares added in float64."""
+    """Return the length of a vector (d,), with its squares added in float64."""
     return float(torch.linalg.vector_norm(beside_float64(x), dtype=torch.float64))

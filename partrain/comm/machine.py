@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 PORTS = range(15000, 45000)
-"""Ports of the store of a run under srun, where MASTER_PORT names none: jobs and their steps take them in turn."""
+"""Ports of the store of a run under srun without MASTER_PORT: jobs and their steps take them in turn."""
 NOT_FOR_STEPS = "TORCHELASTIC_RUN_ID", "SLURM_STEP_NUM_NODES"
-"""Variables that make a process one of several machines: a workflow's step is a run of its own."""
+"""Variables that make a process one of several machines. A workflow's step gets none of them: it is a separate run."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Machine:
 
     @property
     def restarts(self) -> bool:
-        """True if a failed attempt starts again by itself, as under torchrun."""
+        """True if a failed attempt restarts by itself, as under torchrun."""
         return self.logs is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The network of simulated workers, each on a machine of its own: `[transport] network`."""
+"""The network of simulated workers, each on its own machine: `[transport] network`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from partrain.config.section import Section
 
 
 class SimulatedNetwork(Section):
-    """Links of equal machines: a transfer takes a round trip, in which both ends agree, and then the time of its bytes.
+    """Links between equal machines: a transfer takes a round trip, in which both ends agree, and then the time of its bytes.
 
-    Connections stay open, so no transfer begins slowly. Each lost packet costs a further round trip. At a meeting all workers send their
-    part to the next one, N - 1 times, as gloo does: (N - 1) times a transfer. `benchmarks/networks.py` compares this with real links.
+    Connections stay open, so no transfer begins slowly. Each lost packet costs another round trip. At a meeting all workers send
+    their part to the next one, N - 1 times, as gloo does: N - 1 transfers. `benchmarks/networks.py` compares this with real
+    links.
     """
 
     bandwidth: float = Field(gt=0)
@@ -23,15 +24,15 @@ class SimulatedNetwork(Section):
     loss: float = Field(0.0, ge=0, lt=1)
     """Share of the packets that are lost."""
     uplink: float | None = Field(None, gt=0)
-    """Bytes per second of one link that all machines share, as that of an office; default: there is none."""
+    """Bytes per second of one link that all machines share, such as an office's; default: no such link."""
     packet: int = Field(1460, ge=500, le=65536)
     """Bytes of a packet."""
 
     def transfer(self, size: int, at_once: int = 1) -> float:
-        """Return the seconds of a transfer of some bytes, if as many workers send `at_once`."""
+        """Return the seconds of a transfer of `size` bytes while `at_once` workers send at the same time."""
         rate = min(self.bandwidth, math.inf if self.uplink is None else self.uplink / at_once)
         return 2 * self.latency * (1 + self.loss * size / self.packet) + size / rate
 
     def meeting(self, workers: int, size: int) -> float:
-        """Return the seconds in which each of some workers sends a part of `size` bytes to all others."""
+        """Return the seconds in which each of `workers` workers sends a part of `size` bytes to all others."""
         return (workers - 1) * self.transfer(size, workers)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from partrain.comm.transport import RunWorker
 
 NAP_S = 100e-6
-"""Time between two looks at what other processes do, while no worker of this one can go on."""
+"""Time between two checks of the other processes while no worker of this process can continue."""
 
 
 class ReplicaTransport(SharedTransport):
-    """One worker among several of a process."""
+    """One of several workers of a process."""
 
     def __init__(self, placement: Placement, rank: int, turns: TurnScheduler) -> None:
         super().__init__(placement.arena, rank, placement.members)
@@ -47,6 +47,6 @@ class ReplicaTransport(SharedTransport):
         self._turns.wait(self._rank, ready, what)
 
     def message(self, size: int = 0, *, central: bool = True) -> None:
-        """Let the other workers of the process run before the next message: each has its turn."""
+        """Give each other worker of the process a turn before the next message."""
         self._turns.clocks[self._rank] += 1
         self._turns.wait(self._rank, lambda: True, "a turn")

@@ -27,7 +27,7 @@ TRANSPORTS = {
     "replicas": "partrain.comm.replicas:ReplicaTransport",
     "simulated": "partrain.comm.simulated:SimulatedTransport",
 }
-"""`module:Class` of the transport of each `kind` on one machine; of `shared`, also where a process has several workers."""
+"""`module:Class` of the transport of each `kind` on one machine. `shared` has another one for processes with several workers."""
 
 
 class TransportSection(Section):
@@ -37,7 +37,7 @@ class TransportSection(Section):
     """`shared`: one process for each worker, which exchange numbers in shared memory, and over the network under torchrun.
     `simulated`: all workers in one process, one at a time, by a simulated clock."""
     stall_seconds: float = Field(300.0, gt=0)
-    """Seconds without a sign of life after which partrain takes a worker for stuck and kills it. Its round runs again (see
+    """Seconds without a sign of life after which partrain considers a worker stuck and kills it. Its round runs again (see
     `[faults] on_loss`). If a worker is stuck there again, the run ends with exit code 75, and can be resumed."""
     speed: list[Speed] = Field([1.0], min_length=1)
     """`simulated`: speed of each worker, or one number for all. At 1 an iteration takes a simulated millisecond, at 0.25 four."""
@@ -49,11 +49,11 @@ class TransportSection(Section):
     worker, or one for all."""
 
     availability: list[Annotated[float, Field(ge=0.001, le=1)]] = Field([1.0], min_length=1)
-    """Chance that a worker can be reached in a round; a number for each worker, or one for all. partrain draws it for each round. `[sync]
-    clients` are drawn among the workers that can be reached; without it all of these train. The others sit the round out."""
+    """Chance that a worker can be reached in a round; a number for each worker, or one for all. partrain draws it for each round.
+    `[sync] clients` are drawn from the workers that can be reached; without it, these all train. The others sit the round out."""
     network: SimulatedNetwork | None = None
-    """`simulated`: the network between the workers, each on a machine of its own, as in `{bandwidth = 12.5e6, latency = 0.02}`. Meetings and
-    messages then take the time that their bytes need, beside `delay`. Default: they take no time of their own."""
+    """`simulated`: the network between the workers, each on its own machine, as in `{bandwidth = 12.5e6, latency = 0.02}`.
+    Meetings and messages then take the time that their bytes need, in addition to `delay`. Default: bytes take no time."""
 
     def implementation(self, machine: Machine | None = None, *, replicas: bool = False) -> type[BaseTransport]:
         """Return the transport on one machine, or between this `machine` and others. `replicas`: the process has several workers."""
@@ -67,11 +67,11 @@ class TransportSection(Section):
         return DistributedTransport
 
     def ranks_by_process(self, ranks: range, process: Callable[[int], int]) -> list[tuple[int, ...]]:
-        """List the workers of each process of a machine: all in one, or those of the same number of their `process`."""
+        """List the workers of each process of a machine: all in one, or grouped by the number that `process` gives them."""
         return [tuple(ranks)] if self.implementation().one_process else [tuple(group) for _, group in groupby(ranks, process)]
 
     def settings_of(self, rank: int) -> dict[str, float]:
-        """Return a worker's values of the keys that only its transport reads."""
+        """Return a worker's values for the keys that only its transport reads."""
         every = {key: getattr(self, key) for key in self.implementation().settings}
         return {key: values[rank if len(values) > 1 else 0] for key, values in every.items()}
 
@@ -81,7 +81,7 @@ class TransportSection(Section):
         return chances if min(chances, default=1) < 1 else []
 
     def check(self, workers: int) -> Iterator[Finding]:
-        """Find keys of another transport, and lists that do not have one value for each worker."""
+        """Find keys of another transport, and lists without exactly one value for each worker."""
         for key in ("speed", "delay", "jitter", "availability"):
             values = getattr(self, key)
             if key not in self.model_fields_set:

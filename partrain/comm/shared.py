@@ -21,9 +21,9 @@ SPIN_S = 1e-3
 NAP_S = 0.05
 """Longest sleep before the next check."""
 LOOK_S = 0.05
-"""Time between two looks at how long workers had to wait for cores."""
+"""Time between two checks of how long workers had to wait for cores."""
 SHORT = 0.1
-"""Cores are short if workers waited for them for this share of the time since the look before."""
+"""Cores are short if workers waited for them for this share of the time since the last check."""
 ALONE_BYTES = 1 << 22
 """Longest vector that one worker mixes for all if cores are short."""
 MEETING = 1 << 13
@@ -31,7 +31,7 @@ MEETING = 1 << 13
 
 
 class SharedTransport(BaseTransport):
-    """One worker process among N. If a worker is lost, the coordinator kills the others, which would wait forever."""
+    """One of N worker processes. If a worker is lost, the coordinator kills the others, which would wait forever."""
 
     def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:
         """Join the arena. `members`: the workers of this machine; default: all workers of the arena."""
@@ -66,9 +66,9 @@ class SharedTransport(BaseTransport):
         self._pass(self._end_meeting if self._arrive() else self._await_end)
 
     def meet(self, parts: Parts, mix: Mix, size: int) -> None:
-        """Let every worker mix its share, or the last that arrives mix for all if cores are short.
+        """Let every worker mix its share. If cores are short, let the worker that arrives last mix for all.
 
-        Then no worker waits for one that has to wait for a core, and the last one, which is the slowest, does not wait at all.
+        Then no worker waits for another that is waiting for a core, and the last one, which is the slowest, does not wait at all.
         """
         self._pass(partial(self._mix_and_end, mix, size) if self._arrive() else self._await_end)
         if self._arena.meetings[1] != self._arrived:
@@ -81,7 +81,7 @@ class SharedTransport(BaseTransport):
 
     def _mix_and_end(self, mix: Mix, size: int) -> None:
         """End a meeting. If cores are short, mix for all first."""
-        with self.lock(MEETING):  # two workers may arrive last at once
+        with self.lock(MEETING):  # two workers may both seem to arrive last
             if self._arena.meetings[0] < self._arrived:
                 if self._mixes_for_all or (self._cores_short and size <= ALONE_BYTES):
                     with suppress(Exception):  # each worker meets the exception again, in its own share
@@ -90,7 +90,7 @@ class SharedTransport(BaseTransport):
                 self._end_meeting()
 
     def _arrive(self) -> bool:
-        """Arrive at the next meeting; return True if all workers of this machine are there."""
+        """Arrive at the next meeting. Return True if all workers of this machine have arrived."""
         now = time.perf_counter()
         if now - self._looked > LOOK_S:
             self._look_at_cores(now)
@@ -112,7 +112,7 @@ class SharedTransport(BaseTransport):
                 self._futex.wait(self._arena.meeting_address, newest & 0xFFFFFFFF, NAP_S)
 
     def _look_at_cores(self, now: float) -> None:
-        """Find out whether workers of this machine had to wait for cores since the look before."""
+        """Find out whether workers of this machine had to wait for cores since the last check."""
         self._arena.delays[self._rank] = core_delay()
         delay = int(self._delays.sum())
         self._cores_short = self._oversubscribed or delay - self._delay > SHORT * 1e9 * (now - self._looked)

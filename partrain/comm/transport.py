@@ -1,4 +1,4 @@
-"""The base of all transports: the facts about each that other folders ask for, and the operations that one machine need not do."""
+"""The base of all transports: the facts that other folders ask for, and the operations that one machine does not need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Abandoned(Exception):
 
 @dataclass(frozen=True)
 class Placement:
-    """The workers of one process, and all that a transport needs to connect them to the others."""
+    """The workers of one process, and everything a transport needs to connect them to the others."""
 
     arena: Arena
     ranks: tuple[int, ...]
@@ -44,23 +44,23 @@ class Placement:
     on_turn: Callable[[int], None]
     """Function that prepares the process for a worker: workers of one process call it before each of their turns."""
     settings: Callable[[int], dict[str, float]]
-    """Function that returns a worker's values of the transport's own keys of [transport]."""
+    """Function that returns a worker's values for the transport's own keys in [transport]."""
     seed: int
     exact: bool
-    """Each machine sums over all workers, not its own."""
+    """Each machine sums over all workers, not only its own."""
     network: SimulatedNetwork | None = None
     """The network of simulated workers."""
 
 
 class BaseTransport:
-    """The parts that transports have in common. A subclass adds the operations of `group.Transport` that are missing here."""
+    """The code that transports share. A subclass adds the operations of `group.Transport` that are missing here."""
 
     one_process: ClassVar[bool] = False
-    """All workers of a machine live in one process and take turns. Otherwise each has a process of its own."""
+    """All workers of a machine live in one process and take turns. Otherwise each has its own process."""
     single_machine_reason: ClassVar[str] = ""
     """The reason why this transport cannot connect several machines; "" if it can."""
     settings: ClassVar[tuple[str, ...]] = ()
-    """Keys of [transport] that this transport alone reads. Each has one number for all workers, or one for each."""
+    """Keys of [transport] that only this transport reads. Each has one number for all workers, or one for each."""
 
     @classmethod
     def join(cls, placement: Placement, rank: int) -> Transport:
@@ -88,7 +88,7 @@ class BaseTransport:
         raise NotImplementedError
 
     def start(self, parts: Parts) -> Callable[[], None]:
-        """Do all of it at the end: nothing has to travel between the workers of one machine."""
+        """Leave all work to the returned function: nothing has to travel between the workers of one machine."""
         return partial(self.barrier, parts)
 
     def meet(self, parts: Parts, mix: Mix, size: int) -> None:
@@ -104,7 +104,7 @@ class BaseTransport:
         """Do nothing: there is one machine."""
 
     def all_reduce_sum(self, x: Tensor) -> None:
-        """Wait for the workers only: one machine has nothing to add."""
+        """Only wait for the workers: one machine has nothing to add."""
         self.local_barrier()
 
     def wait_until(self, ready: Callable[[], bool], what: str) -> None:

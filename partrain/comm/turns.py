@@ -1,4 +1,4 @@
-"""Workers that live in one process and take turns: one runs at a time. Each is a greenlet, so a turn costs a microsecond or two.
+"""Workers that share one process and take turns: one runs at a time. Each is a greenlet, so a turn costs a microsecond or two.
 
 Source: greenlet, lightweight concurrent programming. https://greenlet.readthedocs.io
 """
@@ -40,18 +40,18 @@ class TurnScheduler:
         self._able = [(0, rank) for rank in ranks]
         """Heap of the workers that could run, by clock and rank."""
         self._waits: dict[int, tuple[Callable[[], bool], str]] = {}
-        """Condition that each other worker waits for, and what it is."""
+        """Condition that each waiting worker waits for, and its description."""
         self._at_barrier: list[int] = []
-        """Workers that wait at the next barrier, which all have to reach."""
+        """Workers that wait at the next barrier, which all workers have to reach."""
         self._barriers, self._met = 0, [0, 0]
         """Number of the newest barrier that all have reached; the latest arrival time at it and at the next one, in turn."""
         self.link_free = 0
-        """Simulated nanosecond at which the link to the center has sent all messages before."""
+        """Simulated nanosecond at which the link to the center has sent all earlier messages."""
         self._mixed = 0
         """Number of the newest barrier at which one worker mixed for all."""
 
     def run(self, work: Callable[[int], BaseException | None]) -> None:
-        """Run `work(rank)` for each worker to its end. It returns the worker's failure, with which all others stop (`Abandoned`)."""
+        """Run `work(rank)` for each worker to its end. It returns the worker's failure, which stops all others (`Abandoned`)."""
         self._scheduler = greenlet.getcurrent()
         workers = {rank: greenlet.greenlet(partial(self._work, work, rank)) for rank in self.clocks}
         while self._failure is None and self._choose():
@@ -81,9 +81,10 @@ class TurnScheduler:
         self._pause()
 
     def arrive(self, rank: int, mix: Callable[[], None] | None = None, lasts: Callable[[], int] = lambda: 0) -> bool:
-        """Wait at a barrier. It ends for all `lasts()` after the simulated time of the last arrival. Return whether its `mix` has run.
+        """Wait at a barrier, which ends `lasts()` after the simulated time of the last arrival. Return whether `mix` has run.
 
-        The worker that arrives last runs it, before any other goes on. If `mix` raises, each meets the exception in its own share.
+        The worker that arrives last runs `mix` before others continue. If `mix` raises, each meets the exception in its own
+        share.
         """
         goal = self._barriers + 1
         self._met[goal % 2] = max(self._met[goal % 2], self.clocks[rank]) if self._at_barrier else self.clocks[rank]
