@@ -30,9 +30,9 @@ class Async(AsyncRule):
         c <- c - eta phi(s) delta                                        (s: how often c has changed since b)
 
     phi(s): 1 | 1 / max(1, s) | (1 + s)^-0.5 | 1 if s <= 4 else 1 / (10 (s - 4) + 1). eta is `outer_lr`, gamma the learning rate.
-    The last two are FedAsync's, whose delta is c - x_i; here delta is b - x_i. With `soft_sync` = n, updates wait until there are n,
-    and their mean is applied. `momentum` = beta is delayed Nesterov: c follows 1/N of each arrival, and after every N arrivals
-    m <- beta m + mean delta, c <- c - eta beta m. At a round's end all workers take over the center.
+    The last two come from FedAsync, whose delta is c - x_i; here delta is b - x_i. With `soft_sync` = n, the center gathers n
+    updates and applies their mean. `momentum` = beta is delayed Nesterov: c follows 1/N of each arrival, and after every N
+    arrivals m <- beta m + mean delta, c <- c - eta beta m. At a round's end all workers take over the center.
 
     Source: Zhang, Gupta, Lian, Liu. Staleness-aware Async-SGD for Distributed Deep Learning. 2016. arXiv:1511.05950
     Source: Xie, Koyejo, Gupta. Asynchronous Federated Optimization. 2019. arXiv:1903.03934
@@ -46,17 +46,17 @@ class Async(AsyncRule):
 
     rule: Literal["async"]
     visits: int = Field(8, ge=1)
-    """Number of visits of each worker in a round, on average. `iterations` are those of one visit."""
+    """Number of visits of each worker in a round, on average. `iterations` is per visit."""
     staleness_weight: Literal["none", "inverse", "polynomial", "hinge"] = "none"
     """phi: weight of an update of staleness s. `none`: 1. `inverse`: 1 / max(1, s). `polynomial`: (1 + s)^-0.5. `hinge`: 1 up to
     s = 4, then 1 / (10 (s - 4) + 1)."""
     soft_sync: int = Field(1, ge=1)
-    """n: number of updates that the center applies together, as their mean; 1: each at once. (The authors' n-softsync
+    """n: number of updates that the center applies together, as their mean; 1: each immediately. (The authors' n-softsync
     gathers N / n.)"""
     bound: int | None = Field(None, ge=0)
     """Number of visits that a worker may be ahead of the slowest one; default: no limit."""
     compensation: float = Field(0.0, ge=0)
-    """lambda: strength of the correction of an update for the change of the center since b. 0: none; the authors have 0.04. For
+    """lambda: strength of the correction of an update for the change of the center since b. 0: none; the authors use 0.04. For
     plain SGD, whose delta is a gradient."""
     outer_lr: float = Field(1.0, gt=0)
     """eta: share of an update by which the center moves."""
@@ -66,8 +66,8 @@ class Async(AsyncRule):
     """Number of slices of the center, which different workers may change at the same time. On several machines each
     slice has a process."""
     paced: bool = False
-    """Give slower workers fewer iterations in a visit: H_i = max(1, floor(H v_i / max v)), by the speeds v of the round
-    before."""
+    """Give slower workers fewer iterations in a visit: H_i = max(1, floor(H v_i / max v)), from the speeds v in the previous
+    round."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
     """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
     it. Default: it stays with the worker, as between its visits."""
@@ -78,7 +78,7 @@ class Async(AsyncRule):
 
     @property
     def shared_vectors(self) -> int:
-        return 3 if self.momentum else 2 if self.soft_sync > 1 else 1  # c, the sum of the updates that have been gathered, m
+        return 3 if self.momentum else 2 if self.soft_sync > 1 else 1  # c, the sum of the updates gathered so far, m
 
     @property
     def slices(self) -> int:
@@ -176,18 +176,18 @@ def _gather(center: Center, delta: Tensor, count: int) -> Tensor | None:
 
 @dataclass
 class PacedState:
-    """The state of a paced worker: the result of measured times, which a replay would not reproduce."""
+    """State of a paced worker: it results from measured times, which a replay would not reproduce."""
 
     speed: float
-    """v_i: local iterations a second in the round before; 0 before the first."""
+    """v_i: local iterations a second in the previous round; 0 before the first."""
 
     def iterations(self, worker: Worker, group: AsyncGroup) -> int:
-        """Compute H_i = max(1, floor(H v_i / max v)) from all workers' speeds in the round before."""
+        """Compute H_i = max(1, floor(H v_i / max v)) from all workers' speeds in the previous round."""
         speeds = [speed for (speed,) in group.scores(self.speed)]
         relative = self.speed / max(speeds) if self.speed else 1.0
         return max(1, int(worker.iterations * relative + 1e-4))  # equal speeds differ in the last digits
 
     def measure(self, worker: Worker) -> None:
-        """Measure the speed of the round that ends; a worker without iterations keeps its speed."""
+        """Measure the speed in the round that ends. A worker without iterations keeps its speed."""
         if worker.done:
             self.speed = float(f"{worker.done / worker.seconds:.6g}")  # further digits are the clock's noise

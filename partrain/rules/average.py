@@ -31,8 +31,8 @@ class Average(ScheduledIterations):
 
     rule: Literal["average"] = "average"
     noise: float = Field(0.0, ge=0)
-    """Noise multiplier: standard deviation of the Gaussian noise that hides a client, in units of the largest part that a client has
-    in the mean. So it needs `[faults] max_update_norm`, `clients` and `weights = "equal"`. 0: no noise."""
+    """Noise multiplier: standard deviation of the Gaussian noise that hides a client, in units of a client's largest contribution
+    to the mean. So it needs `[faults] max_update_norm`, `clients` and `weights = "equal"`. 0: no noise."""
 
     @property
     def noise_multiplier(self) -> float:

@@ -1,6 +1,6 @@
 """Schedules of the rule `average`: the number K of local iterations, as it changes from round to round.
 
-Each decides by numbers that are equal on all workers.
+Each schedule decides from numbers that are equal on all workers.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class QsrState:
     """The state of `qsr`."""
 
     rate: float = replicated()
-    """Learning rate of the round before; 0 before the first round, and in a warm-up from 0."""
+    """Learning rate of the previous round; 0 before the first round, and in a warm-up from 0."""
 
     def iterations(self, base: int, alpha: float, most: int, rate: float) -> int:
         """Compute K = max(base, floor((alpha / rate)^2)); `base` while the rate rises, as in the authors' code (its `init_h`)."""
@@ -154,15 +154,15 @@ class QsrState:
 
 @dataclass
 class OverheadState:
-    """The state of `overhead`: the result of measured times, which a replay would not reproduce."""
+    """State of `overhead`: it results from measured times, which a replay would not reproduce."""
 
     period: int = replicated()
     """K"""
 
     def adapt(self, target: float, most: int, seconds: Sequence[Sequence[float]]) -> None:
-        """Adapt K to every worker's seconds of computing, and of the rest of the round.
+        """Adapt K to every worker's seconds of computing and seconds of the rest of the round.
 
-        The worker that waits least decides. The others wait for it, and wait longer in longer rounds.
+        The worker that waits least decides: the others wait for it, and wait longer in longer rounds.
         """
         overhead = min((rest / computing for computing, rest in seconds if computing), default=0.0)
         if overhead > target:
@@ -189,7 +189,7 @@ class AdacommState:
     def iterations(self, most: int, rate: float) -> int:
         """Compute K = ceil(tau sqrt(lr_0 / rate)).
 
-        PaddlePaddle's `adaptive_localsgd`, after the same paper, has F lr_0 / (F_0 lr) under the root, too, and K_0 beside it.
+        PaddlePaddle's `adaptive_localsgd`, after the same paper, also has F lr_0 / (F_0 lr) under the root, and K_0 outside it.
         """
         self.rate = max(self.rate, rate)
         return math.ceil(min(self.period * math.sqrt(self.rate / rate), most)) if rate else self.period
@@ -200,7 +200,7 @@ class AdacommState:
         self.losses += sum(items * loss for items, loss in scores)
 
     def end_window(self, base: int) -> None:
-        """End a window: tau <- ceil(base sqrt(F / F_0)) if that is less than before, else half of tau."""
+        """End a window: tau <- ceil(base sqrt(F / F_0)) if that is below tau, else half of tau."""
         loss, self.losses, self.items = self.losses / self.items, 0.0, 0
         if self.first == 0:
             self.first = loss

@@ -13,8 +13,8 @@ class Bsp(Rule):
         g <- sum_i w_i g_i(x) / sum_i w_i        (w_i: items of worker i's batch, or 1)
         x <- optimizer step with g
 
-    A round is `iterations` such steps. Replicas stay equal, up to the rounding of different devices or machines: with those all
-    workers take over worker 0's parameters at the end of a round.
+    A round is `iterations` such steps. Replicas stay equal, except where devices or machines differ and round differently: then
+    all workers take over worker 0's parameters at the end of a round.
 
     Source: Valiant. A Bridging Model for Parallel Computation. 1990. doi:10.1145/79173.79181
     Source: Li et al. PyTorch Distributed: Experiences on Accelerating Data Parallel Training. 2020. arXiv:2006.15704

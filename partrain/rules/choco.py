@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from partrain.protocols.rule_traits import JobContext
 
 BEST_GAMMA, MAX_GAMMA = 2.0, 4.0
-"""Consensus step size, divided by the density: the one that draws replicas together soonest, and the largest that draws them together
-at all. The paper tunes it: 0.04 at density 0.01 (its code). Measured on Gaussian vectors without training, at densities 0.01 to 0.3,
-with four workers in a ring and eight in a complete graph."""
+"""Consensus step size, divided by the density: the value that draws replicas together fastest, and the largest that draws them
+together at all. The paper tunes it: 0.04 at density 0.01 (its code). Measured on Gaussian vectors without training, at densities
+0.01 to 0.3, with four workers in a ring and eight in a complete graph."""
 
 
 @dataclass
@@ -46,12 +46,13 @@ class Choco(DivergentReplicas):
         x_i    <- x_i + gamma sum_j W_ij (xhat_j - xhat_i)
 
     K is `iterations`, C the compressor, W the mixing matrix of the topology, gamma the consensus step size. xhat_i is the public
-    estimate of x_i, at first the network that all replicas start from. A worker does not keep all xhat_j, but the sum it needs,
+    estimate of x_i, initially the network that all replicas start from. A worker does not keep all xhat_j, only the sum it needs,
     s_i = sum_j W_ij xhat_j.
 
-    The judged network is the mean of the replicas, with equal weights. Local steps alone move it, whatever messages lose. With
-    nothing lost and gamma = 1 this is gossip: x_i <- sum_j W_ij x_j. The authors' code mixes the estimates of the step before, so
-    that messages travel while gradients are computed. Here messages do not travel meanwhile, and mixing uses the newest estimates.
+    The judged network is the mean of the replicas, with equal weights. Only local steps move it, whatever messages lose. With
+    lossless messages and gamma = 1 this is gossip: x_i <- sum_j W_ij x_j. The authors' code mixes the previous step's estimates,
+    so that messages travel while gradients are computed. Here messages do not travel meanwhile, and mixing uses the newest
+    estimates.
 
     Source: Koloskova, Stich, Jaggi. Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication.
         2019. arXiv:1902.00340

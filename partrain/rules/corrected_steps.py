@@ -1,4 +1,4 @@
-"""Local steps on corrected gradients, as several federated rules take them."""
+"""Local steps on corrected gradients, which several federated rules take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CorrectedSteps(Rule):
 
 
 def overshoot(proximal: float, context: JobContext) -> Iterator[Finding]:
-    """Find a pull to the round's start that is too strong for the learning rate."""
+    """Find a pull towards the round's start that is too strong for the learning rate."""
     pull = proximal * getattr(context.optimizer, "lr", 0.0)
     if pull >= 2:
         message = f"`proximal` times the learning rate is {pull:g}: from 2 on, steps overshoot the round's start"

@@ -36,7 +36,7 @@ class StreamingState(DilocoState):
     """The state if replicas differ at a round's end."""
 
     anchor: Tensor = replicated()
-    """a (d,), which is the network that counts."""
+    """a (d,): the network that counts."""
 
 
 class Diloco(Rule):
@@ -50,8 +50,9 @@ class Diloco(Rule):
     a: the params at the round's start; eta: `outer_lr`; mu: `outer_momentum`. With eta = 1 and mu = 0 this is averaging. With one
     worker it is a Lookahead optimizer. The paper's local optimizer is AdamW, whose moments stay with each worker.
 
-    Streaming DiLoCo has P `fragments`: round r mixes fragment r mod P of the vectors only, and a of the others stays as it is. Under
-    `order = "before"` the mean is that of the x_i before the local steps, which messages carry meanwhile; then, with the new a,
+    Streaming DiLoCo has P `fragments`: round r mixes only fragment r mod P of the vectors, and the others keep their a. Under
+    `order = "before"` the mean averages the x_i from before the local steps, which messages carry meanwhile; then, with the new
+    a,
 
         x_i   <- (K_i local steps from x_i) + a - x_i
 

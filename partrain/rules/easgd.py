@@ -35,8 +35,9 @@ class Easgd(DivergentReplicas, AsyncRule):
         c   <- c + alpha sum_i (x_i - c)                     alpha = beta / N
 
     beta is `elasticity`, tau is `iterations`. The right-hand sides are old values: the first gradient of a round is taken at the x_i
-    before the pull (the paper's equations 2 and 3; its Algorithm 1 pulls first, too). So the center lags by one round, and the first
-    round leaves it in place. The asynchronous form does the same visit by visit: each visit moves the center by one worker's pull.
+    before the pull (the paper's equations 2 and 3; its Algorithm 1 also pulls first). So the center lags by one round, and the
+    first round leaves it in place. The asynchronous form does the same visit by visit: each visit moves the center by one
+    worker's pull.
 
     EAMSGD is this rule with Nesterov's momentum, which stays with the worker: `[optimizer] momentum = 0.99, nesterov = true`. torch's
     x_i, and so the pull, is a momentum step ahead of the paper's.
@@ -52,7 +53,7 @@ class Easgd(DivergentReplicas, AsyncRule):
     asynchronous: bool = False
     """Let each worker visit the center in its own time, without waiting for the others."""
     visits: int = Field(8, ge=1)
-    """With `asynchronous`: number of visits of each worker in a round, on average. `iterations` are those of one visit."""
+    """With `asynchronous`: number of visits of each worker in a round, on average. `iterations` is per visit."""
 
     @property
     def visits_per_worker(self) -> int | None:
@@ -71,7 +72,7 @@ class Easgd(DivergentReplicas, AsyncRule):
         return "the replicas' pull on the center"
 
     def check(self, context: JobContext) -> Iterator[Finding]:
-        active = self.active_workers(context.workers, 1)  # the fewest: all, or those of the ramp's first round
+        active = self.active_workers(context.workers, 1)  # the fewest: all, or the ramp's first round
         beta, alpha = self.elasticity, self.elasticity / active
         # Without gradients x_i - c shrinks by 1 - alpha - beta if all workers pull at once, and by 1 - 2 alpha in a visit of one.
         together = 2 * active / (active + 1)

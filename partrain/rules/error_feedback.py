@@ -14,4 +14,4 @@ class ErrorFeedbackState:
     """The error memory."""
 
     error: Tensor
-    """e_i (d,): the sum of all that this worker's messages left out."""
+    """e_i (d,): the sum of everything that this worker's messages left out."""

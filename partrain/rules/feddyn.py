@@ -1,4 +1,4 @@
-"""FedDyn: averaging, with a linear and a proximal term for each worker under which the minima of all become that of their mean."""
+"""FedDyn: averaging; a linear and a proximal term for each worker move the minima of all to the minimum of their mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEAST_FADING, GOOD_FADING = 0.02, 0.2
 """alpha gamma K: share of the server's correction that a round of K steps at the rate gamma forgets. The workers of `benchmarks/drift.py`
-do best near 0.2, in its rounds of 100 steps and in shorter ones of 10 (one seed). At 0.02 they end like averaging, at 0.002 worse."""
+do best near 0.2, in its rounds of 100 steps and in shorter ones of 10 (one seed). At 0.02 they equal averaging, at 0.002 it is better."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class FeddynState:
     """The linear terms, in units of a gradient."""
 
     own: Tensor
-    """h_i (d,): the gradient of the worker's loss where it ended, if it reached the minimum of its objective."""
+    """h_i (d,): the gradient of the worker's loss at its last x_i, if that is the minimum of its objective."""
     common: Tensor = replicated()
     """h (d,): the mean of all h_i."""
 
@@ -43,8 +43,8 @@ class Feddyn(CorrectedSteps):
         a   <- x - h / alpha
 
     a: the params at the round's start; alpha: `proximal`; S: number of the workers that train in the round.
-    Another worker keeps its h_i. The paper's workers minimise exactly; here K_i steps do it in part, as in the authors' code. With unequal
-    `weights` h is the weighted mean of all h_i, and the loss that is minimised is weighted alike.
+    The other workers keep their h_i. The paper's workers minimise exactly; here K_i steps do so in part, as in the authors' code.
+    With unequal `weights` h is the weighted mean of all h_i, and the minimised loss has the same weights.
 
     -h / alpha is the sum of all movements so far: a momentum that only the pull dampens. In a direction where losses are flat, a round of
     K steps at the rate gamma keeps (1 - alpha gamma)^K of it.
@@ -64,7 +64,7 @@ class Feddyn(CorrectedSteps):
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         yield from overshoot(self.proximal, context)
-        if (optimizer := context.optimizer) is None or optimizer.name != "sgd":  # the steps of others follow no learning rate
+        if (optimizer := context.optimizer) is None or optimizer.name != "sgd":  # others' steps follow no learning rate
             return
         rates = optimizer.lr / (1 - optimizer.momentum) * (self.iterations or 0)
         if 0 < (fading := self.proximal * rates) < LEAST_FADING:

@@ -23,13 +23,13 @@ class Fednova(Rule):
         a   <- a - tau sum_i p_i d_i,            d_i = (a - x_i) / a_i
 
     a: the params at the round's start; p_i: the worker's share of all items (`weights = "items"`), or 1/N (`"equal"`); a_i: its
-    amount of work. That is K_i, or for an optimizer with momentum rho (K_i - rho (1 - rho^K_i) / (1 - rho)) / (1 - rho), Nesterov's
-    too, as in the authors' code. That code's server momentum and proximal term are left out. Plain averaging weighs the workers'
-    losses by w_i K_i, where w_i are the weights of the mean; this rule weighs them by p_i.
+    amount of work. That is K_i, or for an optimizer with momentum rho (K_i - rho (1 - rho^K_i) / (1 - rho)) / (1 - rho), also
+    with Nesterov's, as in the authors' code. The server momentum and proximal term of that code are left out. Plain averaging
+    weights the workers' losses by w_i K_i, where w_i are the weights of the mean; this rule weights them by p_i.
 
     With momentum this holds for rho = `local_momentum` and `optimizer_state = "reset"`. At low learning rates it also holds for
-    "local" with rho = 0, for a momentum that is never reset moves equally far at each iteration. It does not hold for Adam and other
-    adaptive optimizers.
+    "local" with rho = 0, because a momentum that is never reset moves equally far at each iteration. It does not hold for Adam
+    and other adaptive optimizers.
 
     Written here as the mean of a + (tau / a_i) (x_i - a). With equal work this is averaging, to the bit.
 
@@ -42,7 +42,7 @@ class Fednova(Rule):
 
     rule: Literal["fednova"]
     weights: Literal["items", "equal"] = "items"
-    """Weight p_i of each worker: the items of its partition (`items`), not of its work in the round, or the same for all
+    """Weight p_i of each worker: the items of its partition, not of its work in the round (`items`), or the same for all
     (`equal`)."""
     local_momentum: float = Field(0.0, ge=0, lt=1)
     """rho: momentum of the local optimizer, if it begins each round at zero (`optimizer_state = "reset"`)."""
@@ -93,6 +93,6 @@ class Fednova(Rule):
         group.all_reduce_mean(worker.params, weight=share)
 
     def work(self, iterations: int) -> float:
-        """Compute a_i: the distance that K_i iterations go, in steps of the learning rate."""
+        """Compute a_i: the distance that K_i iterations cover, in steps of the learning rate."""
         rho = self.local_momentum
         return (iterations - rho * (1 - rho**iterations) / (1 - rho)) / (1 - rho)

@@ -23,7 +23,7 @@ class FedoptState:
     """The server optimizer's state."""
 
     squares: Tensor = replicated()
-    """v (d,), which begins at tau^2."""
+    """v (d,), initially tau^2."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class MovingState(FedoptState):
     """The state if beta1 is not 0."""
 
     momentum: Tensor = replicated()
-    """m (d,), which begins at 0."""
+    """m (d,), initially 0."""
 
 
 class Fedopt(Rule):
@@ -45,9 +45,10 @@ class Fedopt(Rule):
                  v - (1 - beta2) delta^2 sign(v - delta^2)            ("yogi")
         a     <- a + eta m / (sqrt(v) + tau)
 
-    Each number for itself. a: the params at the round's start; eta: `outer_lr`. Before the first round m = 0 and v = tau^2, the least that
-    the paper allows; no bias is corrected, as in its Algorithm 2. A number that moves far more than tau in a round goes about eta, any
-    other at most eta / tau times as far as m. The paper's FedAvgM is `diloco` with nesterov = false.
+    All operations are elementwise. a: the params at the round's start; eta: `outer_lr`. Before the first round m = 0 and v =
+    tau^2, the smallest v that the paper allows; there is no bias correction, as in its Algorithm 2. A number that moves far more
+    than tau in a round goes about eta, any other at most eta / tau times as far as m. The paper's FedAvgM is `diloco` with
+    nesterov = false.
 
     Source: Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive Federated Optimization. 2021. arXiv:2003.00295
     """
@@ -59,13 +60,13 @@ class Fedopt(Rule):
     server: Literal["adam", "yogi", "adagrad"] = "adam"
     """Optimizer of the server: FedAdam, FedYogi or FedAdagrad."""
     outer_lr: float = Field(0.01, gt=0)
-    """eta: learning rate of the server, about the way of each number in a round. The authors tune it for each task."""
+    """eta: learning rate of the server, about the distance each number moves in a round. The authors tune it for each task."""
     beta1: float | None = Field(None, ge=0, lt=1)
     """Decay of the momentum m in a round. Default: 0.9, and 0 for `adagrad`."""
     beta2: float = Field(0.99, ge=0, lt=1)
     """`adam`, `yogi`: decay of the squares v in a round."""
     tau: float = Field(1e-3, gt=0)
-    """tau: added to the root of v, which begins at its square. Larger is less adaptive."""
+    """tau: added to the root of v; v starts at tau^2. Larger is less adaptive."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if self.server == "adagrad" and "beta2" in self.model_fields_set:

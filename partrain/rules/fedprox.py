@@ -21,8 +21,8 @@ class Fedprox(CorrectedSteps):
         x_i <- K_i local steps from a with g_i(x_i) + mu (x_i - a)            (in parallel)
         a   <- sum_i w_i x_i / sum_i w_i
 
-    a: the params at the round's start; mu: `proximal`. The pull keeps replicas together that train on unlike partitions, or for long.
-    With mu = 0 it is averaging.
+    a: the params at the round's start; mu: `proximal`. The pull keeps replicas together that train for long or on unlike
+    partitions. With mu = 0 this is averaging.
 
     Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. 2020. arXiv:1812.06127
     """

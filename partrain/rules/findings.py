@@ -1,4 +1,4 @@
-"""Findings about a job, in the words of a rule: a key of `[sync]`, or the path of another key of the job."""
+"""Findings about a job, as rules report them: for a key of `[sync]`, or for the path of another key of the job."""
 
 from __future__ import annotations
 

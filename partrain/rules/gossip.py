@@ -1,4 +1,4 @@
-"""Gossip: each worker mixes with few others, and yet all replicas draw together."""
+"""Gossip: each worker mixes with few others, yet all replicas draw together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Gossip(DivergentReplicas, AsyncRule):
-    """Each worker mixes with a few others only.
+    """Each worker mixes with only a few others.
 
         x_i <- K_i local steps from x_i,  then  x_i <- sum_j W_ij x_j                         (`order = "after"`)
         x_i <- sum_j W_ij x_j + (K_i local steps from x_i) - x_i                              (`order = "before"`)
@@ -32,7 +32,7 @@ class Gossip(DivergentReplicas, AsyncRule):
     `topology = "complete"` it is averaging with a mean that is one round late: delayed averaging, Overlap-Local-SGD.
     `"push-sum"` is GoSGD, whose messages are one-way and never make a worker wait. A visit is
 
-        x_i <- (a_i x_i + sum_m a_m x_m) / (a_i + sum_m a_m),  a_i <- a_i + sum_m a_m         (m: messages that have come)
+        x_i <- (a_i x_i + sum_m a_m x_m) / (a_i + sum_m a_m),  a_i <- a_i + sum_m a_m         (m: messages that have arrived)
         x_i <- K_i local steps from x_i
         with probability 1 - (1 - p)^K_i:  a_i <- a_i / 2,  send (x_i, a_i) to any other worker
 
@@ -57,7 +57,7 @@ class Gossip(DivergentReplicas, AsyncRule):
     """`after`: mix the replicas after the local iterations of the round. `before`: mix them as they were before these, so that
     messages between machines travel meanwhile."""
     visits: int = Field(32, ge=1)
-    """`push-sum`: number of visits of each worker in a round, on average. `iterations` are those of one visit."""
+    """`push-sum`: number of visits of each worker in a round, on average. `iterations` is per visit."""
     probability: float = Field(0.02, ge=0, le=1)
     """`push-sum`: p, the probability that a worker sends a message after a local iteration."""
 
@@ -83,7 +83,7 @@ class Gossip(DivergentReplicas, AsyncRule):
             yield warning("topology", message, "use an even number of workers")
 
     def most_unpaired(self, workers: int) -> int:
-        """Count the workers without a partner, in the round that has most of them."""
+        """Return the largest number of workers without a partner in any round."""
         if self.topology == "complete":
             return workers % 2
         rounds = (pairs(self.topology, workers, round_number) for round_number in range(4))

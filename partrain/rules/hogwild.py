@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Hogwild(AsyncRule):
-    """Workers never wait or copy: the parameters of all of them are one vector c in shared memory.
+    """Workers never wait or copy: they all share one vector c of parameters in memory.
 
         c <- c - gamma g_i(c)                               when worker i has a gradient
         x_i <- c;  b <- x_i;  x_i <- K_i local steps;  c <- c + (x_i - b)           (`local`: the form of A3C)
@@ -36,9 +36,9 @@ class Hogwild(AsyncRule):
 
     rule: Literal["hogwild"]
     visits: int = Field(10, ge=1)
-    """Number of visits of each worker in a round, on average. `iterations` are those of one visit."""
+    """Number of visits of each worker in a round, on average. `iterations` is per visit."""
     local: bool = False
-    """false: apply each step to c at once. true: train a copy in each visit, and add its change to c."""
+    """false: apply each step to c immediately. true: train a copy in each visit, and add its change to c."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
     """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
     it. Default: it stays with the worker."""

@@ -23,7 +23,8 @@ CHUNK = 1 << 20
 
 
 class Robust(Rule):
-    """Each worker trains alone for a while, then all replicas are replaced by an estimate of their middle that f wrong ones cannot move far.
+    """Each worker trains alone for a while, then an estimate of their middle, which f wrong ones cannot move far, replaces all
+    replicas.
 
         x_i <- K_i local steps from a            (in parallel)
         a   <- estimate(x_1 ... x_N)
@@ -33,9 +34,9 @@ class Robust(Rule):
         median     the median of each number
         trimmed    the mean of each number, without its f largest and f smallest values
         krum       the mean of the m replicas (`keep`) that have the smallest sums of squared distances to their N - f - 2 nearest
-        clipped    a, moved three times by the mean of the ways to all replicas, each cut to the length tau (`radius`)
+        clipped    a, moved three times by the mean of the vectors to all replicas, each cut to the length tau (`radius`)
 
-    f is `faulty`. Workers that did not train in the round have no say. All others count alike.
+    f is `faulty`. Workers that did not train in the round do not count. All others count equally.
 
     Source: Yin, Chen, Ramchandran, Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates. 2018.
         arXiv:1803.01498 (median, trimmed)
@@ -54,7 +55,7 @@ class Robust(Rule):
     keep: int = Field(1, ge=1)
     """`krum`: number m of replicas in the mean; more than 1 is multi-Krum."""
     radius: float = Field(1.0, gt=0)
-    """`clipped`: tau, the length to which the way from the last network to each replica is cut."""
+    """`clipped`: tau, the length to which the vector from the last network to each replica is cut."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
     """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset it.
     Default: it stays with the worker, as the moments of a wrong one would spoil a mean."""
@@ -107,7 +108,7 @@ class Robust(Rule):
         return scores.sort(stable=True).indices[: self.keep].tolist()
 
     def _clipped(self, center: Tensor, worker: Worker, group: Group) -> Tensor:
-        """Move the center (d,) three times by the mean of the cut ways to all replicas."""
+        """Move the center (d,) three times by the mean of the clipped vectors to all replicas."""
         for _ in range(STEPS):
             movement = worker.params - center
             length = float(movement.cpu().double().norm())
@@ -129,7 +130,7 @@ def distances(replica: Tensor, group: Group, ranks: Sequence[int]) -> Tensor:
 
 def gathered(x: Tensor, group: Group, ranks: Sequence[int]) -> Tensor:
     """Return the x (d',) of some workers as rows (n, d')."""
-    import torch  # the checks of a job import rules, and no torch
+    import torch  # the checks of a job import rules, but not torch
 
     rows = group.all_gather(x)
     return torch.stack([rows[rank] for rank in ranks])

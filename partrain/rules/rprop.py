@@ -23,11 +23,11 @@ class RpropRule(Rule):
 
         g <- sum_i n_i g_i(x) / sum_i n_i                                (n_i: items of partition i)
         Delta_j <- min(1.2 Delta_j, max) | max(0.5 Delta_j, min) | Delta_j     as g_j g'_j > 0 | < 0 | = 0
-        x_j <- x_j - sign(g_j) Delta_j                                   but if g_j g'_j < 0 (g' is the gradient before):
+        x_j <- x_j - sign(g_j) Delta_j                                   but if g_j g'_j < 0 (g' is the previous gradient):
             irprop-    g_j <- 0: the weight waits for one iteration
-            irprop+    the same, and the step before is undone if the mean loss has risen
-            rprop+     the same, and the step before is always undone
-            rprop-     the weight steps on, now the other way
+            irprop+    the same, and the previous step is undone if the mean loss has risen
+            rprop+     the same, and the previous step is always undone
+            rprop-     the weight takes its next step, in the opposite direction
 
     A round is `iterations` such steps. They do not use the local optimizer. If partitions do not overlap and `weights` is "items",
     N workers do the same as one worker with all items, up to rounding. `irprop-` is the algorithm of `torch.optim.Rprop`.
@@ -47,7 +47,7 @@ class RpropRule(Rule):
     decrease: float = Field(0.5, gt=0, lt=1)
     """Factor of a step size when the gradient changes its sign."""
     step: float = Field(0.01, gt=0)
-    """First step size of each weight. (torch and Shark have 0.01, FANN has 0.1.)"""
+    """First step size of each weight. (torch and Shark use 0.01, FANN uses 0.1.)"""
     step_min: float = Field(1e-6, gt=0)
     """Smallest step size."""
     step_max: float = Field(50.0, gt=0)
@@ -71,7 +71,7 @@ class RpropRule(Rule):
             yield error("step", message)
 
     def check_partitions(self, partitions: Partitions) -> Iterator[Finding]:
-        """Find what makes workers differ from one worker with all items: items that count twice, or more than others."""
+        """Find items that count twice, or more than others, and so make workers differ from one worker with all items."""
         sizes, items, path = partitions
         if len(sizes) == 1:
             return
@@ -128,7 +128,7 @@ class RpropState:
     steps: Tensor = replicated()
     """Delta (d,)"""
     signs: Tensor = replicated()
-    """Signs of the gradient before (d,); 0 for a weight whose step was undone or left out."""
+    """Signs of the previous gradient (d,); 0 for a weight whose step was undone or left out."""
 
 
 @dataclass
@@ -136,12 +136,12 @@ class BacktrackingState(RpropState):
     """The state of variants that undo steps."""
 
     move: Tensor = replicated()
-    """Change of the params by the newest iteration (d,)."""
+    """Change of the params in the newest iteration (d,)."""
     loss: float = replicated()
     """E: mean loss of all items before that iteration."""
 
     def loss_has_risen(self, group: Group, weight: float, losses: float, items: int) -> bool:
-        """Return whether the mean loss has risen since the iteration before, given this worker's weight and sum of losses."""
+        """Return whether the mean loss has risen since the previous iteration, given this worker's weight and sum of losses."""
         scores = group.scores(weight, weight * losses / max(items, 1))
         before, self.loss = self.loss, sum(loss for _, loss in scores) / sum(weight for weight, _ in scores)
         return self.loss > before

@@ -30,14 +30,14 @@ class ScaffoldState:
 
 
 class Scaffold(CorrectedSteps):
-    """Averaging, whose workers step along the common gradient as they estimate it: theirs is replaced by the mean of all.
+    """Averaging, whose workers step along an estimate of the common gradient: the mean of all replaces their own estimate.
 
         x_i <- K_i local steps from a with g_i(x_i) - c_i + c            (in parallel)
         c_i <- c_i - c + (a - x_i) / (sum of the K_i learning rates)
         a   <- a + alpha (sum_i w_i x_i / sum_i w_i - a)
         c   <- sum_i c_i / N
 
-    a: the params at the round's start; alpha: `outer_lr`. This is option II of the paper, all of whose clients take part in each round. A
+    a: the params at the round's start; alpha: `outer_lr`. This is the paper's option II with all clients in each round. A
     worker that does not train in a round keeps its c_i.
 
     Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic Controlled Averaging for Federated Learning. 2020.
@@ -66,7 +66,7 @@ class Scaffold(CorrectedSteps):
         anchor = worker.params.clone()
         shift = state.common - state.own
         rates = self.local_steps(worker, lambda _: shift)
-        if rates:  # not of a worker that does not train yet, nor at a rate of 0
+        if rates:  # 0 for a worker that does not train yet, and at a rate of 0
             state.own.sub_(state.common).add_((anchor - worker.params) * (1 / rates))
         group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
         worker.params.copy_(anchor.lerp(worker.params, self.outer_lr))

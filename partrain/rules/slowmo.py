@@ -1,4 +1,4 @@
-"""Slow momentum: averaging, and momentum from round to round."""
+"""Slow momentum: averaging, with momentum from round to round."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Slowmo(Rule):
 
     a: the params at the round's start; alpha: `outer_lr`; beta: `momentum`; gamma: worker 0's newest learning rate, for all.
     With constant gamma this is BMUF, blockwise model-update filtering, and gamma u its block momentum. With beta = 0 and alpha = 1
-    it is averaging. Groups of parameters with rates of their own, r_j gamma, need no gamma each: the constant r_j would cancel out.
+    it is averaging. Groups of parameters with their own rates, r_j gamma, need no separate gamma: the constant r_j would cancel
+    out.
 
     Source: Wang, Tantia, Ballas, Rabbat. SlowMo: Improving Communication-Efficient Distributed SGD with Slow Momentum. 2020.
         arXiv:1910.00643
@@ -70,7 +71,7 @@ class Slowmo(Rule):
         anchor = worker.params.clone()
         worker.train()
         group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
-        rate = group.scores(worker.lr)[0][0]  # with unequal caps workers end on different ones
+        rate = group.scores(worker.lr)[0][0]  # with unequal caps workers end at different rates
         if rate == 0:  # a warm-up may begin at 0
             return
         # Separate products, not fused and without division: every device gets the same bits.

@@ -28,8 +28,9 @@ class Sparseloco(Rule):
         x   <- x - alpha sum_i w_i q_i / sum_i w_i
 
     H is `iterations`, beta the decay of the error memory e_i, alpha the outer learning rate; TopK keeps the largest entries of
-    each chunk, Q maps them to four levels. The paper's w_i are equal; here they are those of `average`. The authors' code differs: it
-    divides each entry by the number of workers that sent it, its chunks are squares of 64 x 64, and each tensor has its own levels.
+    each chunk, Q maps them to four levels. The paper's w_i are equal; here they are as in `average`. The authors' code differs:
+    it divides each entry by the number of workers that sent it, its chunks are squares of 64 x 64, and each tensor has its own
+    levels.
 
     Source: Sarfi et al. Communication Efficient LLM Pre-training with SparseLoCo. 2025. arXiv:2508.15706
     """

@@ -24,9 +24,9 @@ class Swap(DivergentReplicas):
         x_i <- K_i local steps from x_i                (in parallel)
         x_i, x_j <- x_j, x_i                           for each pair (i, j), drawn alike on all workers
 
-    Made for networks that must not be averaged, such as the two of a GAN: each discriminator meets other generators' work. Only
-    parameters travel. Moments stay with the worker by default (`optimizer_state`), for they depend on its items as much as on a
-    network.
+    This suits networks that must not be averaged, such as a GAN's two: each discriminator meets other generators' work. Only
+    parameters travel. Moments stay with the worker by default (`optimizer_state`), because they depend on its items as much as on
+    a network.
 
     The judged network is worker 0's, as in Theano-MPI. The mean of networks that never mix may be worse than each of them.
     Worker 0 always trains, and in time every network passes through it.
@@ -60,7 +60,7 @@ class Swap(DivergentReplicas):
             worker.params.copy_(theirs)
 
     def partner(self, worker: Worker) -> int:
-        """Return the rank to swap with; the worker's own if it is left over or inactive."""
+        """Return the rank to swap with; the worker's own rank if it is left over or inactive."""
         order = worker.draw("pairs", common=True).permutation(len(worker.participants)).tolist()
         pairs = dict(zip(order[::2], order[1::2], strict=False))
         return int((pairs | {other: rank for rank, other in pairs.items()}).get(worker.rank, worker.rank))

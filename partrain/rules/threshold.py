@@ -41,23 +41,23 @@ class Threshold(Rule):
         r_i <- r_i - q_i
         x   <- x - sum_i q_i                                    (or their mean)
 
-    u_i is the update, r_i the residual, tau_i the worker's own threshold. A round is `iterations` such steps. If one entry in a
-    hundred is sent, a sign and its index cost about nine bits. A message without signs has nine bytes. `threshold = 0` sends r_i
-    itself.
+    u_i is the update, r_i the residual, tau_i the worker's own threshold. A round is `iterations` such steps. If a worker sends
+    one entry in a hundred, a sign and its index cost about nine bits. A message without signs has nine bytes. `threshold = 0`
+    sends r_i itself.
 
     Source: Strom. Scalable Distributed DNN Training Using Commodity GPU Cloud Computing. 2015. Interspeech, 1488-1492
-    Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs. The
-        first threshold is that of their EncodingHandler before it was adaptive (since then: 1e-4)
+    Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. They set the defaults. The
+        first threshold comes from their EncodingHandler before it was adaptive (since then: 1e-4)
     """
 
     round_vectors: ClassVar[int] = 5
 
     rule: Literal["threshold"]
     threshold: float = Field(1e-3, ge=0)
-    """First value of tau_i: about the size of a step that is worth its bytes, learning rate included. 0: send all
-    entries as they are."""
+    """First value of tau_i: about the size of a step that is worth its bytes, including the learning rate. 0: send all
+    entries unchanged."""
     adaptive: bool = True
-    """Let tau_i follow the share of entries that were sent: see `target`."""
+    """Adapt tau_i to the share of entries sent: see `target`."""
     target: list[Annotated[float, Field(ge=0, le=1)]] = Field([1e-4, 1e-2], min_length=2, max_length=2)
     """Smallest and largest share of entries to send: below the first tau_i falls, above the second it rises."""
     decay: float = Field(0.5 ** (1 / 20), gt=0, lt=1)
@@ -66,7 +66,7 @@ class Threshold(Rule):
     """`sum`: add the updates of all workers, as in the paper, so that N workers take N times the step. `mean`: average them by
     `weights`."""
     clip: float = Field(5.0, gt=0)
-    """Bound of the residuals, in units of tau_i, because updates that have waited long are stale."""
+    """Bound of the residuals, in units of tau_i, because updates that waited long are stale."""
     clip_every: int = Field(5, ge=0)
     """Number of iterations from one clipping of the residuals to the next; 0: never."""
     optimizer_state: Literal["average", "local", "reset"] = "local"

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 class Topk(Rule):
-    """Each worker trains alone for a while, then sends its compressed movement. It sends later what the message left out.
+    """Each worker trains alone for a while, then sends its compressed movement. The rest stays in its memory until a later
+    message.
 
         x_i <- K_i local steps from x           (in parallel)
         q_i <- C(e_i + x - x_i)
         e_i <- e_i + x - x_i - q_i
         x   <- x - sum_i w_i q_i / sum_i w_i
 
-    K_i is `iterations`, C the compressor, e_i the error memory, w_i as in `average`. With nothing lost this is `average`
+    K_i is `iterations`, C the compressor, e_i the error memory, w_i as in `average`. Lossless, this is `average`
     (`compressor = { kind = "identity" }`). `{ kind = "fp16" }` halves an average's bytes.
 
     Source: Stich, Cordonnier, Jaggi. Sparsified SGD with Memory. 2018. arXiv:1809.07599
@@ -41,7 +42,7 @@ class Topk(Rule):
     """C, the compression of messages: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or
     "identity" (none). Default: "topk"."""
     error_feedback: bool = True
-    """true: a worker sends later what a message left out. false: it is lost."""
+    """true: a worker adds what a message left out to its next one. false: that part is lost."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
     """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
     it. Default: it stays with the worker. Averaging it would cost the bytes that the messages save."""

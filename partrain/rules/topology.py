@@ -25,7 +25,7 @@ Topology = Literal["ring", "torus", "exponential", "complete"]
 
 
 def peers(topology: Topology, rank: int, size: int, round_number: int = 0) -> list[tuple[int, float]]:
-    """Return row `rank` of W in ascending order, the worker itself included: (peer, W_ij). It is the same in every `round`."""
+    """Return row `rank` of W in ascending order, including the worker itself: (peer, W_ij). It is the same in every round."""
     linked = sorted({rank, *_neighbours(topology, rank, size)})
     return [(peer, 1 / len(linked)) for peer in linked]
 
@@ -37,8 +37,8 @@ def pairs(topology: Topology, size: int, round_number: int, draw: np.random.Gene
 
     complete      a random perfect matching, from `draw`, which must be equal on all workers
     ring          each even rank with the next, then each odd one
-    torus         the same along the rows, along the columns, and so on with the odd ones
-    exponential   rank XOR 2^k, k = 0, 1, ... in turn: after all of them the mean is exact. Only for powers of two
+    torus         the same along the rows, along the columns, then both with the odd ones
+    exponential   rank XOR 2^k, k = 0, 1, ... in turn: after all k the mean is exact. Only for powers of two
     """
     if topology == "complete":
         assert draw is not None, "a random matching needs a generator"

@@ -37,7 +37,7 @@ def pack_unary(values: Integers) -> Bytes:
 
 
 def ends_of_unary(code: Bytes, count: int) -> Integers:
-    """Find the ends of `pack_unary`'s codes: that of number i is the sum of numbers 0 to i, plus i."""
+    """Find the ends of `pack_unary`'s codes: the code of number i ends at the sum of numbers 0 to i, plus i."""
     return np.flatnonzero(np.unpackbits(code, bitorder="little"))[:count]
 
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Identity(Section):
-    """The vector's own bytes, without loss."""
+    """The bytes of the vector itself, without loss."""
 
     kind: Literal["identity"]
 
     def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
-        """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
+        """Encode a vector: the message, and the vector (d,) it decodes to. `numbers`: entries that are not padding; None: all."""
         from partrain.rules.compression.messages import raw_message
 
         return raw_message(x), x.clone()
@@ -42,7 +42,7 @@ class Dense(Section):
     kind: Precision
 
     def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
-        """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
+        """Encode a vector: the message, and the vector (d,) it decodes to. `numbers`: entries that are not padding; None: all."""
         from partrain.rules.compression.messages import dense_message
 
         message = dense_message(x, self.kind)
@@ -71,7 +71,7 @@ class TopK(Section):
     chunk for all."""
 
     def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
-        """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
+        """Encode a vector: the message, and the vector (d,) it decodes to. `numbers`: entries that are not padding; None: all."""
         from partrain.rules.compression.messages import sparse_message
 
         index = self.choose(x, numbers)
@@ -98,7 +98,7 @@ class TopK(Section):
         return index[x[index] != 0].sort().values
 
     def _largest(self, rows: Tensor, numbers: float) -> Tensor:
-        """Find the largest entries of each row: indices into the flattened rows. `numbers`: entries of a row that are no padding."""
+        """Find the largest entries of each row: indices into the flattened rows. `numbers`: a row's entries that are not padding."""
         from partrain.rules.compression.messages import largest
 
         count, size = rows.shape

@@ -31,7 +31,7 @@ STEP = 4
 
 
 def total(vectors: list[SparseVector], weights: list[float], d: int) -> Tensor:
-    """Sum sum_i w_i v_i (d,) of decoded vectors, on the CPU; in the order given in float64, so the same bits everywhere."""
+    """Compute sum_i w_i v_i (d,) of decoded vectors on the CPU: in the given order, in float64, so the same bits everywhere."""
     import torch
 
     result = np.zeros(d)  # numpy's, whose scattered additions are faster
@@ -81,8 +81,8 @@ def read_sparse(message: Tensor, d: int, precision: Precision) -> SparseVector:
 def sign_message(x: Tensor, threshold: float) -> tuple[Tensor, Tensor, int]:
     """Encode the signs of the entries of at least the threshold's magnitude.
 
-    Returns the message, the vector (d,) it stands for, +-threshold or zero, and the number of signs. The threshold comes first in the
-    message. Threshold zero sends the vector unchanged; a vector that is not finite becomes NaN.
+    Return the message, the vector (d,) it decodes to (+-threshold or zero), and the number of signs. The message starts with the
+    threshold. Threshold zero sends the vector unchanged; a vector that is not finite becomes NaN.
     """
     import torch
 
@@ -112,10 +112,10 @@ def where_not_below(x: Tensor, least: float) -> Tensor:
 def largest(x: Tensor, k: int) -> Tensor:
     """Find the k largest entries of x (d,): indices (k,), in no order; NaN is larger than any number.
 
-    A sample gives a lower bound, so that topk has to compare few entries: a fifth of the time.
+    A sample gives a lower bound, so topk has to compare few entries and takes a fifth of the time.
     """
     sample = x[::SAMPLE]
-    reach = k * 3 // (2 * SAMPLE) + SAMPLE  # one and a half times the expected number, for a sample varies
+    reach = k * 3 // (2 * SAMPLE) + SAMPLE  # one and a half times the expected number, because samples vary
     if not x.is_cpu or reach > len(sample) // 2:
         return x.topk(k, sorted=False).indices
     few = where_not_below(x, float(sample.topk(reach).values[-1]))
