@@ -16,14 +16,14 @@ FLOAT32_RANGE = 1.18e-38, 3.4e38
 
 
 class OptimizerGroup(Section):
-    """Parameters with a learning rate or a weight decay of their own: one `[[optimizer.groups]]` table."""
+    """Parameters with their own learning rate or weight decay: one `[[optimizer.groups]]` table."""
 
     match: list[str] = Field(min_length=1)
     """Patterns of names of parameters, as in `freeze`: `head.*`. A parameter belongs to the first group that it matches."""
     lr: float | None = Field(None, gt=0)
-    """Peak learning rate of the group; default: that of `[optimizer]`. The schedule changes both in the same way."""
+    """Peak learning rate of the group; default: `lr` of `[optimizer]`. The schedule changes both in the same way."""
     weight_decay: float | None = Field(None, ge=0)
-    """Weight decay of the group; default: that of `[optimizer]`. `decay = "matrices"` holds here, too."""
+    """Weight decay of the group; default: `weight_decay` of `[optimizer]`. `decay = "matrices"` also applies here."""
 
     @model_validator(mode="after")
     def _sets_something(self) -> Self:
@@ -33,7 +33,7 @@ class OptimizerGroup(Section):
 
 
 SINGLE_ITEMS = "change `batch_size` or `accumulate`, or give rounds `iterations` instead of `passes`"
-"""Advice where BatchNorm would see a single item."""
+"""Advice for a job whose BatchNorm would see a single item."""
 
 
 class Optimizer(Scheduled):
@@ -53,10 +53,10 @@ class Optimizer(Scheduled):
     """Gradient clipping: largest norm of the gradient, over all tensors together. A longer gradient is scaled down to it. This is
     the worker's gradient, or the mixed gradient under a rule that mixes gradients."""
     clip_value: float | None = Field(None, gt=0)
-    """Gradient clipping: largest magnitude of each number of the gradient. Larger ones are cut to it, before `clip_norm`."""
+    """Gradient clipping: largest magnitude of each number of the gradient. Larger numbers are cut to it, before `clip_norm`."""
 
     groups: list[OptimizerGroup] = []
-    """Groups of parameters with a learning rate or a weight decay of their own: `match` (patterns of names) with `lr`,
+    """Groups of parameters with their own learning rate or weight decay: `match` (patterns of names) with `lr`,
     `weight_decay` or both. The first group that matches a name counts. Other parameters have the values of `[optimizer]`."""
     layer_decay: float | None = Field(None, gt=0, le=1)
     """Factor of the learning rate from each layer to the layer before it: the last layer has `lr`, the one before it
@@ -65,11 +65,11 @@ class Optimizer(Scheduled):
     unused_keys: ClassVar[tuple[str, ...]] = ()
     """Common keys that have no effect on this optimizer."""
     rateless: ClassVar[bool] = False
-    """True: steps have sizes of their own, and no learning rate scales them."""
+    """True: steps have their own sizes, and no learning rate scales them."""
 
     @property
     def moments(self) -> dict[str, float]:
-        """Names of the vectors (d,) it keeps, and the initial value of each."""
+        """Names of the vectors (d,) that the optimizer keeps, and the initial value of each."""
         return {}
 
     @property
@@ -83,11 +83,11 @@ class Optimizer(Scheduled):
         return any(group.lr is not None for group in self.groups) or self.layer_decay not in (None, 1.0)
 
     def batch(self, partition: int, own: int | None = None) -> int:
-        """Return the items per iteration on a partition of this size; `own`: those that the worker's table asks for."""
+        """Return the items per iteration on a partition of this size; `own`: the number that the worker's table sets."""
         return partition if self.full_batch else own or self.batch_size
 
     def last_batch(self, partition: int, own: int | None = None, *, whole_passes: bool) -> int:
-        """Return the items of the smallest batch on a partition of this size: the last of a pass, if rounds are whole passes."""
+        """Return the items of the smallest batch on a partition of this size: a pass's last batch, if rounds are whole passes."""
         batch = self.batch(partition, own)
         return (partition % batch or batch) if whole_passes else batch
 
@@ -130,11 +130,11 @@ class Decaying(Optimizer):
 
 
 class Sgd(Decaying):
-    """Stochastic gradient descent with momentum, same as torch.optim.SGD."""
+    """Stochastic gradient descent with momentum, as torch.optim.SGD."""
 
     name: Literal["sgd"] = "sgd"
     momentum: float = Field(0.0, ge=0, lt=1)
-    """Momentum: share of the former step that each step keeps."""
+    """Momentum: share of the previous step that each step keeps."""
     dampening: float = Field(0.0, ge=0, lt=1)
     """Share of each gradient but the first that the momentum leaves out."""
     nesterov: bool = False

@@ -28,10 +28,10 @@ class ParamRate(NamedTuple):
 
 
 def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
-    """Return the rates of all parameters to train, in the order of the row; () if all have those of the table.
+    """Return the rates of all parameters to train, in the order of the row; () if all have the table's.
 
-    Raises WrongValue for a pattern that matches no parameter, for one that matches frozen ones only, and for a group without a parameter
-    because earlier groups have them all.
+    Raises WrongValue for a pattern that matches no parameter or only frozen ones, and for a group without a parameter because
+    earlier groups have them all.
     """
     if not section.groups and section.layer_decay is None:
         return ()
@@ -62,9 +62,9 @@ def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
 def layers(module: nn.Module) -> list[list[str]]:
     """Return the names of a network's parameters by layer, the input's first.
 
-    A layer is a child of a `Sequential`, `ModuleList` or `ModuleDict`, or another submodule without any of these. Modules that have
-    them are taken apart. A layer of vectors only, such as a norm, belongs to the layer before it, as do parameters of a module that is
-    taken apart; at the beginning of the network, to the layer after them.
+    A layer is a child of a `Sequential`, `ModuleList` or `ModuleDict`, or another submodule that contains none of these. Modules
+    that contain one are taken apart. A layer of only vectors, such as a norm, belongs to the layer before it, as do parameters of
+    a module that is taken apart; at the beginning of the network, to the layer after them.
     """
     by_depth: list[list[str]] = []
     waiting: list[str] = []
@@ -93,7 +93,7 @@ _CONTAINERS = nn.Sequential, nn.ModuleList, nn.ModuleDict
 
 
 def _parts(module: nn.Module, prefix: str) -> Iterator[_Part]:
-    """Yield the parts of a module that is taken apart, in the order of its parameters."""
+    """Take a module apart: yield its parts in the order of its parameters."""
     if own := list(module.named_parameters(prefix.removesuffix("."), recurse=False)):
         yield _Part(own, whole=False)
     for name, child in module.named_children():

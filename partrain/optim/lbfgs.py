@@ -1,4 +1,4 @@
-"""L-BFGS over whole rows: the direction of a quasi-Newton step, computed from the last steps and changes of the gradient.
+"""L-BFGS over whole rows: it computes the direction of a quasi-Newton step from the last steps and changes of the gradient.
 
 Symbols: g (d,) gradient; pair k: s_k a step, y_k the change of g along it. The oldest pair has the first row. Unused rows are zero.
 """
@@ -14,7 +14,7 @@ from partrain.flat import Layout
 from partrain.optim.sections import Lbfgs
 
 MIN_CURVATURE = 1e-10
-"""Smallest s y of a usable pair: below it the pair shows no positive curvature."""
+"""Smallest s y of a usable pair; below it the pair shows no positive curvature."""
 
 
 class LbfgsStepper:

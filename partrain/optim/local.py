@@ -1,8 +1,8 @@
-"""The local optimizer of one worker: torch's step functions, with moments in rows beside the parameters.
+"""One worker's local optimizer: torch's step functions, with moments in rows next to the parameters.
 
 The numbers equal those of torch.optim to the bit: for SGD, Adam and AdamW with `fused=True`, for the others with `foreach=False`
 (tests compare them; L-BFGS up to rounding). Without `fused=True` torch rounds the first three differently: in float32 by a relative
-2e-6 after 200 steps. It omits torch's bookkeeping, which takes a tenth of a small network's step.
+2e-6 after 200 steps. The code omits torch's bookkeeping, which takes a tenth of a small network's step.
 `benchmarks/optim_steps.py` compares it with torch's classes.
 """
 
@@ -24,12 +24,12 @@ from partrain.optim.steps import ParamGroup, Step, counts_steps_itself, select_s
 
 
 def moment_names(section: AnyOptimizer) -> tuple[str, ...]:
-    """Return the names of the vectors (d,) this optimizer keeps."""
+    """Return the names of the vectors (d,) that this optimizer keeps."""
     return tuple(section.moments)
 
 
 class OptimizedTensor(NamedTuple):
-    """A parameter, and the rest of what its step needs."""
+    """A parameter, and everything else that its step needs."""
 
     param: Tensor
     moments: Sequence[Tensor]
@@ -47,7 +47,7 @@ class LocalOptimizer:
     def __init__(
         self, section: AnyOptimizer, params: Tensor, moments: Tensor, layout: Layout, rates: Sequence[ParamRate] = ()
     ) -> None:
-        """Step the tensors of `params` (d,). `rates`: those of each tensor; none: all have those of the section."""
+        """Prepare steps of the tensors of `params` (d,). `rates`: one for each tensor; if empty, all have the section's."""
         self.section = section
         self.moments = moments
         self.counts_steps = section.counts_steps
@@ -87,7 +87,7 @@ class LocalOptimizer:
                     step(self.section, tensors, dense, self._rate(peak, lr))
 
     def bind(self, gradients: list[Tensor]) -> Callable[[float], None]:
-        """Return `step`, without its checks, for contiguous gradients without a graph that will lie in these tensors."""
+        """Return `step` without its checks, for gradients in these tensors: contiguous and without a graph."""
         if self._clips or self._lbfgs:
             return partial(self.step, gradients)
         groups = [([gradients[index] for index in indices], step, peak, tensors) for indices, step, peak, tensors in self._groups]
@@ -101,7 +101,7 @@ class LocalOptimizer:
         return step_all
 
     def tensors(self) -> list[OptimizedTensor]:
-        """Return all that a step of each parameter needs, in the order of the parameters."""
+        """Return everything that the step of each parameter needs, in the order of the parameters."""
         by_index: dict[int, OptimizedTensor] = {}
         for indices, _, peak, group in self._groups:
             columns = zip(*group.moments, strict=True) if group.moments else [()] * len(indices)
@@ -118,7 +118,7 @@ class LocalOptimizer:
                 view.fill_(first)
 
     def _rate(self, peak: float, lr: float) -> float:
-        """Return the learning rate of a group, while that of the section is `lr`."""
+        """Return a group's learning rate while the section's is `lr`."""
         return lr if peak == self.section.lr else peak * (lr / self.section.lr)
 
     def _group(self, rates: Sequence[ParamRate]) -> list[tuple[list[int], Step, float, ParamGroup]]:

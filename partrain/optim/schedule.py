@@ -17,7 +17,7 @@ from partrain.config.section import Section
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 _DEFAULT_LR_END = {"linear": 0.0, "cosine": 0.0, "polynomial": 0.0, "exponential": 0.01, "one-cycle": 1 / 25 / 1e4}
-"""Default of `lr_end`: the share of the peak rate at the horizon."""
+"""Defaults of `lr_end`: share of the peak rate at the horizon."""
 
 _SCHEDULES_OF_KEY = {
     "lr_end": (*_DEFAULT_LR_END,),
@@ -30,7 +30,7 @@ _SCHEDULES_OF_KEY = {
 
 
 def finding(key: str, message: str, suggestion: str = "") -> Finding:
-    """Make a finding about a key of `[optimizer]` that refuses the job."""
+    """Make a finding about a key of `[optimizer]`; it refuses the job."""
     return Finding(("optimizer", key), message, suggestion, at="key")
 
 
@@ -40,7 +40,7 @@ class Scheduled(Section):
     lr: float = Field(gt=0)
     """Peak learning rate. A warm-up rises to it; a schedule lowers it again."""
     schedule: Literal["constant", "step", "linear", "cosine", "polynomial", "exponential", "one-cycle"] = "constant"
-    """Course of the learning rate after the warm-up. A schedule other than `constant`, and a warm-up, need the length of the run:
+    """Course of the learning rate after the warm-up. Schedules other than `constant`, and warm-ups, need the length of the run:
     see `horizon`."""
     warmup: float | None = Field(None, ge=0, lt=1)
     """Warm-up: share of the run in which the learning rate rises to `lr`, linearly. Default: 0; `one-cycle`: 0.3,

@@ -78,13 +78,13 @@ class NAdam(_DecoupledDecay):
 
 
 class RAdam(_DecoupledDecay):
-    """Adam with a rectified variance in its first steps, same as torch.optim.RAdam. Liu et al. 2020. arXiv:1908.03265"""
+    """Adam with a rectified variance in its first steps, as torch.optim.RAdam. Liu et al. 2020. arXiv:1908.03265"""
 
     name: Literal["radam"]
 
 
 class Adamax(_AdamLike):
-    """Adam with the infinity norm instead of the second moment, same as torch.optim.Adamax. arXiv:1412.6980, section 7.1"""
+    """Adam with the infinity norm instead of the second moment, as torch.optim.Adamax. arXiv:1412.6980, section 7.1"""
 
     name: Literal["adamax"]
 
@@ -105,7 +105,7 @@ class RmsProp(Decaying):
     eps: float = Field(1e-8, gt=0)
     """Number added to the divisor, so that no step divides by 0."""
     momentum: float = Field(0.0, ge=0, lt=1)
-    """Momentum: share of the former step that each step keeps."""
+    """Momentum: share of the previous step that each step keeps."""
     centered: bool = False
     """Divide by the standard deviation of the gradient instead of its root mean square."""
 
@@ -147,7 +147,7 @@ class Rprop(Optimizer):
     name: Literal["rprop"]
     full_batch: bool = True
     etas: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2)] = [0.5, 1.2]
-    """Factors of a step size: if the gradient changes its sign (below 1), and if it does not (above 1)."""
+    """Factors of a step size: when the gradient changes its sign (below 1), and when it does not (above 1)."""
     step_sizes: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2)] = [1e-6, 50.0]
     """Smallest and largest step size."""
 
@@ -185,11 +185,11 @@ class Lbfgs(Optimizer):
     name: Literal["lbfgs"]
     full_batch: bool = True
     history_size: int = Field(10, ge=1, le=1000)
-    """m: number of stored pairs, each of two vectors as long as the parameters. (torch's default is 100.)"""
+    """m: number of stored pairs. Each has two vectors as long as the parameters. (torch's default is 100.)"""
     tolerance_grad: float = Field(1e-7, ge=0)
-    """No step if no number of the gradient has a larger magnitude than this."""
+    """Skip the step if no number of the gradient has a larger magnitude than this."""
     tolerance_change: float = Field(1e-9, ge=0)
-    """No step if the predicted fall of the loss, per unit of `lr`, is smaller than this."""
+    """Skip the step if the predicted fall of the loss, per unit of `lr`, is smaller than this."""
 
     unused_keys: ClassVar[tuple[str, ...]] = ("groups", "layer_decay")
 
@@ -201,7 +201,7 @@ class Lbfgs(Optimizer):
 
 
 class Muon(_BiasCorrected):
-    """Momentum with orthogonal steps for matrices, same as torch.optim.Muon. AdamW updates all other parameters.
+    """Momentum with orthogonal steps for matrices, as torch.optim.Muon. AdamW updates all other parameters.
 
     Newton-Schulz iterations bring all singular values of a matrix's momentum near 1. `exp_avg` also holds Muon's momentum.
 
@@ -213,7 +213,7 @@ class Muon(_BiasCorrected):
     weight_decay: float = Field(0.1, ge=0)
     """Decoupled weight decay: each step multiplies the parameters by 1 - (learning rate) * `weight_decay`."""
     momentum: float = Field(0.95, ge=0, lt=1)
-    """Momentum: share of the former step that each step keeps."""
+    """Momentum: share of the previous step that each step keeps."""
     nesterov: bool = True
     """Use Nesterov momentum."""
     ns_coefficients: Annotated[list[float], Field(min_length=3, max_length=3)] = [3.4445, -4.775, 2.0315]
@@ -227,6 +227,6 @@ class Muon(_BiasCorrected):
     adamw_lr: float | None = Field(None, gt=0)
     """Peak learning rate of AdamW; default: `lr`. It follows the same schedule, and a group's `lr` changes it in proportion."""
     adamw_betas: Betas = [0.9, 0.999]
-    """`betas` of AdamW, for the parameters that are no matrices."""
+    """`betas` of AdamW, for the parameters that are not matrices."""
     adamw_eps: float = Field(1e-8, gt=0)
-    """`eps` of AdamW, for the parameters that are no matrices."""
+    """`eps` of AdamW, for the parameters that are not matrices."""

@@ -1,4 +1,4 @@
-"""One step of each optimizer over a parameter group, by torch's functional API, without torch's bookkeeping."""
+"""One step of each optimizer over a parameter group, through torch's functional API, without torch's bookkeeping."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from partrain.optim.sections import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, R
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """Parameters of equal weight decay and learning rate, with their moments."""
+    """Parameters with equal weight decay and learning rate, and their moments."""
 
     params: list[Tensor]
     moments: list[list[Tensor]]
@@ -49,7 +49,7 @@ def counts_steps_itself(section: AnyOptimizer) -> bool:
 
 
 def select_step(section: AnyOptimizer, shape: tuple[int, ...], decay: float | None = None) -> tuple[Step, float]:
-    """Return the step function and the weight decay of a parameter of this shape. `decay`: that of its group."""
+    """Return the step function and the weight decay of a parameter of this shape. `decay`: its group's weight decay."""
     decaying = getattr(section, "decay", "all") == "all" or len(shape) > 1
     step = _muon_adamw if isinstance(section, Muon) and len(shape) != 2 else _STEPS[type(section)]
     decay = getattr(section, "weight_decay", 0.0) if decay is None else decay
