@@ -31,7 +31,7 @@ def _whole_from_one(clients: float) -> float:
 
 
 def replicated(**settings: Any) -> Any:
-    """Declare a field of a state that is equal on all workers at a round's end: a checkpoint keeps it once."""
+    """Declare a state's field that is equal on all workers at a round's end: a checkpoint keeps it once."""
     return field(metadata={"same": True}, **settings)
 
 
@@ -54,7 +54,7 @@ class Worker(Protocol):
     items: int
     """Item-iterations since the round began."""
     lr: float
-    """Learning rate of the newest iteration; before the first, of the one to come."""
+    """Learning rate of the newest iteration; before the first, of the next one."""
     seconds: float
     """Seconds spent computing since the round began, by the simulated clock if there is one."""
     active: bool
@@ -90,12 +90,12 @@ class Worker(Protocol):
 
 
 class Group(Protocol):
-    """All workers together. All workers call each of these verbs, in the same order."""
+    """All workers together. Every worker calls these verbs, in the same order."""
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
         """Average in place: x <- sum_i w_i x_i / sum_i w_i.
 
-        Adds in rank order in float64 and rounds once. Several machines with `[engine] exact = false` add the sums of each instead.
+        Adds in rank order in float64 and rounds once. Several machines with `[engine] exact = false` add up their sums instead.
         """
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
@@ -108,8 +108,8 @@ class Group(Protocol):
         """Return the x of some workers, in the order of `peers`. Being a peer is mutual: each sends its own x."""
 
     def start_exchange(self, x: Tensor, peers: Sequence[int]) -> Callable[[], list[Tensor]]:
-        """Begin an `exchange` of x as it is now, which may change at once. The function returned gives the result; workers may train,
-        but call no other verb, until they have called it."""
+        """Begin an `exchange` of the current x, which may change immediately afterwards. The function returned gives the result.
+        Until workers have called it they may train, but not call another verb."""
 
     def gather(self, message: Tensor) -> list[Tensor]:
         """Return the message of every worker, bytes (n_i,), by rank. Lengths may differ."""
@@ -154,13 +154,13 @@ class Rule(RuleTraits):
     warmup_rounds: int = Field(0, ge=0)
     """With `lr_scale`: rounds in which the learning rate rises from the unscaled to the scaled one."""
     ramp_workers: int = Field(0, ge=0)
-    """Rounds until all N workers train; in round r, ceil(N r / ramp_workers) of them do. 0: all from the start."""
+    """Rounds until all N workers train; in round r, ceil(N r / ramp_workers) of them train. 0: all from the start."""
     clients: Annotated[float, AfterValidator(_whole_from_one)] | None = Field(None, gt=0)
-    """Number of workers that train in a round, or below 1 their share of all. partrain draws them anew for each round. Default: all
+    """Number of workers that train in a round, or, below 1, their share of all. partrain draws them for each round. Default: all
     workers train."""
     client_sampling: Literal["uniform", "items"] = "uniform"
-    """With `clients`: the chance of a worker. All have the same (`uniform`), or it grows with the items of the worker's partition
-    (`items`)."""
+    """With `clients`: the chance of a worker. It is the same for all (`uniform`), or grows with the items of the worker's
+    partition (`items`)."""
     ema: float | None = Field(None, gt=0, lt=1)
     """Decay per local iteration of an exponential moving average (EMA) of the mixed network. partrain then judges and
     exports the average."""
@@ -176,7 +176,7 @@ class Rule(RuleTraits):
         raise NotImplementedError
 
     def result(self, worker: Worker, group: Group, state: State) -> Tensor:
-        """Return the network this rule hands back (d,), the same on every worker. All workers call it together."""
+        """Return this rule's network (d,), the same on every worker. All workers call this together."""
         return worker.params
 
     def weight(self, items: int) -> float:
@@ -185,11 +185,11 @@ class Rule(RuleTraits):
 
     @property
     def averages_networks(self) -> bool:
-        """True: an average over rounds is the run's network, not the mixed network itself (`ema`, `swa`)."""
+        """True: the run's network is an average over rounds, not the mixed network itself (`ema`, `swa`)."""
         return self.ema is not None or self.swa is not None
 
     def active_workers(self, workers: int, round_number: int) -> int:
-        """Count the workers that train in a round if all can be reached: with `ramp_workers` those of the lowest ranks."""
+        """Count the workers that train in a round if all can be reached: with `ramp_workers` the lowest ranks."""
         if self.clients is not None:
             return max(1, round(self.clients * workers if self.clients < 1 else self.clients))
         return workers if round_number >= self.ramp_workers else -(-workers * round_number // self.ramp_workers)

@@ -1,4 +1,4 @@
-"""The vocabulary of asynchronous rules, beside `protocols`: no worker waits for another within a round.
+"""The vocabulary of asynchronous rules, in addition to `protocols`: no worker waits for another within a round.
 
 Workers share vectors, the center variable c (d,) first. A round consists of visits, which workers `claim` until none is left: fast
 workers make more visits than slow ones.
@@ -34,14 +34,15 @@ class AsyncGroup(Group, Protocol):
         """Send share * x (d,) to one worker without waiting. Messages add up until that worker receives them."""
 
     def receive(self) -> tuple[Tensor, float]:
-        """Take the sum of share * x (d' >= d,) of all messages since the last call, and of the shares; (0,) and 0 if none came."""
+        """Take the sum of share * x (d' >= d,) of all messages since the last call, and the sum of the shares; (0,) and 0 without
+        messages."""
 
 
 class AsyncRule(Rule):
     """A rule with an asynchronous form. Its `init`, `round` and `result` take an `AsyncGroup`.
 
     It declares `visits_per_worker` (None: its settings choose a synchronous form), `shared_vectors` if it has a center variable, and
-    `slices` if several workers may change that at the same time.
+    `slices` if several workers may change the center at the same time.
     """
 
     def open_visits(self, worker: Worker) -> int:
@@ -74,8 +75,8 @@ class Update:
     delta: Tensor
     """(d',): a step of c, or a gradient, as the rule defines it."""
     base: Tensor | None
-    """(d',): the c it was made from, if the rule sends it."""
+    """(d',): the c that the worker pulled before, if the rule sends it."""
     lr: float
     """The worker's learning rate."""
     staleness: int
-    """Versions of c since the one it was made from."""
+    """Versions of c since the worker pulled it."""

@@ -1,4 +1,4 @@
-"""Traits of a rule: what the engine and the checks of a job ask it. A rule overrides those in which it differs from averaging."""
+"""Traits of a rule, which the engine and the checks of a job read. A rule overrides those in which it differs from averaging."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JobContext:
     worker_tables: Sequence[Any] = ()
     """The `[[workers]]` tables."""
     capped: bool = False
-    """`round_seconds` or `balance` sets the iterations of each worker by its speed."""
+    """True: `round_seconds` or `balance` sets the iterations of each worker by its speed."""
 
 
 class Partitions(NamedTuple):
@@ -34,7 +34,7 @@ class Partitions(NamedTuple):
     items: int
     """Training items in all."""
     path: KeyPath
-    """The table or key that decides about the sizes."""
+    """The table or key that sets the sizes."""
 
 
 class Traffic(NamedTuple):
@@ -51,7 +51,7 @@ class RuleTraits(Section):
     # Checks of the settings, and of the finished run
 
     counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers",)
-    """Settings that count rounds: the user is warned if the run ends before them."""
+    """Settings that count rounds: partrain warns the user if the run ends before them."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         """Find wrong or unwise settings, before anything starts."""
@@ -68,13 +68,13 @@ class RuleTraits(Section):
     # Properties that the engine asks for
 
     round_vectors: ClassVar[int] = 1
-    """Vectors (d,) that a worker's round needs at once beside its row and the rule's state: the gradient and intermediate results,
-    as `benchmarks/rule_memory.py` measures them."""
+    """Vectors (d,) that a worker's round needs at the same time, in addition to its row and the rule's state: the gradient and
+    intermediate results, as `benchmarks/rule_memory.py` measures them."""
     averages_gradients: ClassVar[bool] = False
     """True: workers average gradients, and their optimizers take equal steps."""
     mixes_once: ClassVar[bool] = False
-    """True: if replicas end a round equal, it has one mean of the parameters, after all local iterations. That averages the optimizers'
-    state too, and workers exchange there what they would exchange at the round's end (as in a mean of gradients of one iteration)."""
+    """True: a round that ends with equal replicas has one mean of the parameters, after all local iterations. This mean also
+    averages the optimizers' state, and carries the exchange of the round's end (as does a mean of gradients of one iteration)."""
 
     @property
     def keeps_replicas_equal(self) -> bool:
@@ -83,7 +83,7 @@ class RuleTraits(Section):
 
     @property
     def uses_weights(self) -> bool:
-        """True: `weights` apply to parameters. Otherwise they apply to moments and buffers only."""
+        """True: `weights` apply to parameters. Otherwise they apply only to moments and buffers."""
         return self.keeps_replicas_equal and self.synchronous
 
     @property
@@ -100,7 +100,7 @@ class RuleTraits(Section):
 
     @property
     def full_batch(self) -> bool:
-        """True: the rule itself steps on the gradient of the whole partition; the local optimizer is not used."""
+        """True: the rule itself takes steps on the gradient of the whole partition, without the local optimizer."""
         return False
 
     @property
@@ -110,12 +110,12 @@ class RuleTraits(Section):
 
     @property
     def still_moves(self) -> str:
-        """The part of the rule that moves the network while local steps are zero, as where a schedule has ended; "" if none does."""
+        """The part of the rule that moves the network while local steps are zero, as after a schedule; "" if there is none."""
         return ""
 
     @property
     def no_exclusion_reason(self) -> str:
-        """Reason why a worker cannot be left out of a round's means (`on_nonfinite = "exclude"`); "" if it can: its weight is 0 then."""
+        """Reason why a round's means cannot exclude a worker (`on_nonfinite = "exclude"`); "" if they can, by a weight of 0."""
         return "" if self.synchronous else "its workers do not mix at one moment"
 
     @property
