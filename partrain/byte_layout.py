@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 """Bytes of a cache line."""
 LENGTHS = "lengths"
-"""Name of the part that counts the elements of an item which are no padding."""
+"""Name of the part that counts an item's elements without padding."""
 _WIDTHS = {"uint8": 1, "float32": 4, "int64": 8}
 
 
 @dataclass(frozen=True)
 class InputPart:
-    """One of several inputs of an item. All inputs of an item lie one after the other in a row of bytes."""
+    """One of several inputs of an item. An item's inputs follow one another in a row of bytes."""
 
     name: str
-    """Name of the network's argument; "" for the first arguments, which are given by position."""
+    """Name of the network's argument; "" for the first arguments, which are positional."""
     dtype: str
     """`uint8` (bytes, which the network sees divided by 255), `float32`, or `int64` (tokens, lengths)."""
     shape: tuple[int, ...]
     offset: int
     """Bytes from the row's beginning, a multiple of 8."""
     vocabulary: int | None = None
-    """Number of tokens; None: numbers."""
+    """Number of tokens; None if the part holds numbers."""
 
     @property
     def counts_lengths(self) -> bool:
-        """True if it holds the lengths of a padded part."""
+        """True if this part holds the lengths of a padded part."""
         return self.name.endswith(LENGTHS) and self.dtype == "int64"
 
     @property
@@ -53,14 +53,14 @@ def lay_out_parts(forms: Sequence[tuple[str, str, tuple[int, ...]]]) -> tuple[tu
 
 
 def of_unequal_lengths(parts: Sequence[InputPart]) -> bool:
-    """Return whether items are sequences of unequal length: one input, padded, and its length."""
+    """Return whether items are sequences of unequal length: one padded input, and its length."""
     return len(parts) == 2 and parts[1].name == LENGTHS and not parts[0].name
 
 
 def input_names(names: Sequence[str]) -> list[str]:
-    """Return the names of inputs in files and graphs. Inputs without names, which a network takes by position, get some by their order.
+    """Return the names of inputs in files and graphs. Positional inputs, which have no names, are named by their order.
 
-    Of items of unequal length, the first is `inputs`.
+    The first input of items of unequal length is `inputs`.
     """
     if list(names[1:]) == [LENGTHS] and not names[0]:
         return ["inputs", LENGTHS]
@@ -68,7 +68,7 @@ def input_names(names: Sequence[str]) -> list[str]:
 
 
 def offsets(sizes: Iterable[int]) -> Iterator[int]:
-    """Yield the first byte of each of several arrays of `sizes` bytes, laid out in order and aligned."""
+    """Yield the first byte of each array, for arrays of `sizes` bytes laid out in order and aligned."""
     start = 0
     for size in sizes:
         yield start

@@ -1,4 +1,4 @@
-"""Every way a run can fail, with the exit code a script sees.
+"""Every failure of a run, with the exit code that a script sees.
 
     Failure                      code  name
     +- BadCheckpoint               65  bad-checkpoint
@@ -35,7 +35,8 @@ def one_line(value: object) -> str:
 class Failure(Exception):
     """A failure the user can act on.
 
-    `message` is one line: what happened, where, and what to do. `detail` holds further lines. `rank` is the worker that met it, if any.
+    `message` is one line: what happened, where, and what to do. `detail` holds further lines. `rank` is the failed worker, if
+    any.
     """
 
     code: ClassVar[int]
@@ -54,11 +55,11 @@ class Failure(Exception):
 
 
 class UnlikeTraining(UserWarning):
-    """Values of items that are unlike those trained on."""
+    """Values of items that are unlike the training items'."""
 
 
 class Internal(Exception):
-    """A defect of partrain in another process: one line, and that process's traceback below it."""
+    """A defect of partrain in another process: one line, followed by that process's traceback."""
 
 
 class BadCheckpoint(Failure):
@@ -80,7 +81,7 @@ class WorkersLost(Failure):
 
 
 class UserCodeFailed(Failure):
-    """The code or the data the job names raised an error; `detail` holds the frames of user code."""
+    """The code or data that the job names raised an error; `detail` holds the frames of user code."""
 
     code, name = 71, "user-code"
 

@@ -28,7 +28,7 @@ CHUNK = 1 << 15
 
 
 DEFINITIONS = {torch.float32: ("SINGLE",), torch.float64: ()}
-"""Definitions that compile C code for the types of numbers that a network may have."""
+"""Definitions with which C code is compiled for each number type that a network may have."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TensorField:
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of named tensors in a flat row of one dtype."""
+    """Positions of named tensors in a flat row with one dtype."""
 
     fields: tuple[TensorField, ...]
     size: int
@@ -59,7 +59,7 @@ class Layout:
 
     @classmethod
     def of(cls, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Layout:
-        """Lay tensors out one after the other. TypeError if one has another dtype than the row."""
+        """Lay tensors out one after the other. Raises TypeError if one has another dtype than the row."""
         step = ALIGNMENT // dtype.itemsize
         fields, start = [], 0
         for name, tensor in tensors:
@@ -76,7 +76,7 @@ class Layout:
         return [field.view(row) for field in self.fields]
 
     def name_at(self, index: int) -> str:
-        """Return the name of the tensor that the number at `index` of a row belongs to."""
+        """Return the name of the tensor that contains the number at `index` of a row."""
         return next(field.name for field in reversed(self.fields) if field.start <= index)
 
 
@@ -88,7 +88,7 @@ def adopt(module: torch.nn.Module, layout: Layout, row: Tensor) -> None:
 
 
 def trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    """Return the parameters that training changes, in state-dict order, tied ones once."""
+    """Return the parameters that training changes, in state-dict order, with tied ones once."""
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
@@ -98,7 +98,7 @@ def mean_into(rows: Sequence[Tensor], weights: Sequence[float], total: float | N
     The sum runs in the given order in float64, is divided by the sum of weights last, and is rounded once. Each number depends
     only on its own column, so different workers may average different slices and still give the same bits.
 
-    `part`: the numbers that are replaced.
+    `part`: the numbers to replace.
     """
     _mean(rows, rows, weights, float(sum(weights)) if total is None else total, part)
 
@@ -139,14 +139,14 @@ def first_non_finite(x: Tensor) -> int | None:
     if compiled := compiled_for(x):
         index = compiled.first_non_finite(x.data_ptr(), x.numel())
         return None if index < 0 else index
-    if math.isfinite(float(x.sum())):  # proves in one cheap pass that there is none
+    if math.isfinite(float(x.sum())):  # one cheap pass proves that all are finite
         return None
     places = torch.nonzero(~torch.isfinite(x))
     return int(places[0]) if len(places) else None
 
 
 def compiled_for(x: Tensor) -> ctypes.CDLL | None:
-    """Return the compiled code for numbers like those of x; None without a C compiler, or where C cannot read them in their order."""
+    """Return the code compiled for x's type of numbers; None without a C compiler, or if C cannot read x in its order."""
     return _compiled(x.dtype) if x.is_cpu and x.is_contiguous() else None
 
 
@@ -156,7 +156,7 @@ def _compiled(dtype: torch.dtype) -> ctypes.CDLL | None:
         return None
     try:
         code = library(Path(__file__).with_name("flat.c"), DEFINITIONS[dtype])
-    except CannotCompile:  # the engine of plain stacks tells about it; here it costs some microseconds a meeting
+    except CannotCompile:  # the engine of plain stacks reports it; here it costs some microseconds a meeting
         return None
     code.mean.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_int64, c_double, c_void_p, c_int64]
     code.mean.restype = None

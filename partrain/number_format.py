@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 def count(value: float | None, width: int = 10) -> str:
-    """Format a count, at most `width` characters: in full where that fits, else four digits and a unit."""
+    """Format a count, at most `width` characters: in full if that fits, else four digits and a unit."""
     text = "-" if value is None else f"{round(value):,}"
     return text if len(text) <= width else _scaled(value or 0, ("", "k", "M", "G", "T"))
 
@@ -44,7 +44,7 @@ def scores(values: Mapping[str, float | None]) -> str:
 
 
 def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
-    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`; a single value alone."""
+    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`; for a single value, only that."""
     if not values:
         return "-"
     middle = show(statistics.median(values))
@@ -57,14 +57,14 @@ def tenths(value: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Format a duration as h:mm:ss, its fraction cut off."""
+    """Format a duration as h:mm:ss, without its fraction."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}"
 
 
 def time_of_day(moment: float) -> str:
-    """Format a Unix time as hh:mm:ss of the day here."""
+    """Format a Unix time as hh:mm:ss in local time."""
     return time.strftime("%H:%M:%S", time.localtime(moment))
 
 

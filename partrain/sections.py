@@ -25,7 +25,7 @@ _REST: dict[str, Any] = {
     "workers": [{}],
     "stop": {},
 }
-"""The rest of a job in which a table is checked."""
+"""The rest of the job, for the check of a table."""
 _LEFT_OUT = ("sweep", "task")
 
 

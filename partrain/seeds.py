@@ -30,7 +30,7 @@ def generator(seed: int, *purpose: str | int) -> np.random.Generator:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the default generators of torch on the CPU, of Python and of numpy for a while, and restore them: user code may draw from any."""
+    """Seed the default generators of torch (CPU), Python and numpy, and restore them afterwards: user code may draw from any."""
     import numpy as np
     import torch
 
