@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEAST_FADING, GOOD_FADING = 0.02, 0.2
 """alpha gamma K: share of the server's correction that a round of K steps at the rate gamma forgets. The workers of `benchmarks/drift.py`
-do best near 0.2, in its rounds of 100 steps and in shorter ones of 10 (one seed). At 0.02 they equal averaging, at 0.002 it is better."""
+do best near 0.2, in its rounds of 100 steps and in shorter ones of 10 (one seed). At 0.02 they end like averaging, at 0.002 worse."""
 
 
 @dataclass
