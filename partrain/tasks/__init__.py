@@ -26,6 +26,6 @@ def make(section: BuiltinTask | UserTask | None, implied: Kind, folder: Path, we
         from partrain.config import usercode
 
         return usercode.make("task", section, folder, task.Task, "partrain.Task")
-    section = section or BuiltinTask.model_construct()  # to validate nothing, pydantic would look for plugins in each worker
+    section = section or BuiltinTask.model_construct()  # validation makes pydantic look for plugins in each worker
     made: Task = getattr(task, KINDS[section.kind or implied].loss_class).of(section, weights)
     return made

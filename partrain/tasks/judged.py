@@ -1,7 +1,8 @@
-"""The metrics of `[task] metrics` over all held-out items, of which each worker judges a part; and those that `evaluate` reports.
+"""The metrics of `[task] metrics` over all held-out items, of which each worker judges a part; and the metrics that `evaluate`
+reports.
 
-Each worker feeds its answers to metrics of its own. At the end they gather their states, in the order of the workers and so of the
-items: the result does not depend on the number of workers.
+Each worker feeds its answers to its own metrics. At the end the workers gather their states, in the order of the workers and so
+of the items: the result does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class JudgedMetric(Protocol):
 
 
 class JudgedMetrics:
-    """The metrics of a job by name: those of a measure, of torchmetrics, and own ones."""
+    """The metrics of a job by name: from a measure, from torchmetrics, and the user's own."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class JudgedMetrics:
 
     @property
     def own(self) -> bool:
-        """True if some are user code."""
+        """True if some metrics are user code."""
         return bool(self._code)
 
     def __bool__(self) -> bool:
@@ -113,7 +114,7 @@ class JudgedMetrics:
         return {name: values[name] for name in self._names}
 
     def report(self, names: Names) -> dict[str, Any]:
-        """Return what `evaluate` reports beside loss and metrics, from the newest `compute`; None for what is undefined."""
+        """Return further results for `evaluate` besides loss and metrics, from the newest `compute`; None if undefined."""
         assert self.measured
         report: dict[str, Any] = without_nan(self.measured.report(names))
         for name, numbers in self._by_class.items():
@@ -123,7 +124,7 @@ class JudgedMetrics:
 
     @contextmanager
     def _blamed(self, name: str) -> Iterator[None]:
-        """Turn an exception of an own metric into UserCodeFailed."""
+        """Turn an exception of a user's metric into UserCodeFailed."""
         try:
             yield
         except Failure:
@@ -151,11 +152,11 @@ def judged_metrics(
 
     Args:
         names: `[task] metrics`.
-        lower: Names of own metrics of which lower is better.
+        lower: Names of the user's metrics for which lower is better.
         task: The task, which converts answers.
-        kind: Kind of task; for a user task that of its answers.
+        kind: Kind of task; for a user task, the kind of its answers.
         outputs: Number of classes, labels or numbers.
-        folder: Folder of the job, for own metrics.
+        folder: Folder of the job, for the user's metrics.
         restore: Function that converts numbers (n, k) to the units of the data set's files.
         reports: Make the measure of the kind of task even if no name needs it.
         observe: Gets each batch.

@@ -1,4 +1,4 @@
-"""The kinds of task, one object each: what the rest of the program asks of a kind. It imports torch only where it computes.
+"""The kinds of task, one object each, with everything that the rest of the program asks a kind. Only computing imports torch.
 
 Symbols: b items; C classes; k labels or numbers; L tokens of an item, V in the vocabulary.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["classification", "regression", "forecast", "language", "autoencoder", "multi-label", "segmentation"]
 Head = Literal["outputs", "tokens", "pixels", "item"]
-"""Form of a network's answer to an item: (outputs,), (L, outputs), (outputs, h, w), or as the item."""
+"""Form of a network's answer to an item: (outputs,), (L, outputs), (outputs, h, w), or the item's shape."""
 CLASSIFICATION: Final = "classification"
 REGRESSION: Final = "regression"
 FORECAST: Final = "forecast"
@@ -33,7 +33,7 @@ SEGMENTATION: Final = "segmentation"
 
 
 class AnswerBatch(NamedTuple):
-    """A batch as metrics take it."""
+    """A batch in the form that metrics take."""
 
     answers: Tensor
     """Probabilities, label maps, numbers in the units of the files, or the network's answers: by kind of task."""
@@ -50,19 +50,19 @@ class TaskKind:
     loss_class = "Task"
     """Class in `partrain.tasks.task` of the tasks of this kind."""
     measure_class = ""
-    """Class in `partrain.tasks.measures` that computes numbers from its answers; "": there is none."""
+    """Class in `partrain.tasks.measures` that computes numbers from its answers; "" without one."""
     fits: tuple[Kind, ...] = ()
-    """Kinds of data sets whose items it is possible with."""
+    """Kinds of data sets with items for this task."""
     targets: Literal["labels", "numbers", "tokens", "label maps", ""] = "numbers"
-    """Form of the targets (b,), (b, k), (b, L) or (b, h, w); "": the items are their own."""
+    """Form of the targets (b,), (b, k), (b, L) or (b, h, w); "": the items are their own targets."""
     zero_one = False
     """Targets are 0 or 1: k labels that are each right or wrong."""
     instead: Kind | None = None
-    """The kind to advise if all targets are 0 or 1."""
+    """Kind to advise instead if all targets are 0 or 1."""
     follows = False
     """Answers are numbers of the moments that follow the item."""
     accuracy = True
-    """It counts right answers; a user task may."""
+    """The task counts right answers; a user task may."""
     logits = True
     """Answers are logits."""
     more_logits = False
@@ -75,7 +75,7 @@ class TaskKind:
     metrics: Mapping[str, KnownMetric] = MappingProxyType({})
     """Metrics of `[task] metrics` by name."""
     judged: Mapping[str, bool] = MappingProxyType({})
-    """Metrics that are judged without being named; True if lower is better."""
+    """Metrics that a run judges even if the job does not name them; True if lower is better."""
     has_probabilities = False
     """`predict` gives labels and, if asked, probabilities."""
 
@@ -89,7 +89,7 @@ class TaskKind:
 
     @property
     def named_metrics(self) -> Mapping[str, Any]:
-        """Metrics that a job may name; the dry run knows the answers of a user task."""
+        """Metrics that a job may name. The dry run finds out the answers of a user task."""
         return LOWER if self is USER else self.metrics
 
     @property
@@ -107,48 +107,48 @@ class TaskKind:
         return None
 
     def labels(self, task: Any, answers: Tensor) -> Tensor:
-        """Return the classes (b, ...) of logits: those of the largest probability, times the class weight where there are any."""
+        """Return the classes (b, ...) of logits: the largest probability, times the class weight if there are weights."""
         return answers.argmax(1)
 
     def probabilities(self, task: Any, answers: Tensor) -> Tensor:
-        """Return the data's probabilities by logits: of each label, or of the classes along the second axis."""
+        """Return the data's probabilities from logits: of each label, or of the classes along the second axis."""
         probabilities: Tensor = task.predicted(answers).softmax(1)
         return probabilities
 
     def batch(self, task: Any, answers: Tensor, targets: Tensor, newest: Tensor | None, restore: Restore) -> AnswerBatch:
-        """Convert the answers of a network and the targets of the task, as metrics take them.
+        """Convert the answers of a network and the targets of the task to the form that metrics take.
 
         Args:
             task: The task.
             answers: The network's answers (b, ...).
-            targets: What the task compares them with.
-            newest: The values (b, number, targets) that differences of a series continue, where `restore` needs them.
+            targets: The task's targets for these answers.
+            newest: The values (b, number, targets) that differences of a series continue, if `restore` needs them.
             restore: Converts numbers to the units of the files.
         """
         return AnswerBatch(answers, targets, answers)
 
     def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
-        """Return what `columns` needs of the answers to a part of the items."""
+        """Reduce the answers to a part of the items to the numbers that `columns` needs."""
         return answers
 
     def columns(
         self, task: Any, reduced: Tensor, newest: Tensor | None, restore: Restore, *, probabilities: bool
     ) -> dict[str, Tensor]:
-        """Return answers as `predict` and exported graphs give them, by name. `newest` and `restore`: see `batch`."""
+        """Return the answers of `predict` and exported graphs, by name. `newest` and `restore`: see `batch`."""
         return {"answer": restore(task.predicted(reduced).flatten(1), newest)}
 
     def faults(self, batch: AnswerBatch) -> Tensor:
-        """Return a number for each item (b,), the largest for the worst-judged one."""
+        """Return a number for each item (b,): the largest for the worst answer."""
         raise NotImplementedError
 
     def worst(self, batch: AnswerBatch, count: int) -> list[int]:
-        """Return the indices of the worst-judged items, the worst first."""
+        """Return the indices of the items with the worst answers, the worst first."""
         faults = self.faults(batch)
         return list(faults.topk(min(count, len(faults))).indices.tolist())
 
 
 class _OfLogits(TaskKind):
-    """Answers are logits (b, C, ...) of which probabilities and labels are made."""
+    """Answers are logits (b, C, ...), which give probabilities and labels."""
 
     has_probabilities = True
 
@@ -279,7 +279,7 @@ class SegmentationKind(_OfLogits):
         return AnswerBatch(maps, targets.long(), maps)
 
     def reduce(self, task: Any, answers: Tensor, items: Any, *, probabilities: bool) -> Tensor:
-        """Keep the label maps alone, unless probabilities are asked for, which take C times their memory."""
+        """Keep only the label maps, unless the caller wants probabilities, which take C times their memory."""
         return (
             answers if probabilities else _known(self.labels(task, answers), answers, self.probabilities(task, answers)).short()
         )
@@ -322,30 +322,30 @@ assert KINDS.keys() == set(get_args(Kind))
 
 
 def kind_named(name: str) -> TaskKind:
-    """Return the kind of a name; of no built-in one, that of user tasks."""
+    """Return the kind with this name, or the kind of user tasks if no built-in kind has it."""
     return KINDS.get(name, USER)
 
 
 def kinds_for(data: Kind) -> list[str]:
-    """Return the kinds of task that are possible with the items of a kind of data set, the data set's own first."""
+    """Return the kinds of task that suit the items of a kind of data set, the data set's own first."""
     return sorted((kind.name for kind in KINDS.values() if data in kind.fits), key=lambda name: name != data)
 
 
 def answered(columns: Mapping[str, Tensor]) -> Tensor:
-    """Return which items (n,) have an answer in the `columns` of a kind: their numbers are finite, and their labels are known."""
+    """Return which items (n,) have an answer in the `columns` of a kind: finite numbers and known labels."""
     fine = [column >= 0 if name == "label" else finite(column) for name, column in columns.items()]
     return reduce(and_, (mask.flatten(1).all(1) if mask.dim() > 1 else mask for mask in fine))
 
 
 def finite(numbers: Tensor) -> Tensor:
-    """Return which numbers are finite, as `isfinite` does, by operators that all runtimes of graphs have in double precision, too."""
+    """Return which numbers are finite, like `isfinite`, by operators that all graph runtimes also have in double precision."""
     return numbers.abs() < math.inf
 
 
 def _known(labels: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
-    """Return the labels (b, ...), and -1 for those whose logits or probabilities, or those along the second axis, are not finite.
+    """Return the labels (b, ...), and -1 where logits or probabilities (of the label, or along the second axis) are not finite.
 
-    A logit of minus infinity is a class that is impossible. onnxruntime makes a number of the sigmoid of NaN.
+    A logit of minus infinity means an impossible class. onnxruntime turns the sigmoid of NaN into a number.
     """
     fine = (logits < math.inf) & finite(probabilities)
     return labels.where(fine if fine.shape == labels.shape else fine.all(1), -1)
@@ -357,5 +357,5 @@ def reconstruction_errors(answers: Tensor, targets: Tensor) -> Tensor:
 
 
 def _full(answers: Tensor) -> Tensor:
-    """Return numbers in single precision at least."""
+    """Return numbers in at least single precision."""
     return answers if answers.is_floating_point() and answers.element_size() >= 4 else answers.float()

@@ -32,10 +32,10 @@ def known_metric(spec: KnownMetric, outputs: int, ignore: int | None) -> Any:
 
 
 def _where_defined(metric: Any) -> Any:
-    """Return a class of areas under ROC curves, which are NaN for a class that all items have, or none has: torchmetrics gives 0."""
+    """Return a class of areas under ROC curves that are NaN for a class that all or no items have; torchmetrics gives 0."""
 
     def compute(self: Any) -> Tensor:
-        areas, targets = metric.compute(self), self.target  # of one worker a list of batches, of several a tensor
+        areas, targets = metric.compute(self), self.target  # a list of batches for one worker, a tensor for several
         targets = targets if isinstance(targets, Tensor) else torch.cat(targets)
         counts = targets.bincount(minlength=len(areas)) if targets.ndim == 1 else targets.sum(0)
         defined: Tensor = areas.where((counts > 0) & (counts < len(targets)), math.nan)
@@ -46,18 +46,18 @@ def _where_defined(metric: Any) -> Any:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Keep torchmetrics from warning of memory, of classes without items, and the like."""
+    """Suppress torchmetrics' warnings of memory, of classes without items, and the like."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
 
 
 def import_torchmetrics() -> ModuleType:
-    """Import torchmetrics. It imports torchvision where that is, which may be compiled for another build of torch."""
+    """Import torchmetrics. It also imports an installed torchvision, which may be compiled for another build of torch."""
     if util.find_spec("torchmetrics") is None:
         what = "they are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
         raise WrongValue(Finding(("task", "metrics"), what))
     if util.find_spec("torchvision") is not None:
         import_torchvision("torchvision")
-    with postponed("scipy.signal", "hamming"):  # the import takes a second; torchmetrics asks only whether there is this function
+    with postponed("scipy.signal", "hamming"):  # the import takes a second; torchmetrics only checks that this function exists
         return import_module("torchmetrics")

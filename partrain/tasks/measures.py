@@ -1,4 +1,4 @@
-"""The numbers that partrain computes itself, by kind of task: for judgements and for `evaluate` alike.
+"""The numbers that partrain computes itself, by kind of task, for judgements and for `evaluate`.
 
 A measure adds up batches. Workers gather its sums in the order of their ranks. Symbols: b items of a batch; C classes; k labels or
 numbers; L tokens of an item, V in the vocabulary.
@@ -20,7 +20,7 @@ from partrain.tasks.task import PADDING
 Gather = Callable[[Tensor], list[Tensor]]
 """Function that returns this tensor of every worker, by rank."""
 Names = Callable[[int], Sequence[str]]
-"""Function that names a number of classes, labels or numbers; it returns nothing where they have no names."""
+"""Function that names a number of classes, labels or numbers; it returns nothing if they have no names."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Reported quantiles of the reconstruction error."""
 
@@ -43,15 +43,15 @@ class Measure:
         return {}
 
     def report(self, names: Names) -> dict[str, Any]:
-        """Return what `evaluate` reports beside loss and accuracy; NaN for what is undefined."""
+        """Return further results for `evaluate` besides loss and accuracy; NaN if undefined."""
         raise NotImplementedError
 
 
 class OfClasses(Measure):
     """Precision, recall and F1 of each class, from the confusion matrix: row = true class, column = answer.
 
-    None where the denominator is 0: precision of a class that no answer names, recall of a class without items. Their means count it as
-    0, and leave out classes that are neither true nor answered, as average = "macro" in torchmetrics and scikit-learn.
+    None if the denominator is 0: precision of a class that no answer names, recall of a class without items. The means count it
+    as 0, and leave out classes that are neither true nor answered, like average = "macro" in torchmetrics and scikit-learn.
     """
 
     def __init__(self, classes: int, ignore: int | None = None) -> None:
@@ -106,7 +106,7 @@ class OfPixels(OfClasses):
 class OfLabels(Measure):
     """Precision, recall and F1 of each of k labels that are right or wrong, and the share of items with all labels right.
 
-    The means are over all labels, as average = "macro" in torchmetrics and scikit-learn: 0 counts where a denominator is 0.
+    The means are over all labels, like average = "macro" in torchmetrics and scikit-learn: a denominator of 0 counts as 0.
     """
 
     def __init__(self, labels: int, ignore: int | None = None) -> None:
@@ -134,8 +134,8 @@ class OfLabels(Measure):
 class OfNumbers(Measure):
     """Errors of numbers (b, k), in the units of the data set's files: mean absolute error, root mean square error, and R².
 
-    R² = 1 - sum of squared errors / sum of squared deviations from the mean; None where the targets do not vary. Over several
-    numbers each metric is the mean of theirs, as in scikit-learn.
+    R² = 1 - sum of squared errors / sum of squared deviations from the mean; None if the targets do not vary. Over several
+    numbers each metric is the mean of the numbers' metrics, as in scikit-learn.
     """
 
     def __init__(self, outputs: int = 0, ignore: int | None = None) -> None:
@@ -179,7 +179,7 @@ class OfNumbers(Measure):
         return report | {"numbers": [dict(zip(("name", *columns), row, strict=True)) for row in rows]}
 
     def _of_each(self) -> dict[str, Tensor]:
-        """Return the errors of each number (k,). R² is NaN where the targets do not vary."""
+        """Return the errors of each number (k,). R² is NaN if the targets do not vary."""
         items, _, spread, least, largest, absolute, squared = self.sums
         r2 = torch.where((least < largest) & (spread > 0), 1 - squared / spread, math.nan)
         mse = squared / items
@@ -223,7 +223,7 @@ class OfReconstructions(Measure):
 
     def report(self, names: Names) -> dict[str, Any]:
         errors = self.sums.sort().values
-        # Linear between neighbors, as numpy's default; torch.quantile refuses more than 16 million items.
+        # Linear between neighbors, like numpy's default; torch.quantile refuses more than 16 million items.
         positions = torch.tensor(QUANTILES, dtype=torch.float64) * (len(errors) - 1)
         below, above = errors[positions.floor().long()], errors[positions.ceil().long()]
         quantiles = below + (above - below) * (positions - positions.floor())
@@ -241,7 +241,7 @@ def measure_of(kind: TaskKind, outputs: int, ignore: int | None) -> Measure | No
 
 
 def _means(hits: Tensor, counts: Tensor, answered: Tensor, items: int) -> dict[str, float]:
-    """Return the means over classes or labels, of which each has these numbers of right answers, of items and of answers."""
+    """Return the means over classes or labels, given each one's number of right answers, of items and of answers."""
     others = items - counts
     return {
         "precision": _mean(hits, answered),
@@ -252,12 +252,12 @@ def _means(hits: Tensor, counts: Tensor, answered: Tensor, items: int) -> dict[s
 
 
 def _mean(parts: Tensor, wholes: Tensor) -> float:
-    """Return the mean of part / whole, 0 where there is no whole."""
+    """Return the mean of part / whole; a whole of 0 counts as 0."""
     return float((parts.double() / wholes.clamp(min=1)).mean())
 
 
 def _macro(numbers: dict[str, float]) -> dict[str, float]:
-    """Take the means that `evaluate` reports."""
+    """Select the means that `evaluate` reports."""
     return {name: numbers[name] for name in ("precision", "recall", "f1")}
 
 

@@ -1,4 +1,4 @@
-"""The metrics that `[task] metrics` knows by name. Those that `evaluate` reports too are of `measures`, others of torchmetrics."""
+"""The metrics that `[task] metrics` knows by name. `measures` computes those that `evaluate` reports, torchmetrics the others."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 JUDGED = ("loss", "accuracy")
-"""Numbers that each judgement has anyway."""
+"""Numbers that every judgement has."""
 
 
 class KnownMetric(NamedTuple):
-    """A metric."""
+    """A metric that a job may name: who computes it, with which arguments, and its range."""
 
     target: str = ""
-    """Module below `torchmetrics`, and class; empty: the measure of the kind of task computes it."""
+    """Module below `torchmetrics`, and class; empty if the measure of the kind of task computes it."""
     lower: bool = False
     """True if lower is better."""
     arguments: Mapping[str, Any] = MappingProxyType({})
-    """Arguments beside the number of classes, labels or numbers."""
+    """Further arguments besides the number of classes, labels or numbers."""
     least: int = 1
-    """Least number of classes that it is defined for."""
+    """Smallest number of classes for which it is defined."""
     bounds: tuple[float, float] = (0.0, 1.0)
-    """The smallest and the largest number that it can give."""
+    """The smallest and largest possible number."""
     counted: str = ""
-    """Name of the argument that takes the number of classes, labels or numbers; empty: it takes none."""
+    """Name of the argument for the number of classes, labels or numbers; empty without one."""
 
 
 OF_PROBABILITIES = ("auroc", "average_precision", "top5_accuracy", "calibration_error")
-"""Metrics of torchmetrics that take probabilities. The others of classes and labels take labels."""
+"""Metrics of torchmetrics that take probabilities. The other metrics of classes and labels take labels."""
 BY_CLASS = ("auroc", "average_precision")
-"""Those of torchmetrics that are computed by class or label. Their mean leaves out those where they are undefined."""
+"""Metrics of torchmetrics that are computed by class or label. Their mean leaves out those where they are undefined."""
 _SIGNED = ("mcc", "cohen_kappa")
 """Metrics of classes that are negative for answers worse than guessing."""
 _ERROR = (0.0, math.inf)
@@ -88,10 +88,10 @@ BOUNDS = {"mean_iou": (0.0, 1.0)} | {name: metric.bounds for name, metric in MET
 
 
 def lower_is_better(name: str, own: Collection[str] = ()) -> bool:
-    """Return whether a lower number of this name is better: a loss, an error of the tool, or one of the job's `own` errors."""
+    """Return whether lower is better for the number with this name: a loss, an error, or one of the job's `own` errors."""
     return name == "loss" or name in own or LOWER.get(name, False)
 
 
 def name_of(metric: str) -> str:
-    """Return the name of a metric as results show it: `file.py:Metric` is `Metric`."""
+    """Return a metric's name in results: `file.py:Metric` becomes `Metric`."""
     return metric.rpartition(":")[2].rpartition(".")[2]

@@ -39,7 +39,7 @@ class CollectedMetric:
 
 
 def own_metric(name: str, *, lower: bool, folder: Path) -> Any:
-    """Import a metric. Raises UserCodeFailed if it is not one."""
+    """Import a metric. Raises UserCodeFailed if the object is not a metric."""
     if util.find_spec("torchmetrics"):
         import_torchmetrics()  # for the import in the user's file
     made: Any = find("task", UserCode(name=name), folder, "metrics")
@@ -58,7 +58,7 @@ def own_metric(name: str, *, lower: bool, folder: Path) -> Any:
 
 
 def own_number(value: Any, code: str) -> float:
-    """Return the number that a metric gives. Raises UserCodeFailed if it is no number, or several."""
+    """Return a metric's number. Raises UserCodeFailed for several numbers, or anything else."""
     try:
         number = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):

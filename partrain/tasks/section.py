@@ -14,13 +14,13 @@ from partrain.tasks.metric_names import JUDGED, LOWER, name_of
 
 
 class TaskMetrics(Section):
-    """The metrics that a task is judged by, beside loss and accuracy."""
+    """The metrics that judge a task, in addition to loss and accuracy."""
 
     metrics: list[str] | None = Field(None, min_length=1)
-    """Further judged numbers beside loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes some), or your own
+    """Judged numbers in addition to loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes some), or your own
     as "file.py:Metric"."""
     lower_is_better: list[str] | None = Field(None, min_length=1)
-    """Names of those of your own metrics for which lower is better."""
+    """Names of your own metrics for which lower is better."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -59,7 +59,7 @@ class BuiltinTask(TaskMetrics):
     """Classification, segmentation: factor of each item's loss by its class. A list in the order of the classes, a table by class
     name (others 1), or "balanced": n / (classes * count)."""
     label_smoothing: float | None = Field(None, gt=0, lt=1)
-    """Classification, segmentation, language: share of each target that goes to all classes alike, as in torch (Szegedy
+    """Classification, segmentation, language: share of each target that is spread evenly over all classes, as in torch (Szegedy
     et al. 2016)."""
     focal: float | None = Field(None, gt=0)
     """Classification, multi-label, segmentation: gamma of the focal loss, cross-entropy * (1 - p)^gamma, where p is the
@@ -68,7 +68,7 @@ class BuiltinTask(TaskMetrics):
     """Regression, forecast, autoencoder: the loss of numbers; default: "squared". "poisson" is for counts: the network answers
     the logarithm of the expected count. "quantile" and "poisson" are not for autoencoders."""
     delta: float | None = Field(None, gt=0)
-    """With loss = "huber": error above which the loss is linear, in units of the targets as trained on; default: 1."""
+    """With loss = "huber": error above which the loss is linear, in units of the training targets; default: 1."""
     quantile: float | None = Field(None, gt=0, lt=1)
     """With loss = "quantile", and required there: the quantile that answers estimate (pinball loss), such as 0.9."""
 
@@ -107,7 +107,7 @@ class BuiltinTask(TaskMetrics):
 
 
 class UserTask(TaskMetrics, UserCode):
-    """A task of your own: `name` is a subclass of `partrain.Task` with its own loss, accuracy or backward pass. Other keys are its arguments."""
+    """Your own task: `name` is a subclass of `partrain.Task` with its own loss, accuracy or backward pass. Other keys are arguments."""
 
     table: ClassVar[str] = "task"
 

@@ -17,16 +17,16 @@ from partrain.tasks.kinds import CLASSIFICATION, KINDS, REGRESSION, USER, TaskKi
 from partrain.tasks.section import BuiltinTask
 
 PADDING = -100
-"""Target of a token that is padding: no loss, and neither correct nor wrong. It is no class."""
+"""Target of a padding token: no loss, neither correct nor wrong. It is not a class."""
 
 
 class Task:
-    """Base class of tasks. A user task defines `loss` at least and may override the rest.
+    """Base class of tasks. A user task defines at least `loss` and may override the rest.
 
         class Within(partrain.Task):                       # a regression: the share of answers within a tolerance counts
             accuracy = True                                # `correct` is defined
 
-            def __init__(self, tolerance=0.1):             # keys of [task] beside `name`
+            def __init__(self, tolerance=0.1):             # keys of [task] except `name`
                 self.tolerance = tolerance
 
             def loss(self, answers, targets):              # -> a tensor (), the mean over the b items
@@ -35,14 +35,14 @@ class Task:
             def correct(self, answers, targets):           # -> one number from 0 to b: a count, not one answer per item
                 return float(((answers - targets).abs() < self.tolerance).all(1).sum())
 
-    In the job: `[task]` with `name = "task.py:Within"` and `tolerance = 0.05`. What a task gives:
+    In the job: `[task]` with `name = "task.py:Within"` and `tolerance = 0.05`. The members of a task:
 
     loss           required: the mean loss of a batch, one number in a tensor (), which autograd differentiates
     accuracy       True if `correct` is defined; then the run judges by accuracy, and `[stop] accuracy` may be set
     correct        the number of right answers in a batch: a sum over items, such as `float((answers.argmax(1) == targets).sum())`
     targets        the tensor to compare the answers with, if it is not the data set's targets
-    score          instead of `loss` and `correct` where a network is judged: sum of losses, count of right answers
-    differentiate  instead of `loss` where a network is trained: mean loss, and a gradient for each parameter
+    score          replaces `loss` and `correct` in judgements: sum of losses, count of right answers
+    differentiate  replaces `loss` in training: mean loss, and a gradient for each parameter
 
     Shapes, for a batch of b items: `answers` are what the network returns, (b, C) logits of C classes or (b, k) numbers; `targets` are
     the data set's, (b,) labels as int64 or (b, k) numbers. All are on the worker's device. A run tries a task on one batch before
@@ -56,7 +56,7 @@ class Task:
     plain = False
     """True if the loss is the mean cross-entropy against labels (b,) or the mean squared error against numbers (b, k)."""
     answers: Literal["logits", "numbers", ""] = ""
-    """Meaning of the answers of a user task, for `evaluate` and `predict`: logits of classes, or numbers; "": logits if targets are labels."""
+    """Meaning of a user task's answers, for `evaluate` and `predict`: logits or numbers; "": logits if targets are labels."""
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss () over the items of a batch."""
@@ -72,7 +72,7 @@ class Task:
         return targets
 
     def predicted(self, answers: Tensor) -> Tensor:
-        """Convert answers to what they say of the data: counts of their logarithms, logits without class weights; by default themselves."""
+        """Convert answers to those about the data: logarithms to counts, logits to logits without class weights; default: none."""
         return answers
 
     def differentiate(
@@ -83,8 +83,9 @@ class Task:
         Args:
             module: The network, in training mode.
             parameters: The parameters to train.
-            inputs: (b, *shape); a tuple or dict of such tensors where items have several inputs. `module(inputs)` takes all of them, and
-                `mean_loss` pairs its answers with the targets, also those of a network that gives several to each item.
+            inputs: (b, *shape); a tuple or dict of such tensors if items have several inputs. `module(inputs)` takes all of them,
+            and
+                `mean_loss` pairs its answers with the targets, even if a network gives several answers to each item.
             targets: Targets of the data set.
             iteration: Local iterations of this worker before this one.
         """
@@ -92,7 +93,10 @@ class Task:
         return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
 
     def mean_loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss () of a batch in training. A network with `answers_per_item` has several answers to each item, one after the other."""
+        """Return the mean loss () of a batch in training.
+
+        A network with `answers_per_item` gives several answers to each item, one after the other.
+        """
         return self.loss(module(inputs), targets_of_answers(self, module, inputs, targets))
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
@@ -133,8 +137,9 @@ class Classification(Task):
     def cross_entropy(self, logits: Tensor, labels: Tensor, ignore: int = PADDING) -> Tensor:
         """Return the cross-entropy of each label (b, ...), logits (b, C, ...); 0 where the label is `ignore`.
 
-        It is divided by nothing: a plain mean over items makes a mean over workers equal to one worker with all items. `smoothing`:
-        label smoothing as in torch (Szegedy et al. 2016). `focal`: the gamma of the focal loss (Lin et al. 2017. arXiv:1708.02002).
+        The result is not normalised: a plain mean over items makes a mean over workers equal to one worker with all items.
+        `smoothing`: label smoothing as in torch (Szegedy et al. 2016). `focal`: the gamma of the focal loss (Lin et al. 2017.
+        arXiv:1708.02002).
         """
         weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
         plain = functional.cross_entropy(
@@ -149,10 +154,13 @@ class Classification(Task):
         return float((answers.argmax(1) == targets).sum())
 
     def predicted(self, answers: Tensor) -> Tensor:
-        """Return the logits (b, C, ...) of the data's probabilities p: trained ones are those of weight * p (Menon et al. 2021. arXiv:2007.07314)."""
+        """Return the logits (b, C, ...) of the data's probabilities p. Training gives those of weight * p (Menon et al. 2021).
+
+        Source: Menon et al. 2021. arXiv:2007.07314
+        """
         if self.weights is None:
             return answers
-        shift = self.weights.where(self.weights > 0, 1.0).log().to(answers)  # no item has told of a class without weight
+        shift = self.weights.where(self.weights > 0, 1.0).log().to(answers)  # the network knows nothing of a class without weight
         return answers - shift.reshape(-1, *[1] * (answers.dim() - 2))
 
 
@@ -161,11 +169,11 @@ class Regression(Task):
 
     plain = True
     error: Callable[[Tensor, Tensor], Tensor] = staticmethod(functional.mse_loss)
-    """Gives the mean loss () of answers against numbers."""
+    """Function that returns the mean loss () of answers against numbers."""
     counts = False
     """True if answers are logarithms of expected counts."""
     central = True
-    """True if answers are in the middle of what may come; no quantile but the median is."""
+    """True if answers estimate the middle of the possible values; the only such quantile is the median."""
 
     @classmethod
     def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
@@ -201,7 +209,8 @@ class Regression(Task):
 class Language(Task):
     """Cross-entropy per token: answers (b, L, V) are logits for the next token of each token, targets (b, L).
 
-    Targets of padding are PADDING. The loss of an item is the mean over its other tokens: items count alike, whatever their length.
+    Padding has the target PADDING. The loss of an item is the mean over its other tokens: items count equally, whatever their
+    length.
     """
 
     accuracy = True
@@ -273,7 +282,8 @@ class MultiLabel(Task):
 class Segmentation(Classification):
     """Cross-entropy per pixel: answers (b, C, h, w) are logits, targets (b, h, w) labels.
 
-    The loss of an image is the mean over its pixels, without those of the label `ignore`; its accuracy their share of right ones.
+    The loss of an image is the mean over its pixels except those with the label `ignore`; its accuracy is their share of right
+    answers.
     """
 
     plain = False
@@ -301,7 +311,7 @@ class Segmentation(Classification):
 
 
 def _pinball(answers: Tensor, targets: Tensor, quantile: float) -> Tensor:
-    """Return the mean pinball loss: its expectation is lowest where answers are the quantile."""
+    """Return the mean pinball loss: its expectation is lowest if answers are the quantile."""
     error = targets - answers
     return torch.maximum(quantile * error, (quantile - 1) * error).mean()
 
@@ -313,7 +323,7 @@ BUILT_IN: dict[type[Task], TaskKind] = {globals()[kind.loss_class]: kind for kin
 def kind_of_answers(task: Task, kind: str, data: str | None) -> TaskKind:
     """Return the kind of a task by its answers, also of a user task; `USER` if they are unknown.
 
-    `kind`: name of the kind, which may be that of user tasks. `data`: kind of the data set's items, if it is known.
+    `kind`: name of the kind, or the kind of user tasks. `data`: kind of the data set's items, if known.
     """
     if kind in KINDS:
         return KINDS[kind]
