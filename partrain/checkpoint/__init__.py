@@ -6,8 +6,8 @@
     describe    content -> outline for people       section     the `[checkpoint]` table
 
 A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they
-are no signature. `decode` takes bytes, `read` a file; both check every byte and return a `Content`. `verify` reads a file and returns
-only a summary. Importing this package loads neither numpy nor h5py.
+are not signatures. `decode` takes bytes, `read` a file; both check every byte and return a `Content`. `verify` reads a file and
+returns only a summary. Importing this package loads neither numpy nor h5py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTE
 
 
 def read_best(folder: Path, number: int) -> Content | None:
-    """Read the checkpoint of a run's best round; None if it is gone. In a folder that the run was resumed into it may lie as `best.h5` only."""
+    """Read the checkpoint of a run's best round; None if it is gone. A folder that a run was resumed into may have only `best.h5`."""
     if (path := round_path(folder, number)).exists():
         return read(path)
     best = folder / BEST
@@ -77,7 +77,10 @@ def read_best(folder: Path, number: int) -> Content | None:
 
 
 def verify(path: Path, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Check a file as `read` does, and every field of its manifest. Returns {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
+    """Check a file as `read` does, and every field of its manifest. Return its summary.
+
+    The summary is {file, format, run, round, bytes, sha256, datasets}; `sha256` covers the whole file.
+    """
     import hashlib
 
     from partrain.checkpoint.header import FORMAT

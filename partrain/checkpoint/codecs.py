@@ -1,6 +1,6 @@
-"""Schemas of a network's interface and of the codecs of data sets in a manifest, as their readers write them.
+"""Schemas of a network's interface and of data sets' codecs in a manifest, as data set readers write them.
 
-A codec comes from a file: every field is checked here, before a command computes with it.
+A codec comes from a file: these schemas check every field before a command computes with it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Numbers = Annotated[list[float], Field(min_length=1)]
 Deviations = Annotated[list[PositiveFloat], Field(min_length=1)]
 FLOAT32_MAX = 3.4028234663852886e38
 LARGEST_MEAN = 1e300
-"""Mean of a column that is constant, at most: it is computed from sums."""
+"""Largest mean of a constant column: means are computed from sums."""
 
 
 def _no_truth(value: object) -> object:
-    """Refuse a truth value where a number stands: for Python they are equal."""
+    """Refuse a truth value in place of a number: Python treats them as equal."""
     if isinstance(value, bool):
         raise ValueError("should be a number")
     return value
@@ -42,7 +42,7 @@ NoTruth = BeforeValidator(_no_truth)
 
 
 class NetworkRecord(Section):
-    """Inputs, outputs and task that the network was built for."""
+    """Inputs, outputs and task of the network."""
 
     input: Annotated[list[PositiveInt], Field(max_length=8)]
     """Shape of one item."""
@@ -59,7 +59,7 @@ class NetworkRecord(Section):
 
     @property
     def interface(self) -> Interface:
-        """The interface that the network is built for again, but for its `categories`, which the codec has."""
+        """The interface for rebuilding the network, except its `categories`, which the codec has."""
         return Interface(tuple(self.input), self.outputs, self.task, self.vocabulary, parts=tuple(self.parts))
 
 
@@ -86,7 +86,7 @@ class _HasTargetScale(Section):
 
 
 class ArrayCodec(_HasTargetScale):
-    """Arrays of numbers, and columns of Hugging Face data. Empty if numbers are taken as they are."""
+    """Arrays of numbers, and columns of Hugging Face data. Empty if numbers are used unchanged."""
 
     classes: Classes | None = None
     renumbered: bool = False
@@ -97,7 +97,7 @@ class ArrayCodec(_HasTargetScale):
     by_batch: bool = False
     """Batches are standardised, not the items in memory."""
     learnt: bool = True
-    """`mean` and `std` are those of the training items, not given by the job."""
+    """`mean` and `std` come from the training items, not from the job."""
     parts: list[InputPart] = []
 
     def check(self, network: NetworkRecord) -> None:
@@ -262,7 +262,7 @@ FORMS: dict[Any, type[ArrayCodec | TextCodec | DocumentCodec | SeriesCodec | Row
 def check_codec(codec: Mapping[str, Any], network: NetworkRecord, kind: object = None) -> None:
     """Check every field of a codec, and the codec against the network. Raises ValidationError or CodecField.
 
-    `kind` is that of the job's data set, if the job names one.
+    `kind`: kind of the job's data set, if the job names one.
     """
     form = codec.get("form")
     if isinstance(kind, str) and kind in SECTIONS and form != (form_of(kind).codec or form):
@@ -289,7 +289,7 @@ def _divides(name: str, count: int, network: NetworkRecord) -> None:
 
 
 def _repeated(values: list[Class]) -> list[Class]:
-    """Return the values that have stood before."""
+    """Return the further occurrences of values."""
     seen: set[Class] = set()
     return [value for value in values if value in seen or seen.add(value)]  # type: ignore[func-returns-value]
 

@@ -58,7 +58,7 @@ class OtherFormat(ContentRefused):
 
 
 class Shaped(Protocol):
-    """An array, or the description of one in a file."""
+    """An array, or the description of an array in a file."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -107,7 +107,7 @@ def groups_of(paths: Mapping[str, object]) -> set[str]:
 
 
 def check(manifest: Mapping[str, Any], arrays: Mapping[str, Shaped]) -> None:
-    """Refuse content that no training can have written. Looks at names, types and shapes only."""
+    """Refuse content that no training can have written. Checks only names, types and shapes."""
     number, run = manifest.get("round"), manifest.get("run")
     if type(number) is not int or not 0 <= number < 2**63:
         raise ContentRefused(f"the manifest's `round` is {str(number)[:40]!r}, not a number of rounds")
@@ -137,8 +137,8 @@ def check_history(rounds: NDArray[Any], number: int) -> None:
 def viewer_attributes(arrays: Mapping[str, Shaped]) -> dict[str, dict[str, list[str] | str]]:
     """Return the NeXus attributes of each group that has any. They make a viewer open on the loss curve.
 
-    The viewer draws all losses of the same length over `round`: `loss` is the signal, the others are auxiliary. Empty if there is
-    no such curve.
+    The viewer draws all losses of the same length over `round`: `loss` is the signal, the others are auxiliary. Empty without
+    such a curve.
     """
     columns = {path.removeprefix("history/"): array for path, array in arrays.items() if path.startswith("history/")}
     loss, rounds = columns.get("loss"), columns.get("round")

@@ -17,8 +17,8 @@ from partrain.config.toml_source import TomlSource
 def describe(content: Content) -> dict[str, Any]:
     """Return a JSON-able outline: job name, run, rounds, task, tensors with norms by group and worker, ends of the history, manifest.
 
-    `numbers` counts the network's parameters and buffers together: a checkpoint does not tell them apart. A norm that JSON cannot
-    hold is None; `nonfinite` counts a tensor's NaN and infinite numbers.
+    `numbers` counts the network's parameters and buffers together: a checkpoint does not distinguish them. A norm that JSON
+    cannot hold is None; `nonfinite` counts a tensor's NaN and infinite numbers.
     """
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for path, array in sorted(content.arrays.items()):
@@ -46,7 +46,7 @@ def describe(content: Content) -> dict[str, Any]:
 
 
 def _table(value: Any) -> Mapping[str, Any]:
-    """Return a part of the manifest; empty where it is missing, as in a soup."""
+    """Return a part of the manifest; empty if it is missing, as in a soup."""
     return value if isinstance(value, dict) else {}
 
 

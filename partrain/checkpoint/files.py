@@ -1,8 +1,8 @@
-"""Checkpoint files on disk, whole or absent: written beside the target, made durable, then renamed.
+"""Checkpoint files on disk, whole or absent: written next to the target, made durable, then renamed.
 
     checkpoints/round-000400.h5     one file per committed round
-    checkpoint.h5                   a second name of the newest one
-    best.h5                         a second name of the best one by the judged metric
+    checkpoint.h5                   a second name of the newest file
+    best.h5                         a second name of the best file by the judged metric
 
 Plain `write` calls fill a file, so a full disk shows at the call that met it. The writer locks its temporary file, so files of dead
 writers can be recognized and removed. Python itself repeats calls that a signal interrupts.
@@ -41,7 +41,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _FORBIDDEN),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), _GONE),
 }
-"""Advice by error number; for other errors the advice is to mend the disk."""
+"""Advice by error number; for other errors the advice is to repair the disk."""
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
@@ -55,9 +55,9 @@ def _name(number: int) -> str:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file at `path`, replacing an old one in one step. After the return it survives a power failure.
+    """Write a file at `path`, replacing an old file in one step. After the return it survives a power failure.
 
-    Raises InputOutputFailed. The old file is then unchanged, unless the message says that the new one is in place.
+    Raises InputOutputFailed. The old file is then unchanged, unless the message says that the new file is in place.
     """
     with (
         _translate_errors(path, "write"),
@@ -72,16 +72,16 @@ def write(path: Path, data: bytes) -> None:
 def link_latest(run_folder: Path, path: Path) -> Path:
     """Make `checkpoint.h5` of a run a hard link to the checkpoint at `path`, in one step, and return its path.
 
-    Copies the file where there are no hard links. Raises InputOutputFailed; `checkpoint.h5` is then the old one or the new one.
+    Copies the file if hard links are impossible. Raises InputOutputFailed; `checkpoint.h5` is then the old file or the new one.
     """
     return _link(run_folder, CHECKPOINT, path)
 
 
 def link_best(run_folder: Path, best_round: int | None, *, renew: bool = False) -> None:
-    """Make `best.h5` of a run the checkpoint of its best round, as `link_latest` does; remove it if that file is not there.
+    """Make `best.h5` of a run the checkpoint of its best round, like `link_latest`; remove it if there is no such checkpoint.
 
-    `best_round`: None if no round was judged. An existing `best.h5` stays unless `renew`: the caller knows that it may be another's.
-    Raises InputOutputFailed.
+    `best_round`: None if no round was judged. An existing `best.h5` stays unless `renew`: the caller knows that it may belong to
+    another round. Raises InputOutputFailed.
     """
     path, best = round_path(run_folder, best_round or 0), run_folder / BEST
     if best_round and path.exists():
@@ -93,7 +93,7 @@ def link_best(run_folder: Path, best_round: int | None, *, renew: bool = False) 
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a checkpoint, if there is one and the other file does not exist. Raises InputOutputFailed."""
+    """Copy a checkpoint, if it exists and the target does not. Raises InputOutputFailed."""
     if source.exists() and not target.exists():
         write(target, read(source))
 
@@ -122,8 +122,8 @@ def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = N
     """Remove old checkpoints, and temporary files of dead writers; return the rounds removed.
 
     Keeps the newest `keep` (at least 1) checkpoints up to `newest_round`, and the best. Checkpoints of later rounds are removed:
-    they stem from before the run was resumed at an earlier round. Nothing is synced: if a power failure undoes a removal, the next
-    call repeats it. Raises InputOutputFailed if a file cannot be removed.
+    they were written before the run was resumed at an earlier round. Nothing is synced: if a power failure undoes a removal, the
+    next call repeats it. Raises InputOutputFailed if a file cannot be removed.
     """
     with _translate_errors(folder / "*", "prune"), open_folder(folder, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
         _sweep(descriptor)
@@ -136,7 +136,7 @@ def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = N
 
 
 def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Read a whole file whose header is a checkpoint's and matches its size.
+    """Read a whole file that has a checkpoint's header with the right size.
 
     Raises InputMissing if it does not exist or cannot be read. Raises ContentRefused for any other file, before reading all of it.
     """
@@ -163,7 +163,7 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 @contextmanager
 def _translate_errors(path: Path, verb: str) -> Iterator[None]:
-    """Turn an OSError into InputOutputFailed, which tells the user how to resume."""
+    """Turn an OSError into InputOutputFailed, which explains how to resume."""
     try:
         yield
     except FolderNotSynced as error:
@@ -175,7 +175,7 @@ def _translate_errors(path: Path, verb: str) -> Iterator[None]:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Reserve the space on disk, so that a full disk shows before anything is written. Does nothing where that is not supported."""
+    """Reserve the space on disk, so that a full disk shows before anything is written. Does nothing if this is not supported."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except AttributeError:

@@ -1,4 +1,5 @@
-"""The 512 bytes before the HDF5 image: format, length, digest, and the place of the manifest, which has those of all arrays.
+"""The 512 bytes before the HDF5 image: format, length, digest, and the place of the manifest, which lists the places of all
+arrays.
 
     partrain checkpoint 2
     length 426723                 bytes that follow the header
@@ -9,7 +10,7 @@
     seal 77de...                  SHA-256 of the lines above
 
 Spaces fill the rest; the last byte is a newline. Each header has exactly one text, so the reader renders it again and compares.
-SHA-256 finds accidents and careless edits. It is no signature: a person who alters a file on purpose can compute it again.
+SHA-256 finds accidents and careless edits. It is not a signature: a person who alters a file on purpose can recompute it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Header:
 
 
 def parse(block: bytes) -> Header:
-    """Parse the first 512 bytes of a file. ContentRefused if any bit differs from `render`'s."""
+    """Parse the first 512 bytes of a file. Raises ContentRefused if any bit differs from `render`'s."""
     first = _FIRST.match(block)
     if first is None:
         raise ContentRefused(_foreign(block))

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 CountFromZero = Annotated[int, Field(ge=0, lt=2**63)]
 MAX_ITEM = 1 << 31
-"""Most numbers of one item."""
+"""Largest number of numbers in one item."""
 
 
 class WorkerRecord(Section):
-    """One worker."""
+    """One worker: its device, threads and number of items."""
 
     rank: NonNegativeInt
     device: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(:[0-9]{1,4})?$")]
     threads: CountFromZero
     partition: CountFromZero | None
-    """Items of its partition, or of its shard of a stream; None: the stream does not tell."""
+    """Items of its partition, or of its shard of a stream; None if the stream does not know."""
 
 
 class Manifest(Section):
@@ -46,7 +46,7 @@ class Manifest(Section):
     run: str
     """Digest of job, data and versions."""
     versions: dict[str, str]
-    """Versions that change results to the bit: packages, kind of processor, files of user code."""
+    """Versions on which the bits of results depend: packages, kind of processor, files of user code."""
     data: Digest
     """Fingerprint of the data set."""
     codec: dict[str, Any]
@@ -63,10 +63,10 @@ class Manifest(Section):
     class_weights: list[float] | None = None
     """Factors of the items' losses, in the order of the classes."""
     accepted: list[str] | None = None
-    """Changes of user code in the middle of the run that its user agreed to, in words; None without any."""
+    """Changes of user code during the run that the user accepted, in words; None without any."""
 
     def stored(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint holds them. Those that a run does not use are left out."""
+        """Return the fields as a checkpoint holds them, without the fields that a run does not use."""
         fields = self.model_dump()
         if self.network.data is None:
             del fields["network"]["data"]
@@ -84,9 +84,9 @@ class StoredManifest(Manifest):
 
 
 def manifest_of(content: Content, name: str = "") -> StoredManifest:
-    """Return the manifest of a checkpoint that a training wrote. BadCheckpoint, with the field's name, if one is missing or wrong.
+    """Return the manifest of a training's checkpoint. Raises BadCheckpoint, with the field's name, if one is missing or wrong.
 
-    `name` is that of the file, for the message.
+    `name`: the file's name, for the message.
     """
     try:
         return _checked(content)
@@ -106,7 +106,7 @@ def _checked(content: Content) -> StoredManifest:
         check_codec(stored.codec, stored.network, _kind_of_data(content.job))
     except ValidationError as error:
         first = error.errors()[0]
-        if first["type"] == "json_invalid":  # it is JSON, but for a text that no encoding has
+        if first["type"] == "json_invalid":  # it is JSON, except for a text that no encoding has
             raise BadCheckpoint("the manifest is not that of a training: one of its texts is no Unicode") from None
         prefix = ("codec",) if error.title.endswith("Codec") else ()
         reason = first["msg"].removeprefix("Value error, ")
@@ -142,7 +142,7 @@ def _check(stored: StoredManifest) -> None:
 
 
 def _check_counts(progress: Progress, arrays: Mapping[str, Any]) -> None:
-    """Raise BadCheckpoint unless the item-iterations are those that the workers and the newest round of the history have."""
+    """Raise BadCheckpoint unless the item-iterations equal those of the workers and of the history's newest round."""
     counts = [array for path, array in arrays.items() if path.startswith("workers/") and path.endswith("/counts")]
     if counts and all(count.shape == (3,) for count in counts):
         trained = sum(int(count[2]) for count in counts)
@@ -156,7 +156,7 @@ def _check_counts(progress: Progress, arrays: Mapping[str, Any]) -> None:
 
 
 def _kind_of_data(job: str) -> object:
-    """Return the `kind` of the job's data set; None if it has none, or the job is unreadable."""
+    """Return the `kind` of the job's data set; None without one, or if the job is unreadable."""
     try:
         return TomlSource.parse(job, "").data["dataset"].get("kind")
     except (Rejected, LookupError, AttributeError, TypeError):

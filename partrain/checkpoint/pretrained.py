@@ -1,11 +1,12 @@
-"""Published weights of torchvision and timm, by name: `[model] pretrained` and `weights`. They are looked for on this machine.
+"""Published weights of torchvision and timm, by name: `[model] pretrained` and `weights`. partrain looks for them on this
+machine.
 
-`models.catalog` asks the two packages for their names and places.
+`models.catalog` asks the two packages for the names and places of the weights.
 
     torchvision   `hub/checkpoints` in torch's cache ($TORCH_HOME, else `torch` in $XDG_CACHE_HOME or ~/.cache)
     timm          Hugging Face's cache ($HF_HUB_CACHE, else `hub` in $HF_HOME or ~/.cache/huggingface), then torch's
 
-Only with `sha256` is a missing file fetched, into partrain's own cache.
+partrain fetches a missing file, into its own cache, only with `sha256`.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Weights:
     label: str
     """Network and name of the weights, for messages."""
     url: str
-    """URL of the file; "" if the package does not tell."""
+    """URL of the file; "" if the package does not give it."""
     repository: str = ""
-    """Repository on Hugging Face, `owner/name`; "" if it is not there."""
+    """Repository on Hugging Face, `owner/name`; "" without one."""
     files: tuple[str, ...] = HUB_FILES
     """Names of the file in the repository."""
 
@@ -52,7 +53,7 @@ class Weights:
 
     @property
     def places(self) -> list[Path]:
-        """Paths of the file in the caches of torch and Hugging Face, the first that counts first."""
+        """Paths of the file in the caches of torch and Hugging Face, in the order of preference."""
         paths = []
         if self.repository:
             folder = _hub_cache() / f"models--{self.repository.replace('/', '--')}"
@@ -67,7 +68,7 @@ class Weights:
 
 
 def find(section: Published) -> Weights:
-    """Return the weights that a `[model]` table names. Raises BadJob if the package is missing, or has none of that name."""
+    """Return the weights that a `[model]` table names. Raises BadJob if the package is missing or has no weights of that name."""
     library = "timm" if isinstance(section, Timm) else "torchvision"
     if find_spec(library) is None:
         raise BadJob(f"[model] `pretrained` and `weights` need {library}, which is not installed")
@@ -86,7 +87,7 @@ def find(section: Published) -> Weights:
 
 
 def path_of(section: Published) -> Path:
-    """Return the file of the weights on this machine; fetched before, or put there by hand. Raises InputMissing if it is not there."""
+    """Return the file of the weights on this machine, fetched before or put there by hand. Raises InputMissing without it."""
     weights = find(section)
     if section.sha256 is not None and (own := local_path(_checked_url(weights, section.sha256), Path())).is_file():
         return own
@@ -115,7 +116,7 @@ def missing_url(section: Network) -> str | None:
 
 
 def locate(section: Published) -> Path:
-    """Return the file of the weights, fetched if `sha256` allows it. Raises InputMissing if it is not there or not that file."""
+    """Return the file of the weights; fetch it if `sha256` allows it. Raises InputMissing if the file is missing or wrong."""
     if url := missing_url(section):
         fetch_url(url, TransferLines())
     path = path_of(section)

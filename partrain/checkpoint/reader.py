@@ -1,7 +1,7 @@
 """Decoding of a checkpoint. Checks run in a safe order: size, header and digest; then manifest, places and numbers.
 
-All steps work on one copy in memory, so a file that changes meanwhile has no effect. The HDF5 library takes no part: numbers have the
-same bytes in the file as in memory, at the places that the manifest gives.
+All steps work on one copy in memory, so a file that changes meanwhile has no effect. The reader does not use the HDF5 library:
+numbers have the same bytes in the file as in memory, at the places that the manifest gives.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Extent:
     """Name of its number type, or `S<n>` for a text of n bytes."""
     shape: tuple[int, ...]
     start: int
-    """First byte, from the file's beginning; 0 if it has none."""
+    """First byte, from the file's beginning; 0 for an empty dataset."""
     nbytes: int
     sha256: str
     """SHA-256 of its bytes, in hex."""
 
 
 def decode(data: bytes, *, allow_nonfinite: bool = False) -> tuple[Header, Content]:
-    """Decode a whole file. ContentRefused if any byte is wrong. The arrays are copies and may be written to."""
+    """Decode a whole file. Raises ContentRefused if any byte is wrong. The arrays are writable copies."""
     header = parse(data[:SIZE])
     header.check(memoryview(data)[SIZE:])
     start, length = header.manifest

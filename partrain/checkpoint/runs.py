@@ -1,4 +1,4 @@
-"""The run that a folder stands for: itself, or the newest of the runs in it. Imports neither numpy nor h5py."""
+"""The run that a folder means: the folder itself, or the newest run in it. Imports neither numpy nor h5py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def silent(text: str) -> None:
 
 
 def run_folder_of(path: Path) -> Path | None:
-    """Return the run folder that a checkpoint lies in."""
+    """Return the run folder that contains a checkpoint."""
     whole = path.absolute()
     for folder in (whole.parent, whole.parent.parent):
         if (folder / EVENTS).exists():
@@ -24,11 +24,11 @@ def run_folder_of(path: Path) -> Path | None:
 
 
 def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
-    """Return the run folder that a folder stands for. Raises `InputMissing` if it holds no run with a checkpoint.
+    """Return the run folder that a folder means. Raises `InputMissing` if it holds no run with a checkpoint.
 
     Args:
         folder: A run folder, its `checkpoints`, or a folder of runs.
-        note: Called with a sentence if the run was chosen among several.
+        note: Called with a sentence if the run was chosen from several.
     """
     if RunFolder(folder).newest_checkpoint:
         return folder
@@ -41,7 +41,7 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the run folders with a checkpoint at and below a folder, that of the newest first. Raises `InputMissing` if there are none."""
+    """Return the run folders with a checkpoint at and below a folder, newest first. Raises `InputMissing` without any."""
     runs = run_folders(folder, files=(CHECKPOINT, CHECKPOINTS))  # copied runs may lack their events
     newest_of = {run: path for run in runs if (path := RunFolder(run).newest_checkpoint)}
     if not newest_of:
@@ -53,9 +53,9 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, newest: bool = False) -> Path:
-    """Return the checkpoint that a path stands for: a file, or of the run that a folder stands for its best one.
+    """Return the checkpoint that a path means: a file itself; for a folder, the best checkpoint of the run that it means.
 
-    A run without a judged round, and `newest`: the newest one.
+    For a run without a judged round, or with `newest`, it is the newest checkpoint.
     """
     if path.is_dir():
         run = run_of(path, note)

@@ -1,8 +1,8 @@
-"""Signatures of the runs of a user, whose code runs and whose files are read again without `--trust-code`.
+"""Signatures of a user's runs: later commands run their code and read their files without `--trust-code`.
 
 `job.hmac` in a run folder has a line for each job that was trained there: HMAC-SHA256 of the job's text and folder under a key that
-only the user can read. A signature tells that this user has run this job, with code and files of this folder, before. Checkpoints stay as they
-are: equal states are equal bytes.
+only the user can read. A signature proves that this user has run this job, with code and files of this folder, before.
+Checkpoints have no signature: equal states are equal bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEY_BYTES = 32
 
 
 def key_path() -> Path | None:
-    """Return the path of the user's key; None if the user has no home."""
+    """Return the path of the user's key; None if the user has no home folder."""
     try:
         return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "partrain" / "key"
     except RuntimeError:
@@ -29,7 +29,7 @@ def key_path() -> Path | None:
 
 
 def sign(run_folder: Path, job: str, folder: Path) -> None:
-    """Add the signature of a job to its run folder. Without a key, or a folder to write to, the run stays unsigned."""
+    """Add the signature of a job to its run folder. Without a key or a writable folder, the run stays unsigned."""
     key = _key() or _new_key()
     if key is None:
         return
@@ -61,7 +61,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _key() -> bytes | None:
-    """Read the key; None if there is none that only this user can read."""
+    """Read the key; None without a key that only this user can read."""
     path = key_path()
     with suppress(OSError):
         if path is not None:
@@ -77,7 +77,7 @@ def _key() -> bytes | None:
 
 
 def _new_key() -> bytes | None:
-    """Make the key. Of two processes that do so at once, one wins."""
+    """Make the key. If two processes do so at the same time, one wins."""
     path = key_path()
     with suppress(OSError):
         if path is not None:

@@ -1,10 +1,10 @@
-"""The file that a network starts from: `[model] from`. Its kind and its header are checked without torch.
+"""The file that a network starts from: `[model] from`. The checks of its kind and header need no torch.
 
-    checkpoint     of partrain, or a run folder, whose newest checkpoint counts: the arrays of its mixed network
+    checkpoint     of partrain, or the newest checkpoint of a run folder: the arrays of its mixed network
     safetensors    8 bytes of length, a header in JSON, then the numbers
     state dict     written by `torch.save`, read with `weights_only=True`, which runs no code
 
-The coordinator reads a file once, into memory that all workers share. A checkpoint's network is kept there as safetensors.
+The coordinator reads a file once, into memory that all workers share. It keeps a checkpoint's network there as safetensors.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SUFFIXES: dict[str, Form] = {
 
 @dataclass(frozen=True)
 class StartFile:
-    """A file to start from, once it has been read."""
+    """A file to start from, after it was read."""
 
     name: str
     """Its path, for messages."""
     form: Form
-    """Form of the bytes in memory: a checkpoint's network has become safetensors."""
+    """Form of the bytes in memory; a checkpoint's network is safetensors there."""
     sha256: str
     """Digest of the file (hex)."""
     size: int
@@ -58,7 +58,7 @@ class StartFile:
 def file_of(section: Network, folder: Path) -> Path | None:
     """Return the file that a network starts from, by `from` or by the name of weights; None if all its numbers are drawn.
 
-    A missing file is fetched if the job gives its digest. Raises InputMissing if there is none. `folder` holds the job.
+    Fetches a missing file if the job gives its digest. Raises InputMissing without a file. `folder` holds the job.
     """
     if isinstance(section, Published) and section.starts_published:
         return pretrained.locate(section)
@@ -66,14 +66,14 @@ def file_of(section: Network, folder: Path) -> Path | None:
 
 
 def locate(name: str, folder: Path) -> Path:
-    """Return the file that `[model] from` names; `folder` holds the job. InputMissing if there is none."""
+    """Return the file that `[model] from` names; `folder` holds the job. Raises InputMissing if it does not exist."""
     if is_url(name):
         fetch_url(name, TransferLines())
         return local_path(name, folder)
     named = folder / name
     path = checkpoint_of(
         named.parent.resolve() / named.name
-    )  # a link's own name tells the kind of file, as in Hugging Face's cache
+    )  # a link's own name shows the kind of file, as in Hugging Face's cache
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if not path.is_file():
@@ -88,7 +88,7 @@ def missing_url(section: Network) -> str | None:
 
 
 def check(path: Path) -> None:
-    """Check that a file can be started from, as far as that is known without torch. Raises InputMissing if it cannot."""
+    """Check that a network can start from a file, as far as possible without torch. Raises InputMissing if it cannot."""
     form = _form(path)
     try:
         if form == "checkpoint":
@@ -129,13 +129,13 @@ def read(path: Path, allocate: Callable[[int], memoryview]) -> StartFile:
 
 
 def tensors(file: StartFile, data: memoryview) -> Mapping[str, object]:
-    """Return the arrays that lie in memory, by name. InputMissing if the file is damaged, or torch refuses a state dict."""
+    """Return the arrays in memory, by name. Raises InputMissing if the file is damaged, or torch refuses a state dict."""
     if file.form == "safetensors":
         from safetensors.torch import load
 
         try:
             return dict(sorted(load(bytes(data)).items()))
-        except (SafetensorError, KeyError) as error:  # KeyError: a type that torch has not
+        except (SafetensorError, KeyError) as error:  # KeyError: a type that torch does not have
             raise _no_safetensors(file.name, error) from None
     import io
     import pickle
@@ -156,7 +156,7 @@ def tensors(file: StartFile, data: memoryview) -> Mapping[str, object]:
 
 
 def _form(path: Path) -> Form:
-    """Recognize a kind of file by its first bytes, else by its suffix."""
+    """Recognize the kind of a file by its first bytes, else by its suffix."""
     try:
         with path.open("rb") as file:
             first = file.read(len(MAGIC))

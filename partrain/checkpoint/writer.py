@@ -59,7 +59,7 @@ def encode(content: Content) -> bytes:
 
 
 def _plain(path: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array as the file stores it: little-endian, C order, booleans as bytes. No copy if it is so already."""
+    """Return the array as the file stores it: little-endian, C order, booleans as bytes. No copy if it already is."""
     array = np.asarray(array)
     if array.dtype.name not in DTYPES:
         raise ValueError(f"{path!r} is {array.dtype}: a checkpoint holds {', '.join(DTYPES)}")
@@ -76,9 +76,9 @@ def _text(text: str) -> NDArray[Any]:
 
 
 def _build(content: Content, datasets: Mapping[str, NDArray[Any]]) -> tuple[bytes, tuple[int, int]]:
-    """Build the HDF5 image, without its user block. Returns it with the place of the manifest in the file: first byte, bytes.
+    """Build the HDF5 image, without its user block. Return it with the place of the manifest in the file: first byte, bytes.
 
-    The manifest comes last, as it has the places of all other datasets.
+    The manifest comes last because it has the places of all other datasets.
     """
     file = h5f.create(next(_file_names), h5f.ACC_TRUNC, _creation(), _in_memory())
     try:
@@ -162,7 +162,7 @@ def _create_groups(file: h5f.FileID, datasets: Mapping[str, object]) -> dict[str
 
 
 def _create_dataset(group: Any, name: str, array: NDArray[Any], creation: h5p.PropDCID, names: h5p.PropLCID) -> int:
-    """Create a dataset and return its first byte, from the file's beginning; 0 if it has none."""
+    """Create a dataset and return its first byte, from the file's beginning; 0 for an empty dataset."""
     kind = _text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[array.dtype.name]
     dataset = h5d.create(group, name.encode(), kind, _space_of(array.shape), creation, names)
     if not array.size:
