@@ -23,15 +23,15 @@ from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import open_regular, open_to_append
 
 BATCH_LINES = 256
-"""Most lines kept in memory: a coordinator that forgets to flush loses no more."""
+"""Largest number of lines in memory: a coordinator that forgets to flush loses no more."""
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""Errors that neither free space nor another disk would mend."""
+"""Errors that neither free space nor another disk would fix."""
 
 
 class EventLog:
-    """Appends events: `add` them, then `flush` once for all that came together.
+    """Log that appends events: `add` them, then `flush` once for a group of events.
 
-    A flush is one write and no fsync: killing the process loses nothing flushed but, at worst, the end of the last line.
+    A flush is one write without fsync: killing the process loses nothing flushed except, at worst, the end of the last line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +47,7 @@ class EventLog:
             self.flush()
 
     def rewind(self, after_round: int) -> RunState:
-        """Remove the events after a round, as `truncate_after`."""
+        """Remove the events after a round, like `truncate_after`."""
         self.flush()
         state = truncate_after(self.path, after_round)
         os.close(self._descriptor)
@@ -55,7 +55,7 @@ class EventLog:
         return state
 
     def flush(self) -> None:
-        """Write all added events. Raises InputOutputFailed; the rest is written first next time."""
+        """Write all added events. Raises InputOutputFailed; the next flush then starts with the rest."""
         if not self._lines and not self._rest:
             return
         data = self._rest + b"".join(self._lines)
@@ -79,12 +79,12 @@ class EventLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with suppress(InputOutputFailed) if error else nullcontext():  # the first failure is the one to tell
+        with suppress(InputOutputFailed) if error else nullcontext():  # the first failure is the one to report
             self.close()
 
 
 def _opened(path: Path) -> int:
-    """Open a log to append to it."""
+    """Open a log for appending."""
     try:
         return open_to_append(path)
     except OSError as error:
@@ -92,7 +92,7 @@ def _opened(path: Path) -> int:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Read the events of a file; skip a last line without its end, which a running or killed run leaves."""
+    """Read the events of a file; skip an incomplete last line, which a running or killed run leaves."""
     for number, line in _lines(path):
         yield _decoded(path, number, line)
 
@@ -100,8 +100,8 @@ def read_events(path: Path) -> Iterator[Event]:
 def truncate_after(path: Path, after_round: int) -> RunState:
     """Remove the events after a round, for a run that resumes there; return the run state at that round.
 
-    Events that name a round stay up to that round, wherever they stand: a commit is recorded late. Events without a round (faults)
-    stay if they precede the first removed line. The file is replaced atomically.
+    Events that name a round stay up to that round, at any place in the file: a commit is recorded late. Events without a round
+    (faults) stay if they precede the first removed line. The file is replaced atomically.
     """
     state = RunState()
     _replace(path, _kept(path, after_round, state) if path.exists() else ())
@@ -148,7 +148,7 @@ def _decoded(path: Path, number: int, line: bytes) -> Event:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    """Write a file atomically: at any moment it is the old one or the new one."""
+    """Write a file atomically: at any moment it has the old content or the new."""
     try:
         with atomic_file(path, unique=False) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.writelines(lines)
@@ -157,7 +157,7 @@ def _replace(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> InputOutputFailed:
-    """Return the failure for an error while a file of a run folder is written."""
+    """Return the failure for an error in writing a file of a run folder."""
     if error.errno in FORBIDDEN:
         remedy = "give --out a folder that can be written"
     elif (path.parent / CHECKPOINT).exists():

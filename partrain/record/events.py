@@ -2,11 +2,12 @@
 
 The fields of a class are the keys of its line, in their order, except in `RoundEvent`, whose line holds the fields of its record.
 
-A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time by the clock as it was set when the command started; durations are in seconds. Numbers that are not finite are
-null, because JSON has no NaN. Files of earlier versions may lack the fields with a default.
+A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time by the clock setting at the start of the command;
+durations are in seconds. Numbers that are not finite are null, because JSON has no NaN. Files of earlier versions may lack the
+fields with a default.
 
-Rounds may take milliseconds. So the classes are not frozen: frozen ones take three times as long to construct. They have no slots,
-so that `vars` returns the fields without a loop.
+Rounds may take milliseconds. So the classes are not frozen: frozen classes take three times as long to construct. They have no
+slots, so `vars` returns the fields without a loop.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class WorkerPlace(TypedDict, total=False):
     """Cores that a worker is bound to."""
 
     cpus: list[int]
-    """Cores that it is bound to; absent if the kernel chooses."""
+    """Cores that the worker is bound to; absent if the kernel chooses."""
 
 
 class WorkerBefore(TypedDict, total=False):
@@ -79,7 +80,7 @@ class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore, WorkerHere):
     threads: int
     """CPU threads (torch's intra-op threads)."""
     partition: int | None
-    """Number of items in the worker's partition, or in its shard of a stream; null if the stream does not tell."""
+    """Number of items in the worker's partition, or in its shard of a stream; null if the stream does not know."""
     iterations: int
     """Local iterations per round."""
     passes: int | None
@@ -89,7 +90,7 @@ class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore, WorkerHere):
 
 
 class EndSeconds(TypedDict, total=False):
-    """The seconds of the whole run, all sessions included."""
+    """The seconds of the whole run, with all sessions."""
 
     startup: float
     """Seconds from the command to the first local iteration."""
@@ -132,9 +133,9 @@ class StartEvent:
     start_file: str | None = None
     """SHA-256 of the file that the network started from (`[model] from`), if there was one."""
     code: dict[str, str] = field(default_factory=dict)
-    """Digests of the files of user code, its modules and what it opens while the network is built, by name."""
+    """Digests by name of user code, its modules and the files that it opens while it builds the network."""
     accepted: list[str] = field(default_factory=list)
-    """Changes of user code since the checkpoint, in words, that the user agreed to (`resume --accept-changes`)."""
+    """Changes of user code since the checkpoint that the user accepted (`resume --accept-changes`), in words."""
     privacy: NoisyMean | None = None
     """The noisy mean of every round, if the job has `[sync] noise`."""
 
@@ -169,7 +170,7 @@ class JudgementEvent:
     best: bool
     """True if this is the best judgement so far."""
     regular: bool = True
-    """False if the network was judged only because the run ends. Such a judgement does not count for `patience`."""
+    """False if the network was judged only because the run ended. Such a judgement does not count for `patience`."""
 
     @property
     def scores(self) -> dict[str, float | None]:
@@ -190,7 +191,7 @@ class CommitEvent:
     bytes: int
     """Size of the file in bytes."""
     seconds: float
-    """Seconds that the write took."""
+    """Seconds of the write."""
     digest: str = ""
     """SHA-256 of the file."""
 
@@ -223,10 +224,10 @@ class ReplayEvent:
     discarded: list[int]
     """Item-iterations that each worker, by rank, had trained after that state; empty if no worker started again."""
     seconds: float
-    """Seconds from the discovery of the loss to the first local iteration after it, or to the start of another process that writes."""
+    """Seconds from the discovery of the loss to the next local iteration, or to the start of the next writing process."""
 
     def describe(self) -> str:
-        """Tell in one line what was lost and what runs again."""
+        """Describe in one line the loss and the rounds that run again."""
         if not self.discarded:
             return f"{self.what}: another one writes the checkpoint of round {self.after:,}"
         again = f"the rounds after {self.after:,} run again" if self.after else "all rounds run again"
@@ -246,10 +247,10 @@ class ExclusionEvent:
     what: str
     """The numbers that were not finite, in words."""
     discarded: int
-    """Item-iterations of the worker that were taken back."""
+    """Item-iterations of the worker that were undone."""
 
     def describe(self) -> str:
-        """Tell in one line who was left out, and why."""
+        """Describe in one line the excluded worker, and why."""
         why = f"non-finite numbers in {self.what}, {self.discarded:,} item-iterations taken back"
         return f"round {self.round:,}: worker {self.rank} is left out of the mean ({why})"
 
@@ -263,7 +264,7 @@ class SpikeEvent:
     round: int
     """The round."""
     rank: int | None
-    """Rank of the worker whose training loss it is; null for the judged loss."""
+    """Rank of the worker with this training loss; null for the judged loss."""
     loss: float
     """The high loss."""
     usual: list[float]
@@ -272,7 +273,7 @@ class SpikeEvent:
     """Loss above which partrain reports a spike."""
 
     def describe(self) -> str:
-        """Tell in one line what leapt, and from where."""
+        """Describe in one line the loss that rose, and from where."""
         whose = "the judged loss" if self.rank is None else f"the training loss of worker {self.rank}"
         low, high = self.usual
         before = f"it was {number(low)} to {number(high)}" if high < self.loss else f"it was mostly below {number(self.bound)}"
@@ -281,7 +282,7 @@ class SpikeEvent:
 
 @dataclass(kw_only=True)
 class SlowEvent:
-    """A worker has become slow against the others, has become much slower or faster, or keeps up again."""
+    """A worker has become slow compared with the others, or much slower or faster, or keeps up again."""
 
     kind: ClassVar = "slow"
     t: float
@@ -297,7 +298,7 @@ class SlowEvent:
     """True if the worker keeps up again."""
 
     def describe(self) -> str:
-        """Tell in one line how slow the worker is."""
+        """Describe in one line how slow the worker is."""
         if self.recovered:
             return f"worker {self.rank} keeps up again: {self.factor:.1f} times the others' seconds per item"
         return f"worker {self.rank} takes {self.factor:.1f} times as long per item as the others, since round {self.since:,}"
@@ -315,14 +316,14 @@ class BalanceEvent:
     """Local iterations of each worker in a round, by rank."""
 
     def describe(self) -> str:
-        """Tell in one line how many iterations the workers have."""
+        """Describe in one line the workers' iterations."""
         shown = ", ".join(f"{count:,}" for count in self.iterations[:MOST_SHOWN]) + ", ..." * (len(self.iterations) > MOST_SHOWN)
         return f"from round {self.round:,} the workers train {shown} iterations a round, by their speed"
 
 
 @dataclass(kw_only=True)
 class StoppingEvent:
-    """The run got a signal and will stop."""
+    """The run received a signal and will stop."""
 
     kind: ClassVar = "stopping"
     t: float
@@ -333,38 +334,38 @@ class StoppingEvent:
 
 
 class RareAnswers(TypedDict):
-    """The answers to the items of the rarer one of two unequal classes."""
+    """The answers to the items of the rarer of two unequal classes."""
 
     name: str
     """The class."""
     items: int
-    """Its items."""
+    """Number of its items."""
     right: int
-    """Those that the network gave this class."""
+    """Items of this class that the network gave this class."""
     others: int
     """Items of the other class that the network gave this class."""
     average_precision: float
-    """Average precision of this class; that of a ranking by chance is its share of the items."""
+    """Average precision of this class; a random ranking reaches the class's share of the items."""
 
 
 class BesideOptions(TypedDict, total=False):
     """Fields that only some comparisons have."""
 
     r2: float
-    """R² of the network, beside `mae`."""
+    """R² of the network, in addition to `mae`."""
     rare: RareAnswers
-    """The rare class, beside `auroc`."""
+    """The rare class, in addition to `auroc`."""
 
 
 class BesideTrivial(BesideOptions):
-    """A network beside an answer that needs no training."""
+    """Comparison of a network with an answer that needs no training."""
 
     by: str
-    """The number that compares: `mae` for numbers, `auroc` for two classes of which one has less than a third of the items, else `accuracy`."""
+    """The compared number: `mae` for numbers, `auroc` for two classes if one has less than a third of the items, else `accuracy`."""
     network: float
-    """That of the network."""
+    """The network's number."""
     trivial: float
-    """That of the other answer."""
+    """The other answer's number."""
     low: float
     """Lower end of the 95 % interval of the difference (network minus other)."""
     high: float
@@ -394,7 +395,7 @@ class EndEvent:
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """Numbers of answers that need no training, see `summary.json`."""
     comparisons: dict[str, BesideTrivial] = field(default_factory=dict)
-    """The network beside these answers, see `summary.json`."""
+    """The network compared with these answers, see `summary.json`."""
 
 
 @dataclass
@@ -430,7 +431,7 @@ def encode(event: KnownEvent) -> bytes:
         values = {"t": event.t, "rank": event.rank} | event.record.event_values()
     try:
         text = to_json(values, inf_nan_mode="null")
-    except PydanticSerializationError:  # a file's name that is no UTF-8
+    except PydanticSerializationError:  # a file's name that is not UTF-8
         text = json.dumps(without_nan(values), separators=(",", ":"), allow_nan=False).encode()
     return b'{"event":"' + event.kind.encode() + b'",' + text[1:] + b"\n"
 
@@ -440,7 +441,7 @@ def decode(line: bytes | str) -> Event:
     try:
         values = from_json(line)  # twice as fast as json: a run may have 100,000 rounds
     except ValueError:
-        values = parse_json(line)  # also takes half a surrogate pair, for a file's name that is no UTF-8
+        values = parse_json(line)  # also takes half a surrogate pair, for a file's name that is not UTF-8
     try:
         if not isinstance(name := values["event"], str):
             raise ValueError(name)
@@ -457,7 +458,7 @@ def decode(line: bytes | str) -> Event:
 
 
 def round_of(event: Event) -> int | None:
-    """Return the round that an event belongs to; None if it names none."""
+    """Return the round that an event belongs to; None if it names no round."""
     match event:
         case RoundEvent():
             return event.record.round
@@ -474,7 +475,7 @@ NUMBERS = {int, float, bool}
 
 
 def is_sound(event: Event) -> bool:
-    """Return whether the texts and numbers of an event are such: a file may be damaged."""
+    """Return whether the texts of an event are texts and its numbers numbers: a file may be damaged."""
     try:
         if isinstance(event, RoundEvent):  # numbers that were not measured are NaN
             values = event.rank, *vars(event.record).values()

@@ -17,6 +17,6 @@ class FinalScores(NamedTuple):
     metrics: dict[str, float]
 
     def by_name(self) -> dict[str, float]:
-        """Return loss, accuracy and metrics by name, as far as they are known."""
+        """Return the known ones of loss, accuracy and metrics, by name."""
         named = {"loss": self.loss, "accuracy": self.accuracy, **{name: finite(value) for name, value in self.metrics.items()}}
         return {name: value for name, value in named.items() if value is not None}

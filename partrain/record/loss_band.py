@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 WINDOW, LEAST = 32, 16
-"""Newest losses that make the band; none leaps before the second number of them."""
+"""Number of newest losses that define the band, and number of losses before which none leaps."""
 MAX_Z, MIN_RISE = 10.0, 0.5
 """A loss leaps if its modified z-score, 0.6745 (loss - median) / MAD, is above the first, and it rises above the median by more than the
 second as a share. MAD is the median distance from the median. The source advises 3.5 for outliers in
@@ -18,7 +18,7 @@ LEAST_RISE = 0.01
 
 
 class Leap(NamedTuple):
-    """A loss above the band."""
+    """A loss above the band, and the band."""
 
     loss: float
     usual: tuple[float, float]
@@ -30,8 +30,8 @@ class Leap(NamedTuple):
 class LossBand:
     """The newest losses in their order.
 
-    A leap is found once: the next one only after a loss within the band. All losses enter the window, so that the band follows a run
-    that stays on another level.
+    A leap is reported once; the next leap needs a loss within the band before it. All losses enter the window, so the band
+    follows a run that stays on another level.
 
     Source: Iglewicz, Hoaglin. How to Detect and Handle Outliers. 1993. ASQC Basic References in Quality Control 16
     """

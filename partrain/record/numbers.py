@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Merge(Enum):
-    """The way in which the numbers of several workers or rounds become one. Those that are not finite do not count."""
+    """Method of merging the numbers of several workers or rounds into one. Numbers that are not finite do not count."""
 
     SUM = "sum"
     MEAN = "mean by item-iterations"
@@ -22,7 +22,7 @@ SUM, MEAN, MOST, NEWEST = Merge
 
 
 class Heading(NamedTuple):
-    """The column of the live table: the text of two lines, and characters of width."""
+    """A column of the live table: its text in two lines, and its width in characters."""
 
     over: str
     title: str
@@ -30,13 +30,13 @@ class Heading(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The figure of `partrain plot`: its title, the title of its vertical axis, its horizontal axis."""
+    """A figure of `partrain plot`: its title, the title of its vertical axis, its horizontal axis."""
 
     title: str
     axis: str
     by: str = "items"
     log: bool = False
-    """A logarithmic axis, where the numbers span decades."""
+    """True for a logarithmic axis if the numbers span decades."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class RoundNumber:
     meaning: str
     """Its meaning and unit."""
     whole: bool = False
-    """It is a whole number."""
+    """True for a whole number."""
     optional: bool = False
-    """A `round` event lacks it where there is nothing to say."""
+    """True if a `round` event leaves it out without a value."""
     elsewhere: str = ""
-    """The kind of event that holds it, if not `round`."""
+    """Kind of event that holds it, if not `round`."""
     workers: Merge = Merge.NEWEST
-    """Merge of all workers in one round."""
+    """Merge over all workers in one round."""
     rounds: Merge = Merge.NEWEST
-    """Merge of all rounds of a worker."""
+    """Merge over all rounds of a worker."""
     network: str = ""
-    """The network whose number it is: `training`, which a worker trains, or `newest`, the mixed one after the round."""
+    """The network it describes: `training`, which a worker trains, or `newest`, the mixed one after the round."""
     activity: str = ""
-    """The activity that took these seconds, as a word."""
+    """Word for the activity that took these seconds."""
     column: Heading | None = None
     drawn: Drawn | None = None
     metric: str = ""
@@ -70,7 +70,7 @@ class RoundNumber:
 
 
 def declared(meaning: str, default: float | None = None, **traits: Any) -> Any:
-    """Declare a number as a field of `RoundRecord`. Keywords: those of `RoundNumber`."""
+    """Declare a number as a field of `RoundRecord`. `traits`: the fields of `RoundNumber`."""
     metadata = {"number": RoundNumber(meaning, **traits)}
     return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
 
@@ -82,7 +82,7 @@ DERIVED = {
     "round": "Newest round that all workers have finished.",
     "seconds": "Seconds of training.",
 }
-"""Numbers that surfaces compute from those of rounds, by name."""
+"""Numbers that displays compute from the numbers of rounds, by name."""
 
 
 class Merged:
@@ -99,7 +99,7 @@ class Merged:
         values = self.values
         for name, merge in merges:
             value = numbers[name]
-            if not -math.inf < value < math.inf:  # NaN, too: most rounds lack some numbers
+            if not -math.inf < value < math.inf:  # also NaN: most rounds lack some numbers
                 continue
             if merge is SUM:
                 values[name] = values.get(name, 0) + value

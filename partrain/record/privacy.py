@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from partrain.number_format import counted
 
 DELTA = 1e-5
-"""Delta for which the run's end tells epsilon."""
+"""Delta for which a finished run reports epsilon."""
 
 
 class NoisyMean(TypedDict):
@@ -21,14 +21,14 @@ class NoisyMean(TypedDict):
     clients: int
     """Number of workers that train in a round."""
     workers: int
-    """Number of workers that they are drawn from."""
+    """Number of workers from which they are drawn."""
 
 
 class PrivacyOptions(TypedDict, total=False):
     """Fields that only some runs have."""
 
     epsilon: float | None
-    """Epsilon; null if there is no bound. Absent if dp-accounting is not installed."""
+    """Epsilon; null without a bound. Absent if dp-accounting is not installed."""
 
 
 class Privacy(NoisyMean, PrivacyOptions):
@@ -54,11 +54,12 @@ def privacy_of(mean: NoisyMean, rounds: int) -> Privacy:
 
 @cache
 def epsilon(noise: float, clients: int, workers: int, rounds: int, delta: float = DELTA) -> float:
-    """Bound epsilon by Renyi differential privacy; infinite if it gives no bound. ImportError without dp-accounting.
+    """Bound epsilon by Renyi differential privacy; infinite if it gives no bound. Raises ImportError without dp-accounting.
 
-    Two runs are neighbours if all items of one client are replaced. That leaves the number N of workers as it is, as the sampling of
-    a fixed number of them without replacement needs (REPLACE_ONE). The client's update of norm C at most becomes another one, so the sum of
-    the updates moves by 2 C at most. dp-accounting takes the noise in units of this sensitivity. The deviation in the sum is z C: z / 2.
+    Two runs are neighbours if all items of one client are replaced. That keeps the number N of workers, which sampling a fixed
+    number of them without replacement requires (REPLACE_ONE). The client's update, of norm at most C, becomes another one, so the
+    sum of the updates moves by at most 2 C. dp-accounting takes the noise in units of this sensitivity. The deviation in the sum
+    is z C: z / 2.
 
     Source: Wang, Balle, Kasiviswanathan. Subsampled Renyi Differential Privacy and Analytical Moments Accountant. 2019. arXiv:1808.00087
     Source: Mironov. Renyi Differential Privacy. 2017. arXiv:1702.07476
@@ -74,7 +75,7 @@ def epsilon(noise: float, clients: int, workers: int, rounds: int, delta: float 
 
 
 def privacy_line(privacy: Mapping[str, Any]) -> str:
-    """Tell the privacy in words. Epsilon is rounded up."""
+    """Describe the privacy in words. Epsilon is rounded up."""
     if "epsilon" not in privacy:
         return "privacy is not accounted: pip install 'partrain[privacy]'"
     bound = privacy["epsilon"]

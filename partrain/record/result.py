@@ -1,4 +1,4 @@
-"""The result of a run: the network that stands for it, and the number that chose it."""
+"""The result of a run: the network that represents it, and the number that chose it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Course = Sequence[JudgementEvent]
 
 
 def decides(metrics: Mapping[str, Any]) -> str:
-    """Return the number that decides which judgement is the best where `patience_by` names none, as in `Progress.judge`."""
+    """Return the number that decides which judgement is the best if `patience_by` names none, as in `Progress.judge`."""
     return "accuracy" if "accuracy" in metrics else "loss"
 
 
@@ -30,15 +30,15 @@ class BestJudgement(TypedDict):
     metrics: dict[str, float]
     """Accuracy and further metrics, by name."""
     by: str
-    """The number that decided: that of `patience_by`, else the accuracy, else the loss."""
+    """The number that decided: the one that `patience_by` names, else the accuracy, else the loss."""
     lower: bool
-    """A lower number is better."""
+    """True if a lower number is better."""
 
 
 def best_judgement(
     number: int, loss: float | None, metrics: dict[str, float], stop: Mapping[str, Any], *, lower_is_better: bool
 ) -> BestJudgement:
-    """Describe the judgement of a round as the best of its run. `lower_is_better` holds for the number that `patience_by` of `stop` names."""
+    """Describe a round's judgement as its run's best. `lower_is_better` applies to the number that `patience_by` in `stop` names."""
     by = stop.get("patience_by") or decides(metrics)
     lower = lower_is_better if stop.get("patience_by") else by == "loss"
     return {"round": number, "loss": loss, "metrics": metrics, "by": by, "lower": lower}
@@ -46,7 +46,7 @@ def best_judgement(
 
 @dataclass(frozen=True)
 class RunResult:
-    """The network of `best.h5` and its judged numbers; of a run without a best judgement, the network judged last."""
+    """The network of `best.h5` and its judged numbers; for a run without a best judgement, the network judged last."""
 
     round: int | None
     """The round after which it was judged; None if nothing was judged."""
@@ -54,15 +54,16 @@ class RunResult:
     metrics: Mapping[str, float]
     """Accuracy and further metrics, by name."""
     by: str
-    """The number that chose it: that of `patience_by`, else the accuracy, else the loss."""
+    """The number that chose it: the one that `patience_by` names, else the accuracy, else the loss."""
     lower: bool
-    """A lower number is better."""
+    """True if a lower number is better."""
 
     @classmethod
     def of(cls, summary: Mapping[str, Any], stop: Mapping[str, Any] | None = None) -> RunResult:
         """Read the result from the content of summary.json, or from the last judgement of a run without one.
 
-        `stop`, the table of the run's job, names the number that would have chosen the network of a run without a best judgement.
+        `stop`: the table of the run's job. It names the number that would have chosen the network of a run without a best
+        judgement.
         """
         newest = {key: summary.get(key) for key in ("loss", "metrics")} | {
             "round": summary.get("judged_round", summary.get("rounds"))
@@ -80,24 +81,24 @@ class RunResult:
 
     @property
     def rank(self) -> float | None:
-        """A number by which results of one kind are sorted, the best first; None without the number that chose it."""
+        """Number for sorting results of one kind, the best first; None without the number that chose it."""
         value = self.numbers.get(self.by)
         return None if value is None else value if self.lower else -value
 
     @property
     def place(self) -> tuple[float, float]:
-        """Two numbers by which results of one kind are sorted, the best first: the rank, then the loss, as `Progress.judge` decides."""
+        """Two numbers for sorting results of one kind, the best first: the rank, then the loss, as `Progress.judge` decides."""
         rank, loss = self.rank, number_of(self.loss)
         return math.inf if rank is None else rank, math.inf if loss is None else loss
 
 
 class SharedResult(NamedTuple):
-    """A result that each of several runs had at some time: that of the worst."""
+    """A result that each of several runs reached at some time: the worst run's."""
 
     by: str
     value: float
     lower: bool
-    """A lower number is better."""
+    """True if a lower number is better."""
 
     @classmethod
     def of(cls, results: Iterable[RunResult]) -> SharedResult | None:
@@ -119,5 +120,5 @@ class SharedResult(NamedTuple):
 
 
 def course_of(events: Iterable[Event]) -> Course:
-    """Return the judgements among the events of a run."""
+    """Return the judgements from the events of a run."""
     return [event for event in events if isinstance(event, JudgementEvent)]

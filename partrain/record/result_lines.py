@@ -1,4 +1,4 @@
-"""Lines on the result of a run: beside answers that need no training, and whether more rounds may help."""
+"""Lines on the result of a run: its comparison with answers that need no training, and whether more rounds may help."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ TRIVIAL = {
 """Answers that need no training, in words."""
 ALWAYS_THE_MEAN = "always answering the mean"
 VERDICTS = {"better": "better than", "no better": "NO BETTER than", "unsure": "not clearly better than"}
-"""Verdicts on a network beside such an answer, in words."""
+"""Verdicts on a network compared with such an answer, in words."""
 
 
 def result_lines(content: Mapping[str, Any], *, spent: bool = False) -> list[str]:
-    """Return lines on a result; `content` is that of summary.json. `spent`: the learning rate is 0, so continuing is useless."""
+    """Return lines on a result. `content`: of summary.json. `spent`: the learning rate is 0, so continuing is useless."""
     return [*_undefined(content), *_beside_trivial(content), *_course(content, spent=spent)]
 
 
 def _undefined(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each number that should have decided about the run and was undefined in a judgement."""
+    """Yield a line for each deciding number that was undefined in a judgement."""
     judgements = content.get("judgements", 0)
     for name, count in content.get("undefined", {}).items():
         yield f"`{name}` was no number in {count:,} of {judgements:,} {plural('judgement', judgements)}, which do not count for [stop]"
 
 
 def trivial_words(name: str, numbers: Mapping[str, Any]) -> str:
-    """Name an answer that needs no training, which has these numbers."""
+    """Name an answer that needs no training and has these numbers."""
     return ALWAYS_THE_MEAN if name == "constant" and "accuracy" not in numbers else TRIVIAL[name]
 
 
@@ -53,14 +53,14 @@ def _beside_trivial(content: Mapping[str, Any]) -> Iterator[str]:
         line = f"{words}: {scores({beside['by']: beside['network']})} against {number(beside['trivial'])} ({counted(beside['items'], 'item')}; {interval})"
         if rare := beside.get("rare"):
             line += f"; of {counted(rare['items'], 'item')} of the rare class {rare['name']}, {rare['right']:,} got it"
-            if "others" in rare:  # a result of an older version has none
+            if "others" in rare:  # results of older versions lack it
                 by_chance = number(rare["items"] / beside["items"])
                 line += f", as did {rare['others']:,} others; its average precision is {number(rare['average_precision'])}, by chance {by_chance}"
         yield line + (f"; its R² is {number(beside['r2'])}, below 0" if beside.get("r2", 0.0) < 0 else "")
 
 
 def _course(content: Mapping[str, Any], *, spent: bool) -> list[str]:
-    """Return a line on the course of the judged loss at the end: more rounds may help, or not; none where a target ended the run."""
+    """Return a line on whether the judged loss still fell at the end, so more rounds may help; none if a target ended the run."""
     course = content.get("course") if content["status"] in ("finished", "not-reached", "stopped") else None
     match course:
         case "improving":

@@ -17,7 +17,7 @@ NAN = float("nan")
 
 @dataclass
 class RoundRecord:
-    """One worker's numbers of one round; NaN where there is nothing to say. Durations are in seconds."""
+    """One worker's numbers of one round; NaN without a value. Durations are in seconds."""
 
     round: int = declared("Number of the round, from 1.", whole=True)
     iterations: int = declared(
@@ -88,7 +88,7 @@ class RoundRecord:
     )  # fmt: skip
 
     def row(self) -> tuple[float, ...]:
-        """Give the record as numbers, for the ring."""
+        """Return the record as numbers, for the ring."""
         return tuple(vars(self).values())  # in the order of the fields; `astuple` would copy each deeply
 
     @classmethod
@@ -112,7 +112,7 @@ class RoundRecord:
 
     @classmethod
     def of_event(cls, values: Mapping[str, Any]) -> RoundRecord:
-        """Read a record from a `round` event. Numbers that are null or that earlier versions did not write are NaN."""
+        """Read a record from a `round` event. Numbers that are null, or missing in earlier versions, are NaN."""
         numbers: dict[str, Any] = {name: NAN if (value := values.get(name)) is None else value for name in MEASURED}
         return cls(values["round"], values["iterations"], values["items"], **numbers)
 
@@ -127,24 +127,24 @@ WHOLE = tuple(name for name, number in NUMBERS.items() if number.whole and not n
 NOT_FINITE = ("", "the training loss", "the parameters", "the gradient", "the optimizer state", "the buffers")
 """Numbers that may be the reason for an exclusion."""
 MEASURED = tuple(name for name in FIELDS if name not in ELSEWHERE)[3:]
-"""Numbers of a `round` event after `round`, `iterations` and `items`, which each has."""
+"""Numbers of a `round` event after `round`, `iterations` and `items`, which every event has."""
 
 
 ACTIVITIES = {name: number.activity for name, number in NUMBERS.items() if number.activity}
-"""Activities of a worker in its rounds: the number of their seconds, and the word."""
+"""Activities of a worker in its rounds: the name of the number of seconds, and the word."""
 
 
 def time_shares(seconds: Iterable[Sequence[float]]) -> dict[str, float]:
-    """Return the shares of the ACTIVITIES in the time of some rounds or workers, given as the seconds of each; empty without time.
+    """Return the shares of the ACTIVITIES in the time of some rounds or workers, given the seconds of each; empty without time.
 
-    Judging, starting and the test are no part of that time.
+    That time does not include judging, starting and the test.
     """
     totals = [sum(column) for column in zip(*seconds, strict=True)]
     return {name: total / sum(totals) for name, total in zip(ACTIVITIES, totals, strict=True)} if sum(totals) > 0 else {}
 
 
 def finite(value: float) -> float | None:
-    """Give the number, or None (JSON has no NaN)."""
+    """Return the number, or None if it is not finite (JSON has no NaN)."""
     return value if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run, as its readers see it. `partrain/launch/run_folder.py` makes and locks it."""
+"""The folder of a run, for its readers. `partrain/launch/run_folder.py` makes and locks it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TRAINING, KILLED = "training", "killed"
 """Statuses of runs without a summary."""
 STATUSES = (TRAINING, KILLED, "reached", "finished", "not-reached", "stopped", "diverged", "failed", "pruned")
 MOST_NAMED = 5
-"""Most runs that a message names."""
+"""Largest number of runs that a message names."""
 _FIRST_LINES = 8
-"""Lines among which a run that has begun to train says so."""
+"""Number of first lines that show whether a run has begun to train."""
 _TAIL_BYTES = 1 << 16
 BEST_MARK = b'"best":true'
 """Bytes in the line of a judgement that was the best so far."""
@@ -35,7 +35,7 @@ START_MARK = b'"event":"start"'
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths and the files of a run. Each property reads its file when it is used; none keeps what it read."""
+    """The paths and files of a run. Each property reads its file at every use, and caches nothing."""
 
     path: Path
 
@@ -61,19 +61,19 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The path of the folder of the checkpoints."""
+        """The path of the checkpoints' folder."""
         return self.path / CHECKPOINTS
 
     @property
     def exists(self) -> bool:
-        """True if the folder is a run's: it has events."""
+        """True if this is a run folder: it has events."""
         return self.events_file.is_file()
 
     @property
     def newest_checkpoint(self) -> Path | None:
         """The newest checkpoint: `checkpoint.h5`, or the newest file of a round; None if nothing was committed.
 
-        A run that was killed before it named its first file `checkpoint.h5`, or could not, has only the latter.
+        A run that was killed before it named its first file `checkpoint.h5`, or that could not do so, has only the latter.
         """
         if self.checkpoint.exists():
             return self.checkpoint
@@ -81,7 +81,7 @@ class RunFolder:
 
     @property
     def holds_checkpoints(self) -> bool:
-        """True if the folder of the checkpoints holds any file."""
+        """True if the checkpoints' folder holds any file."""
         return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
 
     @property
@@ -99,13 +99,13 @@ class RunFolder:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The content of `summary.json`; {} if there is none that can be read. The status of a trial that its sweep ended is `pruned`."""
+        """The content of `summary.json`; {} if it cannot be read. A trial that its sweep ended has the status `pruned`."""
         content = read_object(self.summary_file)
         pruned = read_object(self.path / PRUNED) if content else {}
         return content | ({"status": "pruned", "reason": f"poor at round {pruned.get('round')}"} if pruned else {})
 
     def events(self) -> Iterator[Event]:
-        """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged, or if a text or number is malformed."""
+        """Read the events, like `read_events`. Raises InputMissing if the file is missing or damaged, or a value is malformed."""
         for event in read_events(self.events_file):
             if not is_sound(event):
                 kind = getattr(event, "kind", "unknown")
@@ -119,7 +119,7 @@ class RunFolder:
         return next((event for event in events if isinstance(event, StartEvent)), None)
 
     def first_values(self) -> Iterator[dict[str, Any]]:
-        """Yield the values of the first events, up to and with the first `start`. Lines that are no events are skipped."""
+        """Yield the values of the first events, up to and including the first `start`. Skip lines that are not events."""
         try:
             with open_regular(self.events_file) as file:
                 for values in _objects(islice(file, _FIRST_LINES)):
@@ -130,7 +130,7 @@ class RunFolder:
             return
 
     def last_values(self) -> Iterator[dict[str, Any]]:
-        """Yield the values of the events in the last 64 kB. Lines that are no events are skipped."""
+        """Yield the values of the events in the last 64 kB. Skip lines that are not events."""
         try:
             with open_regular(self.events_file) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -140,7 +140,7 @@ class RunFolder:
         yield from _objects(lines)
 
     def newest_values(self, pattern: bytes) -> dict[str, Any]:
-        """Return the values of the newest event whose line has these bytes: `BEST_MARK` or `START_MARK`; {} without one."""
+        """Return the values of the newest event whose line contains these bytes, `BEST_MARK` or `START_MARK`; {} without one."""
         try:
             with open_regular(self.events_file) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
                 end = data.rfind(pattern)
@@ -151,9 +151,10 @@ class RunFolder:
 
 
 def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)) -> Iterator[Path]:
-    """Find the run folders at and below a folder, by name. Links are not followed. Raises `InputMissing` if one cannot be read.
+    """Find the run folders at and below a folder, by name, without following links. Raises `InputMissing` if one cannot be read.
 
-    `depth`: most levels below it, as in `runs/WORKFLOW/STEP/TRIAL`, and some for folders of the user. `files`: a run has one of these.
+    `depth`: largest number of levels below it: those of `runs/WORKFLOW/STEP/TRIAL`, and some for the user's folders. `files`: a
+    run has one of these.
     """
     try:
         with os.scandir(folder) as entries:
@@ -167,13 +168,13 @@ def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)
 
 
 def is_superseded(run: Path) -> bool:
-    """Return whether a run is one of former settings, which a step of a workflow left beside the newer one: STEP.1, STEP.2, ..."""
+    """Return whether a run has former settings: a workflow's step kept it next to the newer run, as STEP.1, STEP.2, ..."""
     step, dot, number = run.name.rpartition(".")
     return bool(dot) and number.isdigit() and (run.with_name(step) / STEP).exists()
 
 
 class ChosenRun(NamedTuple):
-    """The run that a folder of runs stands for."""
+    """The run that a folder of runs means."""
 
     path: Path
     reason: str
@@ -181,9 +182,10 @@ class ChosenRun(NamedTuple):
 
 
 def chosen_run(folder: Path, runs: Sequence[Path]) -> ChosenRun:
-    """Choose among the `runs` below a folder, the newest first: the best of the sweep that all are of, else the newest run of their one job.
+    """Choose from the `runs` below a folder (newest first): the best run of their common sweep, else the newest of their common
+    job.
 
-    Raises `InputMissing` if they are of several jobs or steps of a workflow.
+    Raises `InputMissing` if they belong to several jobs or steps of a workflow.
     """
     newest_of = {_job_of(run): run for run in reversed(runs)}
     (place, *others) = newest_of
@@ -201,7 +203,7 @@ def chosen_run(folder: Path, runs: Sequence[Path]) -> ChosenRun:
 
 
 def _job_of(run: Path) -> Path | str:
-    """Return what tells a run's job from others: the folder of its sweep, its own as a step of a workflow, or the name of the job."""
+    """Identify a run's job: by the folder of its sweep, by its own folder as a step of a workflow, or by the name of the job."""
     is_step = (run / STEP).exists()
     if (run.parent / RANKING).exists() or (is_step and not (run.parent / WORKFLOW).exists()):
         return run.parent
@@ -229,7 +231,7 @@ def status_of(summary: Mapping[str, Any], *, training: bool, ended: str | None =
     Args:
         summary: The content of `summary.json`; {} without one.
         training: `RunFolder.is_training`.
-        ended: The status of the `end` event if that is the last one, else None.
+        ended: The status of the `end` event if that is the last event, else None.
     """
     if summary:
         return str(summary.get("status", "?"))
@@ -237,7 +239,7 @@ def status_of(summary: Mapping[str, Any], *, training: bool, ended: str | None =
 
 
 def _objects(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects among lines, of which one may be cut off."""
+    """Yield the JSON objects in lines, one of which may be cut off."""
     for line in lines:
         try:
             values = parse_json(line)

@@ -34,15 +34,15 @@ from partrain.record.stop_conditions import Standing, StopCondition, conditions_
 from partrain.record.worker_state import Curve, WorkerState
 
 CURVE_CELLS = 100
-"""Values of the history of judged losses."""
+"""Number of values in the history of judged losses."""
 COMPLETED = ("reached", "finished", "not-reached")
 """Statuses of a run that a stop condition ended."""
 
 
 class Clock:
-    """Seconds of the run up to the newest event, earlier sessions included.
+    """Seconds of the run up to the newest event, including earlier sessions.
 
-    Training time is that of the workers' clocks. A killed session counts from its start line to its last line.
+    Training time comes from the workers' clocks. A killed session counts from its start line to its last line.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Clock:
         self._session = None
 
     def end(self, seconds: EndSeconds) -> None:
-        """Take the coordinator's figures for the whole run, if it gives them."""
+        """Take over the coordinator's figures for the whole run, if there are any."""
         self.startup = seconds.get("startup", self.startup)
         self.train = seconds.get("train", self.train)
         self.total = seconds.get("total", self.total)
@@ -84,16 +84,16 @@ class Clock:
 
 @dataclass(slots=True)
 class Tally:
-    """A count of events of one kind, and the newest of them."""
+    """A count of events of one kind, and the newest event."""
 
     count: int = 0
     newest: str = ""
-    """The newest in words."""
+    """The newest event in words."""
     items: int = 0
-    """Item-iterations that were taken back because of it."""
+    """Item-iterations that these events undid."""
 
     def add(self, what: str, items: int = 0) -> None:
-        """Count one more."""
+        """Count one more event."""
         self.count += 1
         self.newest = what
         self.items += items
@@ -106,7 +106,7 @@ class RunState:
         self.t = 0.0
         """Time of the newest event."""
         self.start = StartEvent(t=0.0, name="", rule="", resumed_from=None, workers=[], stop={})
-        """The start of the newest session; without a name before the first."""
+        """The start of the newest session; without a name before the first session."""
         self.workers: dict[int, WorkerState] = {}
         self.clock = Clock()
         self.round = 0
@@ -118,7 +118,7 @@ class RunState:
         self.best: JudgementEvent | None = None
         self.judged_losses = Curve(CURVE_CELLS)
         self.misses = 0
-        """Regular judgements since the best one; one made only because the run ended, or without the deciding number, does not count."""
+        """Regular judgements since the best one. One only because the run ended, or without the deciding number, does not count."""
         self.judgements = 0
         self.undefined: Counter[str] = Counter()
         """Judgements in which a number that `[stop]` names was undefined, by its name."""
@@ -128,7 +128,7 @@ class RunState:
         self.clipped_updates = 0
         """Rounds of workers whose update was scaled down to `max_update_norm`."""
         self.leap: SpikeEvent | None = None
-        """The spike that the newest event is, if it is one: `RunContext` emits it."""
+        """The spike in the newest event, if there is one: `RunContext` emits it."""
         self._band = LossBand()
         self.status: str | None = None
         """Status at the end of the run; None while it runs, or if it was killed."""
@@ -179,7 +179,7 @@ class RunState:
         return sum(worker.elsewhere for worker in self.workers.values())
 
     def mean_rate(self) -> float | None:
-        """Return the item-iterations per training second, of those done in this folder; None before there is a time."""
+        """Return the item-iterations per training second in this folder; None before there is a time."""
         done = self.item_iterations - self.item_iterations_elsewhere
         return done / self.clock.train if self.clock.train > 0 else None
 
@@ -193,12 +193,12 @@ class RunState:
         return every.get(name)
 
     def bytes_per_round(self) -> float | None:
-        """Return the bytes that a worker sends in a round, on average; None before the first."""
+        """Return the bytes that a worker sends in a round, on average; None before the first round."""
         rounds = sum(worker.rounds for worker in self.workers.values())
         return (self.merged("bytes") or 0.0) / rounds if rounds else None
 
     def activity(self, worker: WorkerState) -> str:
-        """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or that of the ACTIVITIES which lately took longest."""
+        """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or the longest of the ACTIVITIES lately."""
         if worker.lost:
             return "lost"
         if worker.left:
@@ -225,7 +225,7 @@ class RunState:
         return conditions_of(self.start.stop)
 
     def fraction(self) -> float | None:
-        """Return the progress towards the limit that will come first, 0 to 1."""
+        """Return the progress towards the limit that the run will reach first, 0 to 1."""
         at = self.standing()
         return max(
             (min(1.0, (condition.now(at) or 0) / condition.goal) for condition in self.conditions() if not condition.judged),
@@ -285,7 +285,7 @@ class RunState:
                 self._advance()
 
     def _advance(self) -> None:
-        """Find the round all workers have finished: once per round, so that a round's line stays cheap."""
+        """Find the round that all workers have finished, once per round, so a round's line stays cheap."""
         rounds = [worker.round for worker in self.workers.values() if not worker.lost and not worker.left]
         if not rounds:
             return
@@ -308,7 +308,7 @@ class RunState:
         self.clock.train = event.seconds
 
     def _watch(self, band: LossBand, t: float, round_number: int, rank: int | None, loss: float) -> None:
-        """Note a loss in its band. A worker that did not train has none."""
+        """Add a loss to its band. A worker that did not train has no loss."""
         if math.isfinite(loss) and (spike := band.add(loss)):
             self.leap = SpikeEvent(
                 t=t, round=round_number, rank=rank, loss=spike.loss, usual=list(spike.usual), bound=spike.bound

@@ -1,4 +1,4 @@
-"""The stop conditions of a run, one small class each: a new one is a class here and a key of `[stop]`.
+"""The stop conditions of a run, one small class each: a new condition is a class here and a key of `[stop]`.
 
 Workers, the live table, the closing lines, the checks of a job, its plan and `resume` all read these objects.
 """
@@ -13,7 +13,7 @@ from partrain.number_format import clock, count, number
 
 
 class Standing(NamedTuple):
-    """Numbers of a run at one moment, which stop conditions compare with their goals."""
+    """Numbers of a run at one moment, for stop conditions to compare with their goals."""
 
     rounds: int = 0
     item_iterations: int = 0
@@ -29,14 +29,14 @@ class Standing(NamedTuple):
 
 
 class StopCondition:
-    """A stop condition with its goal. This base class is a limit on a number that only grows."""
+    """A stop condition and its goal. This base class is a limit on a number that only grows."""
 
     name: str
     """Key of the condition in `[stop]`."""
     kind: ClassVar[Literal["target", "limit"]] = "limit"
-    """A target defines success. A limit ends the run without it."""
+    """True for a target, which defines success. A limit ends the run without success."""
     judged: ClassVar[bool] = False
-    """The condition depends on judgements. All others come steadily and for certain."""
+    """True if the condition depends on judgements. All other conditions are reached steadily and for certain."""
     __slots__ = ("goal",)
 
     def __init__(self, goal: Any) -> None:
@@ -61,7 +61,7 @@ class StopCondition:
         return f"{self.name} {count(self.now(at))}/{count(self.goal)}"
 
     def moved(self, at: Standing) -> str:
-        """Return a `--until` argument that lets the run continue: twice the limit, or twice what was reached."""
+        """Return a `--until` argument that lets the run continue: twice the limit, or twice the value reached."""
         return f"{self.name}={2 * max(self.goal, self.now(at) or 0)}"
 
 
@@ -116,7 +116,7 @@ class Loss(StopCondition):
         return f"loss {number(at.loss)}/{number(self.goal)}"
 
     def moved(self, at: Standing) -> str:
-        """Halve the goal, or what was reached if that is lower."""
+        """Halve the goal, or the value reached if that is lower."""
         return f"loss={min(self.goal, math.inf if at.loss is None else at.loss) / 2:.4g}"
 
 
@@ -132,7 +132,7 @@ class Accuracy(StopCondition):
         return f"accuracy {number(at.accuracy)}/{number(self.goal)}"
 
     def moved(self, at: Standing) -> str:
-        """Go halfway from the goal, or what was reached if that is higher, to 1."""
+        """Go halfway from the goal, or the value reached if that is higher, to 1."""
         return f"accuracy={(1 + max(self.goal, at.accuracy or 0)) / 2:.4g}"
 
 
@@ -156,7 +156,7 @@ class AtLeast(StopCondition):
         return f"{self.metric} {number(self.now(at))}/{number(self.goal)}"
 
     def moved(self, at: Standing) -> str:
-        """Go halfway from the goal, or what was reached if that is higher, to 1; raise other numbers by half."""
+        """Go halfway from the goal, or the value reached if that is higher, to 1; raise other numbers by half."""
         best = max(self.goal, self.now(at) or self.goal)
         return f"{self.name}={(1 + best) / 2 if 0 <= best <= 1 else best + abs(best) / 2:.4g}"
 
@@ -172,7 +172,7 @@ class AtMost(AtLeast):
         return value is not None and value <= self.goal
 
     def moved(self, at: Standing) -> str:
-        """Lower the goal, or what was reached if that is lower, by half."""
+        """Lower the goal, or the value reached if that is lower, by half."""
         now = self.now(at)
         best = min(self.goal, self.goal if now is None else now)
         return f"{self.name}={best - abs(best) / 2:.4g}"
@@ -193,11 +193,11 @@ class Patience(StopCondition):
 
 
 CONDITIONS: tuple[type[StopCondition], ...] = (Rounds, ItemIterations, Seconds, Loss, Accuracy, Patience)
-"""All conditions, in display order. If several limits hold at once, the first is the reason of the end."""
+"""All conditions, in display order. If several limits hold at the same time, the first is the reason for the end."""
 
 
 def numbers_of(stop: Mapping[str, Any]) -> list[str]:
-    """Name the judged numbers that decide when a run ends or which judgement is its best, as far as its `[stop]` table names them."""
+    """Return the judged numbers in a `[stop]` table, which decide when a run ends or which judgement is its best."""
     by = stop.get("patience_by")
     return list(dict.fromkeys([*([by] if by else ()), *(stop.get("at_least") or ()), *(stop.get("at_most") or ())]))
 

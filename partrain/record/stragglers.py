@@ -1,8 +1,9 @@
-"""Stragglers: workers that take longer for an item than the others that are like them.
+"""Stragglers: workers that take longer for an item than other workers of their kind.
 
 The measure is seconds of computing per item-iteration, over a span of rounds of at least SPAN_S: a worker's factor in a span is its
-measure over the median of the others'. Its factor now is the median over the newest SPANS spans. A hiccup in one or two of them does
-not change that, and a slow machine as a whole changes nothing. From SLOW a worker is slow, and it stays so until it falls below RECOVERED.
+measure over the median of the others'. Its current factor is the median over the newest SPANS spans. A hiccup in one or two of
+them does not change it, and a machine that is slow as a whole changes nothing. A worker is slow from SLOW until it falls below
+RECOVERED.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ SLOW, RECOVERED = 1.5, 1.25
 CHANGED = 1.5
 """A slow worker is reported again if its factor rises or falls by this factor."""
 SPANS = 5
-"""Spans that decide. One that is slow in three of them is slow."""
+"""Number of spans that decide. A worker that is slow in three of them is slow."""
 SPAN_S = 0.5
-"""Training seconds of a span at least, by the workers' clocks; a longer round is a span of its own."""
+"""Smallest number of training seconds in a span, by the workers' clocks; a longer round is its own span."""
 
 
 class Stragglers:
     """The slow workers of a run. The cost of a round does not grow with the run."""
 
     def __init__(self, kinds: Sequence[Hashable]) -> None:
-        """Compare workers of the same kind only, such as device and threads; `kinds` are by rank."""
+        """Compare only workers of the same kind, such as device and threads. `kinds`: by rank."""
         self._kinds = kinds
         self._slow: dict[int, SlowEvent] = {}
         """The newest report of each slow worker."""
         self.rewind(0)
 
     def rewind(self, round_number: int) -> None:
-        """Forget what was measured, and the reports after a round: the rounds run again in another way."""
+        """Forget the measurements, and the reports after a round: the rounds run again in another way."""
         self._slow = {rank: event for rank, event in self._slow.items() if event.round <= round_number}
         self._factors: list[deque[tuple[int, float]]] = [deque(maxlen=SPANS) for _ in self._kinds]
         """First round and factor of the newest spans, by rank."""
@@ -49,7 +50,7 @@ class Stragglers:
         self._compute, self._items = [0.0] * len(self._kinds), [0] * len(self._kinds)
 
     def add(self, t: float, records: Sequence[RoundRecord]) -> Iterator[SlowEvent]:
-        """Add a round of all workers, by rank. Yields an event for each worker that became slow, changed much or recovered."""
+        """Add a round of all workers, by rank. Yield an event for each worker that became slow, changed much or recovered."""
         first = records[0]
         if self._began < 0:
             self._begin(first.round - 1, max(0.0, first.seconds - first.compute - first.wait - first.mix))
@@ -65,7 +66,7 @@ class Stragglers:
                 yield event
 
     def _close_span(self) -> None:
-        """Compute the factors of a span, among workers of a kind that trained in it."""
+        """Compute the factors of a span among the workers of each kind that trained in it."""
         for kind in set(self._kinds):
             measured = {
                 rank: self._compute[rank] / self._items[rank]
@@ -79,7 +80,7 @@ class Stragglers:
     def _judge(self, t: float, round_number: int, rank: int) -> SlowEvent | None:
         """Decide whether a worker's state is worth a report."""
         factors, before = [factor for _, factor in self._factors[rank]], self._slow.get(rank)
-        if (factor := median(factors)) >= SLOW:  # without the span in which it became so
+        if (factor := median(factors)) >= SLOW:  # without the span in which it became slow
             factor = median(value for value in factors if value >= SLOW)
         changed = before is not None and not 1 / CHANGED < factor / before.factor < CHANGED
         if factor >= SLOW and (changed or before is None):
@@ -106,5 +107,5 @@ def median_of_others(ordered: Sequence[float], value: float) -> float:
 
 
 def round_to(factor: float) -> float:
-    """Round a factor to three digits: further ones are noise."""
+    """Round a factor to three digits: further digits are noise."""
     return float(f"{factor:.3g}")

@@ -1,4 +1,4 @@
-"""The content of `summary.json`: the end of a run in numbers, from its state."""
+"""The content of `summary.json`: a finished run in numbers, from its state."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
 
 FEWEST_JUDGEMENTS = 8
-"""Fewest judgements that show the course of a run."""
+"""Smallest number of judgements that shows the course of a run."""
 FALLS, RISES = 0.03, 0.1
-"""Share of the whole range of judged losses from which a fall and a rise count. `benchmarks/verdicts.py` measures how often the course is right."""
+"""Shares of the whole range of judged losses from which a fall and a rise count. `benchmarks/verdicts.py` measures their accuracy."""
 
 
 class RunSeconds(TypedDict):
@@ -56,16 +56,17 @@ class SummaryOptions(TypedDict, total=False):
     tested_round: int
     """The round whose network was tested, if there are test items: the best one, or the newest without held-out items."""
     trivial: dict[str, dict[str, float]]
-    """Numbers of answers that need no training, for the test items, or for those held out. `constant`: the shares of the classes, or the
-    mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: one that repeats the newest season."""
+    """Numbers of answers that need no training, for the test items, or else the held-out items. `constant`: the shares of the
+    classes, or the mean of the training targets. `naive`: a forecast that repeats the newest value. `seasonal_naive`: a forecast
+    that repeats the newest season."""
     comparisons: dict[str, BesideTrivial]
-    """The network beside each of these answers on the same items, by the name of the answer."""
+    """The network compared with each of these answers on the same items, by the name of the answer."""
     course: str
-    """`improving`: the judged loss still fell at the end. `past its best`: it has risen since its least. Absent if it shows neither."""
+    """`improving`: the judged loss still fell at the end. `past its best`: it has risen since its minimum. Absent in other cases."""
     undefined: dict[str, int]
     """Judgements in which a number that `[stop]` names was undefined, by its name. Such a judgement is neither the best nor a miss."""
     judgements: int
-    """Number of judgements, where one had an undefined number."""
+    """Number of judgements, if one had an undefined number."""
     replays: int
     """Number of times that rounds ran again after the loss of a worker, or a checkpoint was written by another process after the
     loss of its writer."""
@@ -76,15 +77,15 @@ class SummaryOptions(TypedDict, total=False):
     excluded_item_iterations: int
     """Item-iterations of these workers in these rounds."""
     clipped_updates: int
-    """Number of updates of workers that were longer than `[faults] max_update_norm` and were scaled down to it."""
+    """Number of workers' updates that were longer than `[faults] max_update_norm` and were scaled down to it."""
     spikes: int
-    """Number of losses far above those before them."""
+    """Number of losses far above the losses before them."""
     privacy: Privacy
     """The privacy of a client, if the job has `[sync] noise`."""
 
 
 class SlowWorker(TypedDict):
-    """A worker that is slow against the others."""
+    """A worker that is slow compared with the others."""
 
     factor: float
     """Its seconds of computing for each item-iteration, divided by the median of the others."""
@@ -107,7 +108,7 @@ class WorkerOptions(TypedDict, total=False):
 
 
 class WorkerSummary(WorkerOptions):
-    """One worker."""
+    """One worker's part of the run."""
 
     rank: int
     """Number of the worker, from 0."""
@@ -130,7 +131,7 @@ class Summary(SummaryOptions):
     """`reached`: a target was met. `finished`: a limit ended a run without targets. `not-reached`: a limit ended a run before a
     target was met. `stopped`: a signal or the user ended it. `diverged`: numbers were not finite. `failed`: any other failure."""
     reason: str
-    """The stop condition, signal or failure that ended the run: `target`, `rounds`, `patience`, `SIGINT`, say."""
+    """The stop condition, signal or failure that ended the run, such as `target`, `rounds`, `patience`, `SIGINT`."""
     rounds: int
     """Number of the last round."""
     loss: float | None
@@ -144,7 +145,7 @@ class Summary(SummaryOptions):
     item_iterations: int
     """Item-iterations of all workers."""
     cores: int
-    """Cores of this machine that the run might use, in its newest session."""
+    """Cores of this machine that the run could use in its newest session."""
     threads: int
     """Threads of its CPU workers on this machine."""
     workers: list[WorkerSummary]
@@ -248,9 +249,9 @@ def summary(state: RunState) -> Summary:
 
 
 def _course(losses: Sequence[float]) -> str:
-    """Tell how the judged loss (n,) went at the end; "" if it shows neither a fall nor a rise, or if there are too few judgements.
+    """Name the course of the judged loss (n,) at the end; "" without a fall or a rise, or with too few judgements.
 
-    The medians of the last fifth and of the fifth before are compared, so that one judgement more or less is no course.
+    The function compares the medians of the last fifth and of the fifth before it, so no single judgement decides.
     """
     count = len(losses)
     if count < FEWEST_JUDGEMENTS:

@@ -1,4 +1,4 @@
-"""Reads the whole lines that are added to a file, again from its start if the file was truncated or replaced."""
+"""Reading of the whole lines added to a file, again from its start if the file was truncated or replaced."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from partrain.system.regular_file import open_regular
 CHUNK_BYTES = 1 << 18
 """Bytes of one read."""
 MARK_BYTES = 256
-"""Bytes before the place of the last read, which must still be there at the next."""
+"""Bytes before the end of the last read, which must still be there at the next read."""
 
 
 class Tail:
-    """The growing lines of a file."""
+    """The lines of a growing file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,11 +35,11 @@ class Tail:
 
     @property
     def share(self) -> float:
-        """The share of the file that was read, 0 to 1."""
+        """The share of the file read so far, 0 to 1."""
         return self._at / self.size if self.size else 0.0
 
     def read(self) -> tuple[bool, list[bytes]]:
-        """Read the next whole lines, about `CHUNK_BYTES`. Return True if the file starts again, and the lines. Raises OSError."""
+        """Read the next whole lines, about `CHUNK_BYTES`. Return True if the file starts again, with the lines. Raises OSError."""
         status = self._path.stat()
         stamp = status.st_ino, status.st_size, status.st_mtime_ns
         if stamp == self._known:
@@ -61,13 +61,13 @@ class Tail:
         return restarted, whole.splitlines()
 
     def _continues(self, file: BinaryIO) -> bool:
-        """Return whether the bytes before the place of the last read are still there."""
+        """Return whether the bytes before the end of the last read are still there."""
         file.seek(self._at - len(self._mark))
         return file.read(len(self._mark)) == self._mark
 
 
 class FollowedState:
-    """The state of a run, from the lines that its events have grown by."""
+    """The state of a run, from the lines added to its events."""
 
     def __init__(self, events_file: Path) -> None:
         self._tail = Tail(events_file)
@@ -78,7 +78,7 @@ class FollowedState:
         self.judgements: list[JudgementEvent] = []
 
     def read(self) -> RunState:
-        """Read all new events; lines that are no sound events are skipped. Raises OSError."""
+        """Read all new events; skip lines that are not sound events. Raises OSError."""
         while True:
             restarted, lines = self._tail.read()
             if restarted:

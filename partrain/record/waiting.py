@@ -1,4 +1,4 @@
-"""The cause that a run's workers did not compute all the time, in one sentence, from the numbers of summary.json."""
+"""The reason why a run's workers did not compute all the time, in one sentence, from the numbers of summary.json."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from partrain.record.round_record import time_shares
 LIMITING = 0.15
 """Share of the workers' time from which the cause of waiting or mixing is named."""
 CROWDED = 0.1
-"""Share of the workers' time without a core from which that is named; a run's own processes cost up to half of it."""
+"""Share of the workers' time without a core from which it is the cause; a run's own processes cost up to half of it."""
 TELLING_SECONDS = 2.0
-"""Seconds of each worker below which its time without a core tells too little: the run's own start takes cores, too."""
+"""Seconds of each worker below which its time without a core is too uncertain: the run's own start also takes cores."""
 COSTLY = 0.05
 """Share of waiting from which a slow worker is worth a remedy."""
 LESS_OFTEN = "mix less often ([sync] iterations or passes)"
-"""Advice where workers mixed or waited much."""
+"""Advice if workers mixed or waited much."""
 ONE_EACH = 'each round is one iteration: a rule with [sync] iterations or passes, as rule = "average", mixes less often'
-"""That advice where rounds are of one iteration, as those of some rules always are."""
+"""The same advice for rounds of one iteration, which some rules always have."""
 LASTING = 0.5
-"""Share of all waiting from which one worker is its cause: that computes longer in total, as the others wait."""
+"""Share of all waiting from which one worker is its cause: this worker computes longer in total while the others wait."""
 
 
 def cause(content: Mapping[str, Any], remedy: str = "") -> str:
-    """Name what kept the workers from computing, the first that applies: too few cores, slow workers, mixing, waiting; "" if nothing did.
+    """Name the first cause that kept the workers from computing: too few cores, slow workers, mixing, waiting; "" without one.
 
-    `content`: that of summary.json. `remedy`: advice about slow workers.
+    `content`: of summary.json. `remedy`: advice about slow workers.
     """
     workers = content["workers"]
     shares = shares_of(workers) if len(workers) > 1 else {}
@@ -49,7 +49,7 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     longest = max(workers, key=lambda worker: worker["seconds"]["compute"])
     lasting = sum(longest["seconds"]["compute"] - worker["seconds"]["compute"] for worker in workers)
     waited = f"waited {shares['wait']:.0%} of their time"
-    all_train = participation_of(workers) is None  # otherwise the worker that is drawn most often computes longest
+    all_train = participation_of(workers) is None  # otherwise the worker drawn most often computes longest
     if all_train and lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
         return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
     return f"workers {waited}: each round waits for its slowest worker, which is not always the same; {_less_often(content)}"
@@ -67,15 +67,15 @@ def shares_of(workers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def participation_of(workers: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the share of the rounds in which a worker of a summary trained, on average; None if no worker sat one out."""
+    """Return the share of the rounds in which a worker of a summary trained, on average; None if no worker sat a round out."""
     sampled = any("participation" in worker for worker in workers)
     return sum(worker.get("participation", 1.0) for worker in workers) / len(workers) if sampled else None
 
 
 def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the share of their time in which some workers of a summary found no free core; None if that is unknown.
+    """Return the share of their time in which some workers of a summary found no free core; None if the share is unknown.
 
-    It is unknown of runs too short to tell.
+    It is unknown for runs that are too short.
     """
     seconds = sum(sum(worker["seconds"].values()) for worker in workers)
     waited = [worker["core_wait"] for worker in workers if "core_wait" in worker]
@@ -83,7 +83,7 @@ def core_wait_share(workers: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _slow(worker: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], remedy: str) -> str:
-    """Tell since when a worker is slow, the others' waiting, and the remedy if they wait much."""
+    """Describe a slow worker: since when, the others' waiting, and the remedy if they wait much."""
     waited = shares_of([other for other in workers if other is not worker]).get("wait", 0.0)
     factor, since = worker["slow"]["factor"], worker["slow"]["since"]
     text = f"worker {worker['rank']} takes {factor:.1f} times as long per item as the others since round {since:,}"

@@ -22,7 +22,7 @@ COUNTED = [(name, number.rounds) for name, number in NUMBERS.items() if name not
 NOTHING = {name: 0 for name, merge in COUNTED if merge is Merge.SUM}
 """Sums before the first round."""
 CELLS = 16
-"""Values of a worker's loss history."""
+"""Number of values in a worker's loss history."""
 
 
 class Curve:
@@ -68,23 +68,23 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class WorkerState:
-    """One worker: totals of the whole run, and its recent rates."""
+    """A worker's totals of the whole run, and its recent rates."""
 
     rank: int
     device: str = "?"
     round: int = 0
     """The newest round that the worker finished."""
     numbers: Merged = field(default_factory=lambda: Merged(NOTHING))
-    """The numbers of a round, each merged over the rounds of this folder's events; work in another folder counts, too."""
+    """The numbers of a round, each merged over the rounds of this folder's events; work in another folder also counts."""
     elsewhere: int = 0
     """Item-iterations in another folder, whose seconds are unknown here."""
     rounds: int = 0
-    """Its rounds in this folder's events."""
+    """Number of its rounds in this folder's events."""
     unevenness: float | None = None
-    """Label skew of the partition against all items, from 0 to 1, if measured."""
+    """Label skew of the partition compared with all items, from 0 to 1, if measured."""
     lost: bool = False
     left: bool = False
-    """The run goes on without it, after a resume with other workers."""
+    """True if the run continues without it, after a resume with other workers."""
     slow: SlowEvent | None = None
     """The newest report of a slow worker."""
     curve: Curve = field(default_factory=Curve)
