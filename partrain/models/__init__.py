@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["START_ITEMS", "AnyModel", "Interface", "build", "build_drawn", "start_from_items"]
 
 START_ITEMS = 100_000
-"""Training items, at equal distances, that decide first parameters at most (`start_from_items`)."""
+"""Largest number of training items, at equal distances, that decide first parameters (`start_from_items`)."""
 FAILED_ALLOCATION = r"tried to allocate (\d+) bytes"
 """Pattern of torch's message for a failed allocation."""
 
@@ -82,7 +82,7 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
         _materialize_lazy_layers(module, interface)
         keep_ties(module, section.called)
         for name, parameter in module.named_parameters():
-            if parameter._post_accumulate_grad_hooks:  # torch sums up no `.grad` here: gradients go to the worker's row
+            if parameter._post_accumulate_grad_hooks:  # torch accumulates no `.grad` here: gradients go to the worker's row
                 what = f"`{name}` has a hook of `register_post_accumulate_grad_hook`, which partrain does not call"
                 raise UserCodeFailed(f"[model] name: `{section.called}`: {what}; use `register_hook`")
     else:
@@ -99,13 +99,13 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
 
 
 def build_drawn(section: AnyModel, folder: Path, interface: Interface, seed: int) -> nn.Module:
-    """Build the network with the draws of a job's `seed`: workers and later commands make one network, whatever it draws. See `build`."""
+    """Build the network with the draws of a job's `seed`: workers and later commands make the same network. See `build`."""
     with seeded(derive(seed, "init")):
         return build(section, folder, interface)
 
 
 def start_from_items(section: AnyModel, module: nn.Module, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
-    """Set the parameters of a drawn network that training items (n, ...) and targets decide, where its table `starts_from_items`."""
+    """Set those parameters of a drawn network that training items (n, ...) and targets decide, if its table `starts_from_items`."""
     import_module(f"partrain.models.{section.builder}").start_from_items(module, inputs, targets)
 
 

@@ -13,4 +13,4 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
 }
 MONOTONE = ("none", "relu", "leaky_relu", "elu", "tanh", "sigmoid")
-"""Activations that commute with a maximum: after maximum pooling they give the same numbers, and have fewer to compute."""
+"""Activations that commute with a maximum: after maximum pooling they give the same numbers with less work."""

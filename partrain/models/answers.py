@@ -1,4 +1,4 @@
-"""Answers of a network to drawn items: by them a network that was built again is recognised as the one in training."""
+"""Answers of a network to drawn items, which show whether a rebuilt network is the trained one."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from partrain.models.interface import Interface
 
 PROBED = 2
-"""Items of a probe."""
+"""Number of items in a probe."""
 PROBE = 64
-"""Numbers of a probe that are kept, at most."""
+"""Largest number of numbers kept of a probe."""
 CHANGED = "the network built now gives other answers than the one that was trained"
-"""The finding of a command that builds a network from a checkpoint, where their probes differ."""
+"""Message of a command that builds a network from a checkpoint and finds another probe."""
 ROUNDING = 1e-3
 """Largest difference of two probes that another processor or device explains, relative to the largest number (at least 1)."""
 
 
 def random_items(interface: Interface, count: int, dtype: torch.dtype, seed: int) -> Any:
-    """Draw inputs of `count` items of the right shapes and types, with normal numbers. Of unequal lengths the first is full."""
+    """Draw inputs of `count` items of the right shapes and types, with normal numbers. If lengths differ, the first item is full."""
     draw = torch.Generator().manual_seed(seed)
     if not interface.parts:
         if interface.vocabulary is not None:
@@ -47,7 +47,7 @@ def random_items(interface: Interface, count: int, dtype: torch.dtype, seed: int
 
 
 def answers_to(module: nn.Module, items: Any, draws: int = 0) -> list[Tensor]:
-    """Return the tensors that a network answers a batch with, in evaluation mode. `draws` seeds what it draws meanwhile."""
+    """Return the tensors of a network's answer to a batch, in evaluation mode. `draws` seeds its random draws."""
     training = module.training
     module.eval()
     try:
@@ -59,9 +59,9 @@ def answers_to(module: nn.Module, items: Any, draws: int = 0) -> list[Tensor]:
 
 
 def probe(module: nn.Module, interface: Interface) -> Tensor:
-    """Return up to PROBE numbers (n,), float64, of a network's answers to drawn items; none if it answers with no tensor.
+    """Return up to PROBE numbers (n,), float64, of a network's answers to drawn items; none if its answer is not a tensor.
 
-    Raises what the network raises for such items.
+    Raises the network's own exceptions for such items.
     """
     first = next(module.parameters())
     items = random_items(interface, PROBED, first.dtype, derive(0, "probe"))
@@ -73,7 +73,7 @@ def probe(module: nn.Module, interface: Interface) -> Tensor:
 
 
 def agree(probes: Tensor, others: Tensor, rounding: float = ROUNDING) -> bool:
-    """Return whether two probes are of one network, computed on any two devices."""
+    """Return whether two probes, from any devices, come from the same network."""
     finite = others[others.isfinite()].abs()
     scale = max(1.0, float(finite.max())) if len(finite) else 1.0
     return probes.shape == others.shape and torch.allclose(probes, others, rtol=0.0, atol=rounding * scale, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Values that the modules of a network hold beside parameters, buffers and layers: no optimizer step and no checkpoint reaches them."""
+"""Values that a network's modules hold besides parameters, buffers and layers: no optimizer step or checkpoint reaches them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 _OF_TORCH = {*vars(nn.Module()), *vars(nn.RNN(1, 1)), "training"}
-"""Attributes of torch's own modules, the layers of `nn.RNNBase` included: they hold parameters under other names."""
+"""Attributes of torch's own modules, including `nn.RNNBase`'s layers: they hold parameters under other names."""
 _PLAIN = bool | int | float | complex | str | bytes | None
 DEPTH = 6
-"""Containers within containers that are looked into."""
+"""Depth of nested containers to search."""
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of each attribute, those in containers one by one: `head.scale`, `layers[0].weight`."""
+    """Yield path and value of each attribute, and of each value in containers: `head.scale`, `layers[0].weight`."""
     registered = {id(part) for part in module.modules()}
     for prefix, owner in module.named_modules():
         for name, value in vars(owner).items():
@@ -49,7 +49,7 @@ def _leaves(path: str, value: Any, registered: set[int], depth: int) -> Iterator
 
 
 def digests(module: nn.Module) -> dict[str, str]:
-    """Hash what a network holds, by path: parameters, buffers and attributes of known types; tensors come first."""
+    """Hash a network's parameters, buffers and attributes of known types, by path; tensors come first."""
     held = {**dict(module.named_parameters()), **dict(module.named_buffers()), **dict(attributes(module))}
     tensors = {path: _bytes(value) for path, value in held.items() if isinstance(value, Tensor | np.ndarray)}
     return {path: hashlib.sha256(value).hexdigest() for path, value in {**tensors, **plain_values(module)}.items()}
@@ -65,11 +65,11 @@ class ChangedValues:
     """The plain values of a network that change while it trains."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Note them as they are now."""
+        """Remember the current values."""
         self._module, self._before = module, plain_values(module)
 
     def take(self) -> list[str]:
-        """Return the paths of those that have changed, each once."""
+        """Return the paths of changed values, each once."""
         now = plain_values(self._module)
         changed = [path for path, value in self._before.items() if path in now and now[path] != value]
         for path in changed:

@@ -37,7 +37,7 @@ class BagNetwork(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], math.prod(interface.answer)))
 
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Answer tokens (b, L). `lengths` (b,): tokens of each that are no padding."""
+        """Answer tokens (b, L). `lengths` (b,): tokens of each without padding."""
         embedded = self.embedding(items)
         if lengths is None:
             mean = embedded.mean(1)

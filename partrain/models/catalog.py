@@ -1,6 +1,6 @@
-"""The published weights of a network, as torchvision or timm lists them: `python -m partrain.models.catalog PACKAGE NETWORK`.
+"""The published weights of a network, from torchvision or timm: `python -m partrain.models.catalog PACKAGE NETWORK`.
 
-Importing either package takes seconds and hundreds of MB, so a process of its own does it. It prints JSON.
+Importing either package takes seconds and hundreds of MB, so a separate process does it. It prints JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from partrain.system.torchvision import import_torchvision
 def weights_of(package: str, network: str) -> dict[str, Any]:
     """Ask a package for a network's weights: `{"default": NAME, "weights": {NAME: {"url", "repository", "file"}}}`.
 
-    Both are empty if it publishes none. Raises BadJob if the package cannot be imported.
+    Both are empty if the package publishes no weights. Raises BadJob if the package cannot be imported.
     """
     child = subprocess.run(
         [sys.executable, *SAFE_PATH, "-m", "partrain.models.catalog", package, network], capture_output=True, text=True
@@ -43,7 +43,7 @@ def _of_torchvision(network: str) -> dict[str, Any]:
 
 
 def _of_timm(network: str) -> dict[str, Any]:
-    import_torchvision("torchvision")  # timm imports it, too
+    import_torchvision("torchvision")  # timm also imports it
     from timm.models import get_arch_pretrained_cfgs, get_pretrained_cfg
 
     configs = [config for config in get_arch_pretrained_cfgs(network).values() if config.url or config.hf_hub_id]

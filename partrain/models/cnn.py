@@ -61,7 +61,7 @@ def _cnn(section: Cnn, interface: Interface) -> nn.Module:
 
 
 def _activation_and_pooling(section: LeNet | Cnn, size: int) -> list[nn.Module]:
-    """Build an activation and pooling; the pooling comes first where that changes no number."""
+    """Build an activation and pooling; the pooling comes first if that changes no number."""
     parts = [ACTIVATIONS[section.activation](), *([_POOLINGS[section.pooling](size)] if size > 1 else [])]
     return parts[::-1] if section.pooling == "max" and section.activation in MONOTONE else parts
 

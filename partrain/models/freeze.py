@@ -1,7 +1,7 @@
 """Frozen parameters and frozen statistics: `[model] freeze` and `freeze_statistics`; and frozen parameters that a network moves itself.
 
 A teacher that follows the network by a momentum, or the codes of a quantiser, are often frozen parameters: no gradient reaches them,
-and `forward` moves them in training. The dry run sees which they are. They are mixed and saved as buffers are.
+and `forward` moves them in training. The dry run finds them. They are mixed and saved like buffers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_NAMES_SHOWN = 24
 def freeze(module: nn.Module, section: Network) -> None:
     """Exclude the parameters whose names match from training. Both names of a tied parameter count.
 
-    A BatchNorm layer without a parameter left to train computes in training as in evaluation, by its running statistics, which do not
+    A BatchNorm layer without a parameter left to train uses its running statistics in training as in evaluation, and they do not
     change. `freeze_statistics = false` lets them follow the items. Raises WrongValue if a pattern matches no parameter, or if no parameter
     is left to train.
     """
@@ -68,7 +68,7 @@ def moved_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def frozen_sums(module: nn.Module) -> dict[str, int]:
-    """Sum the bits of each frozen parameter that the network does not move, by name: a number that is another has another sum."""
+    """Sum the bits of each frozen parameter that the network does not move, by name: a changed number changes the sum."""
     still = [pair for pair in module.named_parameters() if not pair[1].requires_grad and not hasattr(pair[1], "moved_by_network")]
     return {name: _sum_of_bits(frozen.detach().contiguous().view(-1)) for name, frozen in still}
 
@@ -79,13 +79,13 @@ def _sum_of_bits(flat: Tensor) -> int:
 
 
 def names_shown(names: list[str]) -> str:
-    """List the first names of many for a message."""
+    """List names for a message, only the first of many."""
     more = len(names) - MAX_NAMES_SHOWN
     return ", ".join([*names[:MAX_NAMES_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
 def _without_training(module: nn.Module, patterns: list[str]) -> Iterator[nn.Module]:
-    """Yield the layers with running statistics whose parameters are all frozen; of those without any, those whose names match."""
+    """Yield the layers with running statistics whose parameters are all frozen; without parameters, if their names match."""
     for name, part in module.named_modules():
         if not isinstance(part, _NormBase) or not part.track_running_stats:
             continue

@@ -23,8 +23,8 @@ class ImageNetwork(Network):
 class LeNet(ImageNetwork):
     """LeNet-5: images (b, c, h, w) -> answers (b, k). Images below 32 x 32 are padded. For MNIST it has 61,706 parameters.
 
-    It departs from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last layer is
-    linear.
+    It differs from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last
+    layer is linear.
 
     Source: LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791
     """
@@ -57,7 +57,7 @@ class Cnn(ImageNetwork):
     global_pool: bool = False
     """Average each channel over the image that remains, before the dense layers."""
     dense: list[Count] = [128]
-    """Units of the linear layers after the convolutions; the last layer, which answers, comes after them."""
+    """Units of the linear layers between the convolutions and the last layer, which answers."""
     activation: Activation = "relu"
     """Activation after each layer but the last."""
     batch_norm: bool = False
@@ -123,7 +123,7 @@ class ResNet(ImageNetwork):
 
 
 class Published(Network):
-    """The keys of networks whose weights are published by their package. Other keys are arguments of the network."""
+    """The keys of networks whose package publishes weights. Other keys are arguments of the network."""
 
     model_config = ConfigDict(extra="allow")
     accepts = ("images",)
@@ -138,7 +138,7 @@ class Published(Network):
     """Start with the default weights of the package. Without `sha256` their file must be on this machine already. With another
     number of classes the last layer keeps its random start."""
     weights: str | None = None
-    """Start with the weights of this name: `IMAGENET1K_V1`, say, of torchvision; a tag such as `c3_in1k` of timm."""
+    """Start with the weights of this name, such as torchvision's `IMAGENET1K_V1`, or timm's tag `c3_in1k`."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-fA-F]{64}$")
     """SHA-256 of the file of the weights, 64 hex digits. partrain checks the file, and fetches it if it is not on this
     machine."""

@@ -31,7 +31,7 @@ class Interface:
     vocabulary: int | None = None
     """Number of tokens, if items are tokens: integers below this. None: items are numbers."""
     categories: tuple[int, ...] = ()
-    """Number of codes of each number of an item (n,), 0 where it is no code; empty: none is."""
+    """Number of codes of each number of an item (n,), 0 if it is not a code; empty without codes."""
     parts: tuple[InputPart, ...] = ()
     """The inputs of an item, if there are several, or their lengths differ."""
 
@@ -42,7 +42,7 @@ class Interface:
 
     @property
     def unequal(self) -> bool:
-        """True if items are sequences of unequal length: the network is called with them, padded to `item`, and their lengths (b,)."""
+        """True if items are sequences of unequal length: the network gets them, padded to `item`, and their lengths (b,)."""
         return of_unequal_lengths(self.parts)
 
     @property

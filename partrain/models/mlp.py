@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build(section: Linear | Mlp, interface: Interface) -> nn.Module:
-    """Build a network: items of any shape, flattened -> (batch, outputs), or for an autoencoder the items' shape."""
+    """Build a network: items of any shape, flattened -> (batch, outputs), or the items' shape for an autoencoder."""
     settings = section if isinstance(section, Mlp) else Mlp(name="mlp", hidden=[])
     layers: list[nn.Module] = [nn.Flatten()] if len(interface.item) > 1 else []
     width = math.prod(interface.item)

@@ -20,7 +20,7 @@ def build(section: Rnn | Lstm | Gru, interface: Interface) -> RecurrentNetwork:
 
 
 class RecurrentNetwork(nn.Module):
-    """Embedding of tokens, recurrent layers, a linear layer over each state or over the last."""
+    """Embedding of tokens, recurrent layers, a linear layer over each state or the last one."""
 
     def __init__(self, section: Rnn | Lstm | Gru, interface: Interface) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class RecurrentNetwork(nn.Module):
         self.answer = nn.Linear(section.hidden * (2 if section.bidirectional else 1), interface.answer[-1])
 
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Answer items (b, L, ...). `lengths` (b,): steps of each that are no padding; the layers never see the others."""
+        """Answer items (b, L, ...). `lengths` (b,): steps of each without padding, which the layers never see."""
         embedded = self.embedding(items)
         if lengths is not None and torch.compiler.is_exporting():
             return self.answer(self._unpacked(embedded, lengths))  # type: ignore[no-any-return]
@@ -55,7 +55,8 @@ class RecurrentNetwork(nn.Module):
     def _unpacked(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Compute the states (b, L, ...) or the last ones (b, ...) without packed sequences, which a graph cannot hold.
 
-        Padding follows a sequence, so it changes no state before. The backward layers get each sequence reversed by its own length.
+        Padding follows a sequence, so it changes no earlier state. The backward layers get each sequence reversed by its own
+        length.
         """
         steps, lengths = torch.arange(embedded.shape[1]), lengths.unsqueeze(1)
         inside, last = (steps < lengths).unsqueeze(2), (lengths - 1).unsqueeze(2)

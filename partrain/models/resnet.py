@@ -41,7 +41,7 @@ def build(section: ResNet, interface: Interface) -> nn.Module:
         norm(first),
         *pooling,
         nn.ReLU(),
-    ]  # pooling first: the same numbers, fewer for the activation
+    ]  # pooling first: the same numbers, with less work for the activation
     channels = first
     for stage, count in enumerate(blocks):
         width, stack = first << stage, nn.Sequential()

@@ -23,7 +23,7 @@ TORCHVISION = "torchvision:NAME"
 TIMM = "timm:NAME"
 """Kind of all networks of timm."""
 START_KEYS = ("strict", "rename", "except")
-"""Keys that say how a network starts `from` a file."""
+"""Keys for a network's start `from` a file."""
 
 
 class Network(Section):
@@ -35,24 +35,24 @@ class Network(Section):
     builder: ClassVar[str] = ""
     """The module of `partrain.models` whose `build(section, interface)` makes the network."""
     implied_task: ClassVar[Kind | None] = None
-    """The network's only task, which replaces the data set's."""
+    """The network's only task, in place of the data set's."""
     accepts: ClassVar[tuple[Form | None, ...]] = ()
-    """Forms of items it accepts; None stands for numbers of other shapes."""
+    """Forms of items that the network accepts; None: numbers of other shapes."""
     answer_forms: ClassVar[tuple[Head, ...]] = ("outputs",)
-    """Forms of answers it can give."""
+    """Forms of answers that the network can give."""
     takes_lengths: ClassVar[bool] = False
-    """True if it takes sequences of unequal length, padded, with their lengths."""
+    """True if the network takes sequences of unequal length, padded, with their lengths."""
     convolves: ClassVar[bool] = False
     """True if convolutions do most of its work. A CPU then runs faster on images in channels-last order (benchmarks/NOTES.md)."""
 
     embeds_categories: ClassVar[bool] = False
-    """True if it takes codes of categories among its numbers."""
+    """True if the network takes codes of categories among its numbers."""
 
     freeze: list[str] = []
-    """Parameters that are not trained, as patterns of their names: `conv1.*` stands for all parameters of the layer `conv1`."""
+    """Parameters that are not trained, as patterns of their names: `conv1.*` means all parameters of the layer `conv1`."""
     freeze_statistics: bool = True
-    """true: a BatchNorm layer whose parameters are all frozen keeps its running statistics and normalizes by them, in training,
-    too. false: its statistics follow the training items."""
+    """true: a BatchNorm layer whose parameters are all frozen keeps its running statistics and normalizes by them, also in
+    training. false: its statistics follow the training items."""
     # `from` and `except` are words of Python, so the two fields are declared by name.
     key_texts: ClassVar[dict[str, str]] = {
         "from": "File that the network starts from: a run folder, checkpoint, safetensors file or state dict, relative to the job; or a URL with its SHA-256. Default: the seed draws all parameters.",
@@ -90,7 +90,7 @@ class Network(Section):
 
     @property
     def starts_published(self) -> bool:
-        """True if the network starts with published weights, which its name stands for."""
+        """True if the network starts with published weights, given by its name."""
         return False
 
     @property
@@ -100,7 +100,7 @@ class Network(Section):
         return patterns
 
     def least_batch(self, item: tuple[int, ...]) -> int:
-        """Return the fewest items of this shape to train on at a time: 2 if a BatchNorm sees one number of each item."""
+        """Return the smallest batch of items of this shape: 2 if a BatchNorm sees one number of each item."""
         return 1
 
     def mismatch(self, interface: Interface) -> str | None:
@@ -129,12 +129,12 @@ class Network(Section):
 
 
 class UserModel(Network, UserCode):
-    """A `torch.nn.Module` of your own. `name` is its class, or a function that returns it; all other keys are its keyword arguments."""
+    """Your own `torch.nn.Module`. `name` is its class, or a function that returns it; all other keys are its keyword arguments."""
 
     table: ClassVar[str] = "model"
 
     output_key: str | None = None
-    """Key or attribute of what the network returns that holds its answers, where that is no tensor: `logits`, say."""
+    """If the network does not return a tensor: the key or attribute of its result that holds the answers, such as `logits`."""
 
     def mismatch(self, interface: Interface) -> str | None:
         if interface.parts and interface.kind.head == "item":
@@ -156,7 +156,7 @@ class Linear(Network):
 
 
 class Mlp(Network):
-    """Fully connected network: items (b, ...), flattened -> hidden ... -> answers (b, k), or of the items' shape as an autoencoder."""
+    """Fully connected network: items (b, ...), flattened -> hidden ... -> answers (b, k), or the items' shape as an autoencoder."""
 
     builder = "mlp"
     accepts = ("numbers", "series", "images", None)
@@ -197,7 +197,7 @@ class TabularNetwork(Network):
     dropout: DropoutRate = 0.1
     """Share of the hidden units of each block dropped in training; half of this share of the block's outputs."""
     embedding: int = Field(16, ge=1)
-    """Largest length of the embedding of a category. A column of few words gets less: half the number of its words,
+    """Largest length of the embedding of a category. A column with few words gets a shorter one: half the number of its words,
     plus 1."""
     periodic: int = Field(8, ge=0)
     """Length of the embedding of each number, made from sines and cosines of learned frequencies. It lets answers change fast
@@ -208,12 +208,12 @@ class TabularNetwork(Network):
     """Standard deviation of the frequencies at the start. A larger one lets answers change faster, and overfits sooner."""
 
     members: int = Field(1, ge=1)
-    """Number of members of an ensemble, which share all layers but the first factors of the features and the last layer. They
-    are trained at once, each by its own loss; the answer is their mean. 8 answer better than 1; small tables take half as long
-    again, large ones up to four times as long."""
+    """Number of members of an ensemble, which share all layers except the first factors of the features and the last layer. They
+    train together, each by its own loss; the answer is their mean. 8 members answer better than 1; small tables take half as long
+    again, large tables up to four times as long."""
     linear: bool = False
-    """Add a linear function of the numbers to the answers, which follow them beyond the numbers that were trained on. For targets that are
-    numbers it starts as their ridge regression, but with loss = "poisson" at 0."""
+    """Add a linear function of the numbers to the answers, so that answers follow numbers beyond the training items'. For numeric
+    targets it starts as their ridge regression, but with loss = "poisson" at 0."""
 
     @model_validator(mode="after")
     def _frequencies_in_use(self) -> Self:

@@ -1,7 +1,7 @@
 """Networks whose items have several inputs: a batch is a tuple or dict of tensors, handed over as the arguments of `forward`.
 
-A hook before `forward` spreads the tuple or dict. So `module(inputs)` is the one call of every network, in tasks of users too, and
-names in the state dict stay as they are.
+A hook before `forward` spreads the tuple or dict. So `module(inputs)` is the one call of every network, also in users' tasks, and
+names in the state dict do not change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def take_several(module: nn.Module, name: str, interface: Interface) -> None:
-    """Let `module(inputs)` call `forward(*inputs)` or `forward(**inputs)`, or `forward(inputs)` where it has one argument.
+    """Let `module(inputs)` call `forward(*inputs)` or `forward(**inputs)`, or `forward(inputs)` if it has one argument.
 
     Raises UserCodeFailed if `forward` takes neither.
     """
@@ -44,7 +44,7 @@ def take_several(module: nn.Module, name: str, interface: Interface) -> None:
 
 
 def take_output(module: nn.Module, key: str) -> None:
-    """Let the module answer with one of several outputs: that of a key of a dict, or of an attribute."""
+    """Let the module answer with one of several outputs: the value of a dict's key or of an attribute."""
 
     def chosen(_: nn.Module, __: Any, answers: Any) -> Any:
         if isinstance(answers, Mapping) and key in answers:
@@ -58,7 +58,7 @@ def take_output(module: nn.Module, key: str) -> None:
 
 
 def zeros(interface: Interface, count: int, dtype: torch.dtype) -> Any:
-    """Return inputs of `count` items of zeros, of the full length."""
+    """Return the inputs of `count` items of zeros, with the full length."""
     inputs: dict[str, Tensor] = {}
     for part in interface.parts:
         kind = torch.int64 if part.dtype == "int64" else dtype

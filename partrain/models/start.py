@@ -1,7 +1,7 @@
-"""The start of a network from the arrays of another: match by name and shape, then overwrite what was drawn.
+"""The start of a network from the arrays of another: match by name and shape, then overwrite the drawn numbers.
 
-Names in the file are those of a state dict. `rename` replaces prefixes, by whole dotted parts: `a` stands for `a` and `a.b`, not for
-`ab`. The longest prefix that fits a name counts, once; the empty prefix fits every name. `except` has the patterns of `freeze`.
+Names in the file are a state dict's. `rename` replaces prefixes, by whole dotted parts: `a` fits `a` and `a.b`, not `ab`. The
+longest prefix that fits a name counts, once; the empty prefix fits every name. `except` has patterns like `freeze`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 """Maximum number of rows of the table in a message."""
 MAX_NAMES = 6
-"""Maximum number of names in the note of what was taken."""
+"""Maximum number of names in the note of the arrays taken."""
 
 FROM = ("model", "from")
 
@@ -36,7 +36,7 @@ SHAPE, TYPE = "other shape", "other type"
 PROBLEMS = (MISSING, SHAPE, TYPE, LEFT_OVER)
 """States that `strict` refuses."""
 NOTED = (*PROBLEMS, EXCEPTED, HEAD, LEFT_OUT)
-"""States that the note of what was taken names."""
+"""States of arrays that the note names."""
 
 _DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$")
 """Names of torchvision's published DenseNets from a time when names of modules could have dots."""
@@ -56,17 +56,17 @@ class ArrayMatch:
 
 
 def start_from(module: nn.Module, stored: Mapping[str, object], section: Network, file: str, outputs: int | None = None) -> str:
-    """Overwrite a network's parameters and buffers by the arrays of a file. Returns a note of what was taken.
+    """Overwrite a network's parameters and buffers by the arrays of a file. Return a note of the arrays taken.
 
-    Published weights may be those of another number of classes: the arrays of the last layer then keep what was drawn. They may also
-    have arrays for parts that the network does without, such as auxiliary classifiers.
+    Published weights may have another number of classes: the arrays of the last layer then keep their drawn numbers. They may
+    also have arrays for parts that the network lacks, such as auxiliary classifiers.
 
     Args:
         module: The network, initialized as without a file.
         stored: The file's arrays, by their names there.
         section: The `[model]` table.
         file: The file's name, for messages.
-        outputs: Number of classes or numbers that the network answers with.
+        outputs: Number of classes or numbers in the network's answer.
 
     Raises:
         WrongValue: `rename` or `except` names nothing; names or shapes differ under `strict`; or nothing matches.
@@ -109,7 +109,7 @@ def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str]
             state = EXCEPTED
         elif stored_tensor is None:  # formats without shared tensors store a tied parameter under one of its names
             owner, _, own = name.rpartition(".")
-            uncounted = own == "num_batches_tracked" and f"{owner}.running_mean" in stored  # as files were before torch 0.4.1
+            uncounted = own == "num_batches_tracked" and f"{owner}.running_mean" in stored  # as in files before torch 0.4.1
             state = MATCHED if id(tensor) in covered else COUNT if uncounted else MISSING
         else:
             state = SHAPE if tensor.shape != stored_tensor.shape else TYPE if not _convertible(stored_tensor, tensor) else MATCHED
@@ -119,7 +119,7 @@ def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str]
 
 
 def _published(row: ArrayMatch, outputs: int | None) -> ArrayMatch:
-    """Interpret a difference from published weights: another number of classes, or a part that the network does without."""
+    """Interpret a difference from published weights: another number of classes, or a part that the network lacks."""
     if row.state == LEFT_OVER:
         return replace(row, state=LEFT_OUT)
     if row.state == SHAPE and row.own is not None and row.stored is not None:
@@ -139,7 +139,7 @@ def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
 
 
 def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: str) -> dict[str, Tensor]:
-    """Replace prefixes of names. Raises WrongValue for a prefix that no name has, and for names that become equal."""
+    """Replace prefixes of names. Raises WrongValue for a prefix of no name, and for names that become equal."""
     parts = {old.rstrip("."): new.rstrip(".") for old, new in prefixes.items()}
     used: set[str] = set()
     by_name: dict[str, Tensor] = {}
@@ -165,12 +165,12 @@ def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: st
 
 
 def _convertible(source: Tensor, target: Tensor) -> bool:
-    """Return whether a type can become the network's: floats become floats of any width, integers and booleans integers."""
+    """Return whether a type converts to the network's: floats to floats of any width, integers and booleans to integers."""
     return source.is_floating_point() == target.is_floating_point() and source.is_complex() == target.is_complex()
 
 
 def _copy(target: Tensor, source: Tensor, name: str, file: str) -> None:
-    """Overwrite an array: integers exactly, parameters by finite numbers. Raises WrongValue where that is impossible."""
+    """Overwrite an array: integers exactly, parameters by finite numbers. Raises WrongValue if that is impossible."""
     values = source.to(target.dtype)
     if not target.is_floating_point() and not torch.equal(values.to(source.dtype), source):
         raise WrongValue(Finding(FROM, f"{file}: `{name}` holds integers that {target.dtype} cannot"))
@@ -180,7 +180,7 @@ def _copy(target: Tensor, source: Tensor, name: str, file: str) -> None:
 
 
 def _refusal(rows: list[ArrayMatch], file: str) -> Finding:
-    """Say how many arrays do not match, and which keys would help."""
+    """Report how many arrays do not match, and which keys would help."""
     count = {state: [row.name for row in rows if row.state == state] for state in PROBLEMS}
     total = sum(row.own is not None for row in rows)
     words = ", ".join(f"{len(names)} {state}" for state, names in count.items() if names)
@@ -199,7 +199,7 @@ def _refusal(rows: list[ArrayMatch], file: str) -> Finding:
 
 
 def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
-    """Find prefixes that a `rename` may replace: of a missing and of a left-over array with the same last parts and shape."""
+    """Find prefixes that a `rename` may replace: those of a missing and a left-over array with the same last parts and shape."""
     missing = [row for row in rows if row.state == MISSING]
     for row in (row for row in rows if row.state == LEFT_OVER):
         for other in missing:
@@ -216,7 +216,7 @@ def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
 
 
 def _fits(rows: list[ArrayMatch], old: str, new: str) -> bool:
-    """Return whether no array below the prefix would meet one of another shape under its new name."""
+    """Return whether no array below the prefix would meet an array of another shape under its new name."""
     shapes = {row.name: row.own.shape for row in rows if row.own is not None}
     for row in rows:
         if row.state == LEFT_OVER and row.stored is not None and (not old or row.name.startswith(f"{old}.")):
@@ -244,7 +244,7 @@ def _form(array: Tensor | None) -> str:
 
 
 def _note(rows: list[ArrayMatch], file: str) -> str:
-    """Summarize what was taken, in one line."""
+    """Summarize the arrays taken, in one line."""
     total = sum(row.own is not None for row in rows)
     words = [f"from {file}: {sum(row.state == MATCHED for row in rows)} of {total} arrays"]
     for state in NOTED:

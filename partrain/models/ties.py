@@ -1,6 +1,6 @@
 """Tensors of a network that share memory.
 
-Training moves each parameter and buffer to a place of its own in a row. So tensors that torch ties by their memory alone would train
+Training moves each parameter and buffer to its own place in a row. So tensors that torch ties only by their memory would train
 apart, and a checkpoint would fill one memory with the numbers of two.
 """
 
@@ -27,9 +27,10 @@ class _Held(NamedTuple):
 
 
 def keep_ties(module: nn.Module, model: str) -> None:
-    """Register parameters, or buffers, that are one memory as one tensor, as torch does where one object has two names.
+    """Register parameters, or buffers, with the same memory as one tensor, as torch does for one object with two names.
 
-    Raises UserCodeFailed, naming the network as `model`, for tensors that share a part of their memory, or all in another order.
+    Raises UserCodeFailed, naming the network as `model`, for tensors that share a part of their memory, or all of it in another
+    order.
     """
     by_storage: dict[int, list[_Held]] = defaultdict(list)
     for held in _registered(module):
@@ -50,7 +51,7 @@ def keep_ties(module: nn.Module, model: str) -> None:
 
 
 def move(module: nn.Module, device: torch.device) -> None:
-    """Move a network to a device. Where torch makes new parameters for another kind of device, tied ones stay tied."""
+    """Move a network to a device. If torch makes new parameters for another kind of device, tied ones stay tied."""
     twins = defaultdict[int, list[tuple[dict[str, Any], str]]](list)
     for part in module.modules():
         for table in (part._parameters, part._buffers):
@@ -79,7 +80,7 @@ def _place(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """Return the positions in its storage (n,) of a tensor's numbers."""
+    """Return the positions (n,) of a tensor's numbers in its storage."""
     end = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     return torch.arange(int(end)).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).flatten()
 
@@ -88,7 +89,7 @@ class Views:
     """Attributes that view the memory of parameters or buffers: they follow where these move."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Find them. The tensors of `module` have not moved yet."""
+        """Find these attributes. The tensors of `module` have not moved yet."""
         homes = [held.tensor for held in _registered(module)]
         registered = set(map(id, homes))
         self._views = []
@@ -99,7 +100,7 @@ class Views:
                     self._views.append((view, home, view.storage_offset() - home.storage_offset(), home.stride()))
 
     def follow(self) -> None:
-        """Point them to the memory where the parameters and buffers are now, which must lie there in the same order."""
+        """Point the attributes to the current memory of the parameters and buffers, which must have the same order there."""
         for view, home, offset, strides in self._views:
             if home.stride() == strides:
                 view.data = home.data.as_strided(view.shape, view.stride(), home.storage_offset() + offset)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def build(section: Timm, interface: Interface) -> nn.Module:
     """Build a network: images (batch, channels, height, width) -> (batch, outputs).
 
-    Published weights take three channels: a single one is then repeated.
+    Published weights take three channels: a single channel is then repeated.
     """
-    import_torchvision("torchvision")  # timm imports it, too
+    import_torchvision("torchvision")  # timm also imports it
     timm, name = import_module("timm"), section.model
     if not timm.is_model(name):
         near = did_you_mean(name, timm.list_models())

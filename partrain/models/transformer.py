@@ -45,7 +45,7 @@ class Gpt(nn.Module):
             self.answer.weight = self.embedding.weight
 
     def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Answer items (b, L, ...). `lengths` (b,): positions of each that are no padding.
+        """Answer items (b, L, ...). `lengths` (b,): positions of each without padding.
 
         Padding follows an item, and attention is causal: no position of an item attends to its padding.
         """

@@ -38,7 +38,7 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
         hint = f"did you mean `{near}`?" if near else f"it has {', '.join(builders)}"
         raise WrongValue(Finding(("model", "name"), f"torchvision has no model `{name}`", hint))
     arguments = dict(_DEFAULT_ARGUMENTS.get(name, {}))
-    if arguments and section.starts_published:  # their weights were trained so, and torchvision sets this with them
+    if arguments and section.starts_published:  # these weights were trained so, and torchvision sets it for them
         arguments["transform_input"] = True
     arguments |= section.arguments
     return made(
@@ -70,7 +70,7 @@ def made(label: str, make: Callable[[], nn.Module], interface: Interface, *, rep
 
 
 def _size_hint(module: nn.Module, interface: Interface) -> str:
-    """Return a hint for the message: a size of images that works; empty if none is found."""
+    """Return a hint for the message: a size of images that works; empty without one."""
     channels, *size = interface.item
     for side in (side for side in _SIZES if side >= max(size)):
         with suppress(TypeError, ValueError, RuntimeError, AssertionError):
@@ -80,7 +80,7 @@ def _size_hint(module: nn.Module, interface: Interface) -> str:
 
 
 def _dry_run(module: nn.Module, interface: Interface) -> None:
-    """Run the network on two items of the meta device, which raises an error if the images are too small."""
+    """Run the network on two items on the meta device, which raises an error if the images are too small."""
     tensors = {name: tensor.to("meta") for name, tensor in module.state_dict(keep_vars=True).items()}
     module.eval()
     torch.func.functional_call(module, tensors, (torch.empty(2, *interface.item, device="meta"),))
