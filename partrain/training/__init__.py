@@ -1,1 +1,1 @@
-"""One worker's training: replica, batches, gradients, the loop of rounds."""
+"""A worker's training: replica, batches, gradients, the loop of rounds."""

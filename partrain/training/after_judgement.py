@@ -1,4 +1,4 @@
-"""The call of a user's function after each judgement: its network is protected, its answer checked, its errors blamed on it."""
+"""The call of a user's function after each judgement: partrain protects the network, checks the answer, and names the function in errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partrain.training.hooks import HookSection, Judgement
 from partrain.training.stop import Progress
 
 STOP = "stop"
-"""Answer that ends the run, and key of a dict that does."""
+"""Answer that ends the run, and key of a dict that ends it."""
 _TAKEN = ("loss", "accuracy")
 
 
@@ -33,7 +33,7 @@ class AfterJudgement:
             raise UserCodeFailed(f"{self._where} is of type {type(self._function).__name__}, not a function")
 
     def call(self, progress: Progress, *, best: bool, module: nn.Module, trial: bool = False) -> tuple[dict[str, float], bool]:
-        """Call the function on the newest judgement of `progress`. Returns the numbers that it adds, and True if it asks to stop.
+        """Call the function on the newest judgement of `progress`. Return the numbers that it adds, and True if it asks to stop.
 
         Raises UserCodeFailed if the function fails, changes the network or returns anything else.
         """
@@ -79,7 +79,7 @@ class AfterJudgement:
 
     @contextmanager
     def _unchanged(self, module: nn.Module) -> Iterator[None]:
-        """Show the module in evaluation mode, and refuse a change of it: it is the network in training."""
+        """Show the module in evaluation mode, and refuse any change of it: it is the network in training."""
         modes = [(part, part.training) for part in module.modules()]
         before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
         module.eval()

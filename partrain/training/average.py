@@ -1,12 +1,12 @@
 """An average of the mixed network over rounds, which then counts as the run's network: it is judged, named and exported.
 
-Training goes on from the mixed network itself. With x_r the mixed network after round r and a_r its average:
+Training continues from the mixed network itself. With x_r the mixed network after round r and a_r its average:
 
     EMA   a_r <- f a_{r-1} + (1 - f) x_r        f = product over the K iterations of the round of min(t / (t + 1), decay)
     SWA   a_r <- a_{r-1} + (x_r - a_{r-1}) / n  n: networks averaged, the first one at `swa` of the run's length
 
-t counts local iterations from 0, those of the worker that ran most. So the decay is per optimizer step, as in timm's ModelEma, and
-the weight of early networks is that of a plain mean until the exponential one is more correct: the initial weights do not count.
+t counts, from 0, the local iterations of the worker that ran most. So the decay is per optimizer step, as in timm's ModelEma, and
+early networks weigh as in a plain mean until the exponential mean is more correct: the initial weights do not count.
 
 Source: Polyak, Juditsky. Acceleration of Stochastic Approximation by Averaging. 1992. doi:10.1137/0330046
 Source: Tarvainen, Valpola. Mean teachers are better role models. 2017. arXiv:1703.01780 (f, in the authors' code)
@@ -30,10 +30,10 @@ class NetworkAverage:
     """The average of the mixed network, equal on every worker. Each keeps a copy on its device."""
 
     def __init__(self, replica: Replica, rule: Rule, start: int | None) -> None:
-        """Make an average of nothing. `start`: item-iterations from which networks count under `swa`."""
+        """Make an empty average. `start`: item-iterations from which networks count under `swa`."""
         self._replica, self._decay, self._start = replica, rule.ema, start
         self.recalibrates = rule.swa is not None or rule.buffers == "recalibrate"
-        """BatchNorm statistics are recomputed for the average; otherwise floating-point buffers are averaged as parameters are."""
+        """True: BatchNorm statistics are recomputed for the average. False: floating-point buffers are averaged like parameters."""
         self.params = torch.zeros_like(replica.params)
         """a_r (d,)"""
         self.buffers = torch.zeros_like(replica.buffers)
@@ -63,7 +63,7 @@ class NetworkAverage:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Let the module stand for the average for a while: parameters and averaged buffers. Afterwards it has its own again."""
+        """Let the module show the average for a while: parameters and averaged buffers. Afterwards it has its own again."""
         buffers = self.own_buffers
         self._kept = {name: buffer.clone() for name, buffer in buffers.items()}
         with self._replica.swapped_params(self.params):
@@ -75,7 +75,7 @@ class NetworkAverage:
         self._kept = None
 
     def restore(self, count: int) -> None:
-        """Take over the network that the module shows, an average over `count` so far."""
+        """Take over the network in the module, an average over `count` so far."""
         self.params.copy_(self._replica.params)
         self.buffers.copy_(self._replica.buffers)
         self.count = count

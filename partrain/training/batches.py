@@ -23,7 +23,7 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Samples:
-    """Items for a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels, (n, outputs) numbers or (n, length) tokens."""
+    """Items for a device: `inputs` (n, *shape), scaled at use; `targets` (n,) labels, (n, outputs) numbers or (n, length) tokens."""
 
     inputs: Tensor
     targets: Tensor
@@ -31,15 +31,15 @@ class Samples:
     dtype: torch.dtype = torch.float32
     """Type of the network's inputs."""
     channels_last: bool = False
-    """Batches of images have the channels innermost in memory: convolutions on a CPU are faster so."""
+    """True: batches of images have the channels innermost in memory, which makes convolutions on a CPU faster."""
     device: torch.device | None = None
-    """The device of batches, if it is not that of the items."""
+    """The device of batches, if it differs from the items'."""
     channel_scale: tuple[Sequence[float], Sequence[float]] | None = None
-    """Mean and deviation of each channel of images, which batches are standardised by."""
+    """Mean and deviation of each channel of images, for standardising batches."""
     parts: tuple[InputPart, ...] = ()
-    """The inputs of an item, if there are several: `inputs` are then rows (n, bytes), and those of a batch a tuple or dict of tensors."""
+    """The inputs of an item, if there are several: `inputs` are then rows (n, bytes), and a batch has a tuple or dict of tensors."""
     newest: Tensor | None = None
-    """(n, number, targets): newest values of a series, on the CPU, where the data set keeps them; see `Dataset.newest`."""
+    """(n, number, targets): newest values of a series, on the CPU, if the data set keeps them; see `Dataset.newest`."""
     group: Tensor | None = None
     """(n,): number of the group of each item, on the CPU; see `Dataset.group`."""
 
@@ -58,7 +58,7 @@ class Samples:
     def converted(
         self, inputs: Tensor, targets: Tensor, buffer: Tensor | None = None, change: Change | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Convert raw inputs and targets of a block to those of batches; see `batch`."""
+        """Convert raw inputs and targets of a block to inputs and targets of batches; see `batch`."""
         return self.scaled(self._on_device(inputs), buffer, change), self._on_device(targets)
 
     def chosen(self, items: Tensor | slice) -> Samples:
@@ -67,7 +67,7 @@ class Samples:
         return replace(self, inputs=self.inputs[items], targets=self.targets[items], newest=newest, group=group)
 
     def index(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Put numbers of items (b,) where the items are."""
+        """Move numbers of items (b,) to the device of the items."""
         return torch.from_numpy(numbers).to(self.inputs.device, non_blocking=True)
 
     def part(self, block: slice) -> tuple[Tensor, Tensor]:
@@ -89,7 +89,7 @@ class Samples:
         return _channels_last(numbers) if self.channels_last else numbers
 
     def buffer(self, count: int) -> Tensor | None:
-        """Allocate memory for the inputs (count, *shape) of batches, where bytes become float32: it stays in the cache between blocks."""
+        """Allocate memory for the inputs (count, *shape) of batches, if bytes become float32: it stays in the cache between blocks."""
         if self.parts or self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
             return None
         return torch.empty(count, *self.inputs.shape[1:], device=self.batch_device)
@@ -103,7 +103,7 @@ class Samples:
         return x if self.device is None else x.to(self.device, non_blocking=True)  # of pageable memory, which torch copies first
 
     def scaled(self, inputs: Tensor, buffer: Tensor | None = None, change: Change | None = None) -> Tensor:
-        """Convert raw inputs to what the network sees; tokens stay as they are."""
+        """Convert raw inputs to the network's inputs; tokens do not change."""
         if change is not None or self.channel_scale is not None:
             return self._changed(inputs, buffer, change)
         if inputs.dtype == torch.int64:
@@ -118,7 +118,7 @@ class Samples:
 
 
 def unpack(rows: Tensor, parts: Sequence[InputPart], dtype: torch.dtype) -> Any:
-    """Take the inputs out of rows (b, bytes): a tuple of tensors (b, *shape), or a dict of them where they have names.
+    """Take the inputs out of rows (b, bytes): a tuple of tensors (b, *shape), or a dict of them if they have names.
 
     Bytes are scaled to [0, 1] and become `dtype`, as float32 does.
     """
@@ -133,7 +133,7 @@ def unpack(rows: Tensor, parts: Sequence[InputPart], dtype: torch.dtype) -> Any:
 
 
 def split(inputs: Any, sizes: Sequence[int]) -> Sequence[Any]:
-    """Split the inputs of a block into those of batches of these sizes. Inputs of several kinds are split alike."""
+    """Split the inputs of a block into batches of these sizes. Several inputs are split in the same way."""
     if isinstance(inputs, Tensor):
         return torch.split(inputs, list(sizes))
     if isinstance(inputs, tuple):
@@ -160,7 +160,7 @@ def _channels_last(images: Tensor) -> Tensor:
 
 
 class Gathered(NamedTuple):
-    """The raw items of some mini-batches, which follow one another."""
+    """The raw items of consecutive mini-batches."""
 
     sizes: Sequence[int]
     """Items of each mini-batch."""
@@ -171,7 +171,7 @@ class Gathered(NamedTuple):
 
 
 class Batches:
-    """The order in which a worker sees its partition: each pass a permutation derived from (seed, worker, pass)."""
+    """The order in which a worker sees its partition: each pass is a permutation derived from (seed, worker, pass)."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Batches:
 
         `redraw` draws the partition of a round, if each round has its own. `resize` cuts it for caps of all workers, if it follows
         them. `labels` (n,) of all items: a pass is drawn with replacement, each class of the partition equally often. `weights` (n,) of
-        all items: a pass has each item as often as its weight tells.
+        all items: a pass has each item as often as its weight demands.
         """
         self.partition = partition
         self.batch_size = batch_size
@@ -290,7 +290,7 @@ class Batches:
 def balanced(items: NDArray[np.int64], labels: NDArray[np.int64], draw: np.random.Generator) -> NDArray[np.int64]:
     """Draw as many items as there are, with replacement: each class equally often, within it each item with equal probability.
 
-    Some classes, drawn too, come once more if the number of items is no multiple of the number of classes.
+    If the number of items is not a multiple of the number of classes, some classes, also drawn, come once more.
     """
     classes = np.unique(labels)
     per_class, more = divmod(len(items), len(classes))

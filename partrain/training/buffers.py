@@ -1,4 +1,4 @@
-"""A network's buffers when replicas are mixed, BatchNorm's running statistics first of all.
+"""A network's buffers when replicas are mixed, above all BatchNorm's running statistics.
 
 Averaging parameters alone leaves each replica with the statistics of a network that no longer exists. `[sync] buffers` has three
 policies for that.
@@ -23,14 +23,14 @@ from partrain.training.replica import persistent_buffers
 from partrain.training.worker import LocalWorker
 
 RECALIBRATION_ITEMS = 4096
-"""Items of each partition that recompute the statistics of a mixed network, at most."""
+"""Largest number of items of each partition that recompute the statistics of a mixed network."""
 RECALIBRATION_BATCH = 512
 FLOAT64_ITEMS = 32
 """Items of a batch in float64 at a time."""
 
 
 def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -> None:
-    """Replace buffers by those of the pooled data: pool means and variances, take the maximum of integers, average the others.
+    """Replace buffers by the pooled data's: pool means and variances, take the maximum of integers, average the others.
 
     With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2). Raises Diverged, naming `where`,
     before a non-finite number reaches other workers.
@@ -48,7 +48,7 @@ def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -
 
 
 def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
-    """Pool N rows (N, B) with weights (N, 1) into one (B,): means, and variances of the `tensors` named so, as above."""
+    """Pool N rows (N, B) with weights (N, 1) into one (B,): means, but variances as in `pool` for the `tensors` with that name."""
     mixed = (weights * rows).sum(0) / weights.sum()
     local, mean = _parts(rows, tensors), _parts(mixed, tensors)
     for name in tensors:
@@ -59,7 +59,7 @@ def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 
 
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
-    """Recompute the BatchNorm statistics of the network that is evaluated, from items spread over every partition.
+    """Recompute the BatchNorm statistics of the network to evaluate, from items spread over every partition.
 
     Each layer gets the mean and variance of all its inputs for these items, computed in float64 and rounded once. With
     `on_nonfinite = "exclude"` inputs that are not finite are left out.
@@ -135,7 +135,7 @@ def shared_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> Iterat
 
 
 def take_first(module: nn.Module, group: ArenaGroup) -> None:
-    """Replace the floating-point buffers of all workers by those of worker 0."""
+    """Replace the floating-point buffers of all workers by worker 0's."""
     if group.size > 1 and (numbers := _numbers(module)):
         _unpack(group.all_gather(_pack(numbers, torch.float64))[0], numbers)
 

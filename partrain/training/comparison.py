@@ -1,4 +1,5 @@
-"""A network beside a trivial answer on the same items: the difference of one number, and its interval by a paired bootstrap.
+"""A network compared with a trivial answer on the same items: the difference of one number, and its interval by a paired
+bootstrap.
 
 Symbols: n items; R resamples; B blocks of consecutive items; K values by which items are ordered.
 """
@@ -18,10 +19,10 @@ from partrain.tasks.kinds import AnswerBatch, TaskKind
 from partrain.tasks.measures import Gather, OfNumbers
 
 RESAMPLES, MOST_BLOCKS, BLOCKS_OF_SERIES = 1000, 1000, 50
-"""Resamples; most blocks of which they are drawn; and most where neighbors are alike, as the windows of a series are."""
+"""Number of resamples; largest number of blocks to draw from; and largest if neighbors are alike, such as a series' windows."""
 LEVEL = 0.95
 RARE = 1 / 3
-"""Share of the items below which one of two classes is rare: then accuracy tells little, and the order of the answers counts."""
+"""Share of the items below which one of two classes is rare: then accuracy says little, and the order of the answers counts."""
 GUESSED = 0.5
 """Area under the ROC curve of answers that are all equal."""
 DIGITS = 9
@@ -31,7 +32,7 @@ MOST_VALUES = 256
 
 
 class RareClass(NamedTuple):
-    """One of two classes that few items have."""
+    """The rare one of two classes."""
 
     label: int
     targets: Tensor
@@ -39,7 +40,7 @@ class RareClass(NamedTuple):
 
 
 class ItemOutcomes:
-    """The outcomes of a network's answers by item. Each worker adds those of its part, and all gather them at the end of the run."""
+    """The outcomes of a network's answers by item. Each worker adds its part, and all gather them at the end of the run."""
 
     def __init__(self, kind: TaskKind, rare: RareClass | None = None) -> None:
         self.rare, self._kind = rare, kind
@@ -48,7 +49,7 @@ class ItemOutcomes:
 
     @classmethod
     def of(cls, kind: TaskKind, outputs: int, targets: Tensor) -> ItemOutcomes:
-        """Begin without answers. `outputs`: number of classes; `targets`: those of all items."""
+        """Begin without answers. `outputs`: number of classes; `targets`: of all items."""
         if not kind.one_class or outputs != 2:
             return cls(kind)
         counts = torch.bincount(targets.cpu(), minlength=2)
@@ -57,7 +58,7 @@ class ItemOutcomes:
 
     @property
     def by(self) -> str:
-        """The number that compares."""
+        """Name of the compared number."""
         return "auroc" if self.rare else "accuracy" if self._kind.accuracy else "mae"
 
     def add(self, batch: AnswerBatch) -> None:
@@ -72,7 +73,7 @@ class ItemOutcomes:
         self._rows.append(torch.stack(rows, 1))
 
     def gather(self, gather: Gather) -> None:
-        """Take together the outcomes of all workers."""
+        """Join the outcomes of all workers."""
         self._rows = gather(torch.cat(self._rows))
         self._errors.gather(gather)
 
@@ -86,7 +87,7 @@ class ItemOutcomes:
     ) -> BesideTrivial | None:
         """Compare with a trivial answer, of which each item is right or has this absolute error (n,). None without a number.
 
-        `classes`: their names, if they have any. `seed`: that of the run. `group`: number of the group (n,) of each item.
+        `classes`: their names, if any. `seed`: the run's seed. `group`: number of the group (n,) of each item.
         """
         rows = torch.cat(self._rows)
         if not len(rows):
@@ -119,7 +120,7 @@ class ItemOutcomes:
 
 
 class _Resampling:
-    """Resamples of n items, equal for all that is compared: each draws as many blocks of consecutive items, or groups, as there are."""
+    """Resamples of n items, the same for all comparisons: each draws as many blocks of consecutive items, or groups, as there are."""
 
     def __init__(self, items: int, most_blocks: int, seed: int, group: Tensor | None = None) -> None:
         members = torch.arange(items) if group is None else torch.unique(group, return_inverse=True)[1]

@@ -2,7 +2,7 @@
 
 A small network spends more time on calls of torch and autograd's bookkeeping than on its matrix products. Nearly all first jobs train
 linear layers with an activation between them, on labels or numbers. For these the chain rule is written out in C, with the steps of
-SGD and Adam. The products are those of torch's own BLAS library. All other networks are left to autograd, whose numbers these are up
+SGD and Adam. torch's own BLAS library computes the products. Autograd trains all other networks; its numbers are the same up
 to rounding.
 """
 
@@ -61,7 +61,7 @@ class CompiledMlp:
             layers: Each layer, and the number of its activation.
             gradients: Memory for the gradient of each parameter.
             optimizer: The optimizer of the parameters.
-            flattens: Items are flattened first.
+            flattens: True if items are flattened first.
 
         Raises:
             CannotCompile: There is no C compiler, or torch has no BLAS library.
@@ -85,7 +85,7 @@ class CompiledMlp:
         self._memory: list[Tensor] = []
         self._some: list[int] = []
         self._described: tuple[Any, ...] = (None, None)
-        """Inputs, targets, their description and its memory: items that come by their numbers are the same in each call."""
+        """Inputs, targets, their description and its memory: items given by number are the same in each call."""
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledMlp | None:
@@ -124,7 +124,7 @@ class CompiledMlp:
         index: NDArray[np.int64] | None = None,
         scale: float = 1.0,
     ) -> list[float]:
-        """Do a gradient and an optimizer step for each of some mini-batches. Returns their losses.
+        """Compute a gradient and take an optimizer step for each of some mini-batches. Return their losses.
 
         Args:
             inputs: Inputs (n, ...) of the network's type; with an index also bytes.
@@ -135,8 +135,8 @@ class CompiledMlp:
             scale: Factor of bytes.
 
         Raises:
-            IndexError: A label is no class.
-            ValueError: Inputs or targets have another shape than the network takes.
+            IndexError: A label is not a class.
+            ValueError: Inputs or targets do not have the network's shapes.
         """
         self._make_room(max(sizes))
         numbered = index is not None
@@ -156,7 +156,7 @@ class CompiledMlp:
         return losses.tolist()
 
     def _describe(self, inputs: Tensor, targets: Tensor, *, numbered: bool) -> tuple[_Items, Tensor, Tensor]:
-        """Describe items to `mlp.c`. Returns also the memory that the description points to."""
+        """Describe items to `mlp.c`. Also return the memory that the description points to."""
         inputs = self._rows(inputs, bytes_too=numbered)
         labelled, width = targets.dtype == torch.int64, self._linear[-1].out_features
         if targets.shape != (inputs.shape[:1] if labelled else (len(inputs), width)):
@@ -174,11 +174,11 @@ class CompiledMlp:
             raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
         fits = inputs.dtype == self._dtype or (bytes_too and inputs.dtype == torch.uint8)
         if inputs.shape[1] != self._linear[0].in_features or not fits:
-            self._linear[0](inputs)  # says what is wrong in torch's words
+            self._linear[0](inputs)  # raises torch's own error
         return inputs.contiguous()
 
     def _make_room(self, items: int) -> None:
-        """Make memory for answers of that many items, each on cache lines of its own: products round by alignment."""
+        """Allocate memory for the answers to `items` items, each on its own cache lines: products round by alignment."""
         if items <= self._most_items:
             return
         self._described = (None, None)
@@ -193,7 +193,7 @@ class CompiledMlp:
 
 
 def _shapes_fit(layers: Sequence[nn.Linear]) -> bool:
-    """Return whether the tensors have the sizes that the layers name: torch multiplies whatever has been put into a layer."""
+    """Return whether the tensors have the sizes that the layers declare: torch multiplies whatever tensors a layer has."""
     widths = [layers[0].in_features, *(layer.out_features for layer in layers)]
     shapes = [(layer.weight.shape, layer.bias.shape) for layer in layers]
     return all(widths) and shapes == [((out, width), (out,)) for width, out in itertools.pairwise(widths)]

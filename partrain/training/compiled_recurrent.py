@@ -1,7 +1,7 @@
 """Recurrent layers in C code (`recurrent.c`): all steps of a direction in one call, and their gradients in another.
 
-torch calls several operators for each step, which takes a GRU or RNN longer than its products. Whatever surrounds the layers is left to
-autograd.
+torch calls several operators for each step, which takes a GRU or RNN longer than its products. Autograd handles everything around
+the layers.
 
 Shapes: b items, B rows, one per item and step; I inputs, H hidden units, G gates.
 """
@@ -77,7 +77,7 @@ class _Direction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kind: int, steps: _Steps, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        x, *parameters = (tensor.contiguous() for tensor in inputs)  # some utilities of torch compute weights anew
+        x, *parameters = (tensor.contiguous() for tensor in inputs)  # some utilities of torch recompute weights
         width, hidden = parameters[1].shape
         gates, out = x.new_empty(steps.rows, width), x.new_empty(steps.rows, hidden)
         inner = torch.empty_like(out) if kind in (_KINDS["LSTM"], _KINDS["GRU"]) else x.new_empty(0)
@@ -91,7 +91,7 @@ class _Direction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, of_out: Tensor | None, of_cell: Tensor | None) -> tuple[Tensor | None, ...]:
         *inputs, gates, inner, out = ctx.saved_tensors
-        if torch.is_grad_enabled():  # these gradients will be differentiated in their turn
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
             with torch.autocast("cpu", enabled=False):  # as in the forward pass
                 return None, None, *_differentiable_gradients(ctx.kind, ctx.steps, inputs, of_out, of_cell)
         x, *parameters = (tensor.contiguous() for tensor in inputs)
@@ -116,7 +116,7 @@ class _Direction(torch.autograd.Function):
 def _differentiable_gradients(
     kind: int, steps: _Steps, inputs: Sequence[Tensor], of_out: Tensor | None, of_cell: Tensor | None
 ) -> Iterator[Tensor | None]:
-    """Compute the gradients of `inputs` by torch's cells, one step after the other, and keep their graph."""
+    """Compute the gradients of `inputs` with torch's cells, one step after the other, and keep their graph."""
     x, *parameters = inputs = [tensor.view_as(tensor) for tensor in inputs]  # a layer may be its own input: gradients stop here
     state = cell = x.new_zeros(0, parameters[1].shape[1])
     states, cells = {}, {}
@@ -143,7 +143,7 @@ _compute_direction: Callable[..., tuple[Tensor, Tensor]] = _Direction.apply
 def _described(
     kind: int, steps: _Steps, x: Tensor, parameters: Sequence[Tensor], gates: Tensor, inner: Tensor, out: Tensor
 ) -> tuple[_Description, ctypes.CDLL, list[Tensor]]:
-    """Describe a direction to `recurrent.c`. Returns the memory, too, that it needs during a call."""
+    """Describe a direction to `recurrent.c`. Also return the memory that it needs during a call."""
     code, product = code_and_product(SOURCE, x.dtype)
     hidden, memory = out.shape[1], [x.new_empty(steps.most, gates.shape[1]), x.new_zeros(out.shape[1])]
     sizes = gates.shape[1] // hidden, steps.rows, x.shape[1], hidden, len(steps.table)
@@ -152,13 +152,13 @@ def _described(
 
 
 class CompiledRecurrent:
-    """The `forward` of torch's recurrent layers in training; whatever it does not know is left to torch."""
+    """The `forward` of torch's recurrent layers in training; torch handles every case that it does not know."""
 
     def __init__(self, layers: nn.RNNBase) -> None:
         self._layers = layers
 
     def __call__(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:  # noqa: A002 (torch's name)
-        """Do what torch's does, up to rounding."""
+        """Compute what torch's `forward` computes, up to rounding."""
         layers = self._layers
         packed = input if isinstance(input, PackedSequence) else None
         data = input.data if isinstance(input, PackedSequence) else input
@@ -166,10 +166,10 @@ class CompiledRecurrent:
         fits = (
             data.dim() == 3 - bool(packed) and data.dtype == weight.dtype and data.shape[-1] == layers.input_size and data.numel()
         )
-        trains = layers.training and torch.is_grad_enabled()  # a judged network has torch's bits, as it has in other programs
+        trains = layers.training and torch.is_grad_enabled()  # a judged network has torch's bits, as in other programs
         transformed = torch._C._are_functorch_transforms_active()  # by torch.func, whose tensors have no memory
         sizes = tuple(packed.batch_sizes.tolist()) if packed else ()
-        wrong = packed and (sum(sizes) != len(data) or sizes != tuple(sorted(sizes, reverse=True)))  # torch says what is wrong
+        wrong = packed and (sum(sizes) != len(data) or sizes != tuple(sorted(sizes, reverse=True)))  # torch reports the error
         if (
             not trains
             or hx is not None
@@ -225,12 +225,12 @@ def compile_recurrent(module: nn.Module) -> bool:
     plain = [part for part in own if part.bias and not part.proj_size and "forward" not in vars(part) and _in_c(part)]
     for part in plain:
         code_and_product(SOURCE, next(part.parameters()).dtype)
-        vars(part)["forward"] = CompiledRecurrent(part)  # hooks and the names of parameters stay as they are
+        vars(part)["forward"] = CompiledRecurrent(part)  # hooks and the names of parameters do not change
     return bool(plain)
 
 
 def _in_c(layers: nn.RNNBase) -> bool:
-    """Return whether the weights lie in memory, in a type of the C code, and have the sizes that the layers name."""
+    """Return whether the weights are in memory, in a type of the C code, and have the sizes that the layers declare."""
     inputs, hidden = layers.input_size, layers.hidden_size
     for number, name in enumerate(layers._flat_weights_names):  # four of each direction of each layer
         tensor, above = getattr(layers, name), number >= 4 * (1 + layers.bidirectional)

@@ -14,7 +14,7 @@ from partrain.tasks.task import Task
 from partrain.training.batches import Samples
 
 CHUNK_NUMBERS = 1 << 20
-"""Numbers of the inputs that a network answers at a time."""
+"""Number of input numbers that a network answers at a time."""
 
 
 def items_at_a_time(inputs: Tensor) -> int:
@@ -30,7 +30,7 @@ def evaluate(
     heartbeat: Callable[[], None] = lambda: None,
     metrics: JudgedMetrics | None = None,
 ) -> tuple[float, float]:
-    """Sum the loss and count the correct answers over a range of items. The numbers are those of the parameters' type, as in answers.
+    """Sum the loss and count the correct answers over a range of items. The numbers have the parameters' type, as in answers.
 
     `heartbeat` is called before each chunk; `metrics` get the answers. Raises UserCodeFailed if a task counts more correct answers
     than there are items.

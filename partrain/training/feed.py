@@ -1,4 +1,4 @@
-"""The mini-batches of one worker: gathered in blocks and handed out as slices, or as numbers of items."""
+"""A worker's mini-batches: gathered in blocks and handed out as slices, or as numbers of items."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from partrain.training.batches import Batches, Samples, join, split
 from partrain.training.stream_batches import StreamBatches
 
 BLOCK_BYTES = 1 << 20
-"""Inputs gathered at a time: iterations then train on slices of one contiguous block."""
+"""Number of inputs gathered at a time: iterations then train on slices of one contiguous block."""
 
 
 Batch = tuple[Any, Tensor]
-"""Inputs (b, ...), or a tuple or dict of such tensors where items have several, and targets (b, ...)."""
+"""Inputs (b, ...), or a tuple or dict of such tensors if items have several, and targets (b, ...)."""
 
 
 class Piece(NamedTuple):
-    """Mini-batches that follow one another: in memory, or in a list of numbers."""
+    """Consecutive mini-batches: in memory, or as a list of numbers."""
 
     sizes: Sequence[int]
-    """Items of each."""
+    """Number of items in each."""
     inputs: Any
     targets: Tensor
     numbers: NDArray[np.int64] | None = None
-    """Numbers of the items among all, whose raw inputs and targets the piece has; None: the piece has its own items, converted."""
+    """Numbers of the items, if the piece has the raw inputs and targets of all; None: the piece has its own items, converted."""
     scale: float = 1.0
     """Factor of raw inputs."""
 
@@ -58,7 +58,7 @@ class Feed:
         """Make the feed.
 
         Args:
-            samples: All items; beside a stream, the held-out ones, which are like those of the stream.
+            samples: All items; with a stream, the held-out items, which have the stream's form.
             batches: The worker's partition, or its shard of a stream.
             reuse: Gather each block into the same memory. Only for networks that keep no reference to their inputs.
             augment: Changes the inputs of each mini-batch by a seed.
@@ -72,7 +72,7 @@ class Feed:
         self._rest = NO_PIECE
 
     def begin(self, round_number: int) -> None:
-        """Start a round (from 1): what was gathered ahead is dropped."""
+        """Start a round (from 1), and drop items gathered ahead."""
         self.batches.begin(round_number)
         self._blocks = self._number() if self._most_numbered else self._gather()
         self._rest = NO_PIECE
@@ -107,7 +107,7 @@ class Feed:
             yield Piece(sizes, inputs, targets)
 
     def _augmented(self, augment: Augment, sizes: Sequence[int], position: int, inputs: Any) -> Any:
-        """Augment the batches of a block that begins at a position, each by a seed of its own."""
+        """Augment the batches of a block that begins at a position, each by its own seed."""
         changed = []
         for batch, size in zip(split(inputs, sizes), sizes, strict=True):
             changed.append(augment(batch, self.batches.augmentation_seed(position)))

@@ -1,4 +1,4 @@
-"""User functions that a run calls: the `[hooks]` table, and what such a function gets. Imports no torch."""
+"""User functions that a run calls: the `[hooks]` table, and the argument of such a function. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HookCode(UserCode):
-    """A function of the user."""
+    """A user's function as code to import."""
 
     table: ClassVar[str] = "hooks"
 
@@ -25,7 +25,7 @@ class HookSection(Section):
     """The `[hooks]` table."""
 
     after_judgement: str | None = Field(None, pattern=rf"{NAME}|^<python>$")
-    """Function that worker 0 calls after each judgement: `file.py:function` beside the job, or `package.module:function`. It may
+    """Function that worker 0 calls after each judgement: `file.py:function` next to the job, or `package.module:function`. It may
     log, add numbers to the judgement, and ask the run to stop."""
 
     _code: HookCode | None = PrivateAttr(None)
@@ -43,10 +43,10 @@ class HookSection(Section):
 
 @dataclass(frozen=True)
 class Judgement:
-    """A judgement, as a function `after_judgement` gets it.
+    """A judgement: the argument of a function `after_judgement`.
 
-    The function returns None, or a dict of numbers to add to the judgement, or "stop" to end the run after this round. A dict may hold
-    `"stop": True` beside its numbers.
+    The function returns None, or a dict of numbers to add to the judgement, or "stop" to end the run after this round. A dict may
+    also hold `"stop": True`.
     """
 
     round: int
@@ -60,11 +60,11 @@ class Judgement:
     metrics: Mapping[str, float]
     """All judged metrics by name."""
     best: bool
-    """The best judgement so far."""
+    """True if this is the best judgement so far."""
     module: nn.Module
-    """The network that was judged, in evaluation mode. It may be called, but not changed."""
+    """The judged network, in evaluation mode. The function may call it, but not change it."""
     trial: bool = False
-    """True in the trial before training, of a network that is not trained yet. Log nothing then."""
+    """True in the trial before training, with an untrained network. Log nothing then."""
 
 
 Answer = Mapping[str, Any] | str | None

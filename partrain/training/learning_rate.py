@@ -40,12 +40,12 @@ class LearningRate:
         self._scale = self._scale_in(round_number, len(participants))
 
     def at(self, iterations: float) -> float:
-        """Give the rate after this many local iterations of the round."""
+        """Return the rate after this many local iterations of the round."""
         progress = self._start + iterations / self._planned_iterations * self._expected
         return self._scale * self._optimizer.rate(progress, self._horizon)
 
     def after(self, iterations: int, count: int) -> list[float]:
-        """Give the rates of the local iterations that follow this many others of the round."""
+        """Return the rates of the next `count` local iterations after this many of the round."""
         if not self._optimizer.needs_horizon:
             return [self.at(0.0)] * count
         return [self.at(iterations + number + 0.5) for number in range(count)]

@@ -1,7 +1,7 @@
 """A run as one worker sees it: rounds of training and mixing until a stop condition holds.
 
-All decisions here follow from numbers that every worker sees alike, so synchronous workers never disagree. Worker 0 learns of time
-limits and snapshot requests, every worker of a request to stop. At the end of each round they share what they learned.
+All decisions here follow from numbers that are the same on every worker, so synchronous workers never disagree. Worker 0 receives
+time limits and snapshot requests, every worker receives requests to stop. At the end of each round they share these signals.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from partrain.training.worker import LocalWorker
 
 
 class Signal(IntFlag):
-    """Signals from the coordinator to a worker, since the round before."""
+    """Signals from the coordinator to a worker, since the previous round."""
 
     STOP = 1
     """The user wants the run to end."""
@@ -42,7 +42,7 @@ class Signal(IntFlag):
     SNAPSHOT_WANTED = 4
     """The checkpoint writer could take a snapshot, and a slot is free."""
     COPY_WANTED = 8
-    """The newest copy of the state in memory is old: if a worker were lost now, much would have to run again."""
+    """The newest copy of the state in memory is old: after the loss of a worker, much would have to run again."""
     CHECKPOINT_ASKED = 16
     """The user wants a checkpoint of this round, and a slot is free."""
 
@@ -54,7 +54,7 @@ class RunHooks(Protocol):
         """Report that the first local iteration is about to run."""
 
     def training_finished(self) -> None:
-        """Report that training is over. If there is a test set, its evaluation follows."""
+        """Report the end of training. The evaluation of a test set, if there is one, follows."""
 
     def poll(self, seconds: float) -> Signal:
         """Ask the coordinator for signals, after this many seconds of training."""
@@ -73,7 +73,7 @@ class RunHooks(Protocol):
     ) -> None:
         """Copy this worker's part of the state, after `seconds` of training, to a slot and offer it.
 
-        `durable`: it is to become a file. `reason`: that for the end of training, if this was its last round.
+        `durable`: it will become a file. `reason`: for the end of training, if this was its last round.
         """
 
 
@@ -85,7 +85,7 @@ class LoopConfig:
     judge_every: int
     """Rounds between two evaluations on held-out items."""
     planned_items: Sequence[int]
-    """Item-iterations of each worker in a full round. Evaluation is shared out in proportion."""
+    """Item-iterations of each worker in a full round. Workers share the evaluation in this proportion."""
     snapshot_every: int
     """Rounds between two snapshots."""
     wait_for_files: bool
@@ -93,15 +93,15 @@ class LoopConfig:
     ended: str | None = None
     """Reason for the end of training, if all rounds are done and only the test is left."""
     after_judgement: bool = False
-    """A user function is called after each judgement."""
+    """True if the job has a user function to call after each judgement."""
     compares: bool = False
-    """Single answers of the run's network stand beside trivial ones: without a test set, those to the held-out items."""
+    """True if single answers of the run's network are compared with trivial answers: without a test set, on the held-out items."""
     best_by: Criterion | None = None
     """The number that decides which judgement is the best; None: accuracy, or loss without it."""
 
 
 ITEMS, SIGNAL, EXCLUDED, SQUARE, FEWEST, MOST = range(6)
-"""Columns of the numbers that the workers send each other at a round's end, in the order of `_numbers`."""
+"""Columns of the numbers that workers exchange at a round's end, in the order of `_numbers`."""
 
 
 @dataclass
@@ -109,9 +109,9 @@ class Ending:
     """The end of training."""
 
     reason: str
-    """`target`, a limit of the stop table, `asked`, or `after_judgement` if the user's function asked."""
+    """`target`, a limit of the stop table, `asked`, or, if the user's function asked, `after_judgement`."""
     seconds: float
-    """Seconds from the start of the first round to the end of the last one, its evaluation included."""
+    """Seconds from the start of the first round to the end of the last one, including its evaluation."""
     test: FinalScores | None = None
     """The numbers on the test set."""
 
@@ -163,12 +163,12 @@ class WorkerRun:
                 progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
             record.wait = (
                 0.0 if worker.sits_out else record.wait + group.waited - waited
-            )  # the first meeting, if the rule has had none
+            )  # the first meeting, if the rule had no other
             progress.item_iterations += items
             self._update_average()
             limit = config.stop.limit(progress, out_of_time=Signal.OUT_OF_TIME in signal)
             best = reached = stopped_by_hook = False
-            if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
+            if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have another evaluation
                 loss, accuracy, metrics = self.evaluate(held_out, self.shown())
                 best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
                 limit = limit or config.stop.limit(progress, out_of_time=False)
@@ -193,9 +193,9 @@ class WorkerRun:
                 return self._tested(Ending(reason, seconds))
 
     def _tested(self, ending: Ending) -> Ending:
-        """Evaluate the run's network on the test set, if there is one: that of the best judged round, or the newest without judgements.
+        """Evaluate the run's network on the test set, if there is one: the best judged round's, or the newest without judgements.
 
-        Without a test set it answers the held-out items once more, if its answers are compared with others.
+        Without a test set the network answers the held-out items once more, if its answers are compared with others.
         """
         self.hooks.training_finished()
         items = self.test or (self.held_out if self.config.compares else None)
@@ -209,7 +209,7 @@ class WorkerRun:
         return replace(ending, test=scores) if self.test else ending
 
     def _train_and_mix(self, *, measure: bool) -> RoundRecord:
-        """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement."""
+        """Run the rule's round, then sync optimizer state and buffers. Return the record, still without judgement."""
         worker, group, rule, progress = self.worker, self.group, self.rule, self.progress
         began, waited = worker.clock(), group.waited
         closes = rule.keeps_replicas_equal and (rule.mixes_once or (worker.iterations == 1 and self._steps_alike))
@@ -271,7 +271,7 @@ class WorkerRun:
         return self.rule.averages_gradients and self.group.uniform
 
     def _closing(self) -> Closing:
-        """Return all that the round's mean takes along: the numbers of the round's end, and the optimizer's state."""
+        """Return everything that the round's mean carries: the numbers of the round's end, and the optimizer's state."""
         moments, rule = self.worker.optimizer.moments.view(-1), self.rule
         state = moments if rule.optimizer_state == "average" and rule.mixes_once and moments.numel() else None
         return Closing(self._numbers(), state, rule.weight(self.worker.items))
@@ -284,7 +284,7 @@ class WorkerRun:
         return worker.items, signal, worker.guard.excluded, self.group.distance**2, *steps
 
     def _exchange(self) -> tuple[int, Signal, float]:
-        """Exchange the numbers of all workers, unless a mean has closed the round: items, signals that any has got, consensus distance."""
+        """Exchange the numbers of all workers, unless a mean has closed the round: items, all signals, consensus distance."""
         worker, group = self.worker, self.group
         board = group.board(*self._numbers()) if group.closed is None else group.closed
         items, signals, excluded, squares, *_ = board.sum(0).tolist()  # one call: most rounds need no more of the columns
@@ -295,7 +295,7 @@ class WorkerRun:
         return int(items), signal, distance
 
     def _update_average(self) -> None:
-        """Take the mixed network of the round into the average over rounds, if there is one."""
+        """Add the mixed network of the round to the average over rounds, if there is one."""
         worker, group, rule = self.worker, self.group, self.rule
         if not worker.average:
             return
@@ -326,7 +326,7 @@ class WorkerRun:
             yield
 
     def evaluate(self, samples: Samples, network: AbstractContextManager[None]) -> tuple[float, float | None, dict[str, float]]:
-        """Evaluate the network that modules show within `network` on some items, each worker its part. Returns mean loss, accuracy, metrics."""
+        """Evaluate the network that modules show within `network` on some items, each worker its part. Return loss, accuracy, metrics."""
         worker, group = self.worker, self.group
         count, planned = len(samples.targets), self.config.planned_items
         if worker.round_caps and worker.caps:

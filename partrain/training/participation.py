@@ -1,4 +1,4 @@
-"""The workers that train in a round: all, the first ones of a ramp, or clients drawn among those that can be reached."""
+"""The workers that train in a round: all, the first of a ramp, or clients drawn from those that can be reached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from partrain.seeds import generator
 
 
 class Participation:
-    """The draw of the workers of each round. All workers draw alike, so none has to tell the others.
+    """The draw of the workers of each round. All workers draw the same, without communication.
 
     Source: McMahan et al. Communication-Efficient Learning of Deep Networks from Decentralized Data. 2017. arXiv:1602.05629
     Source: Li, Huang, Yang, Wang, Zhang. On the Convergence of FedAvg on Non-IID Data. 2020. arXiv:1907.02189, whose scheme with

@@ -39,9 +39,9 @@ class RowLayout:
     """Names of the optimizer's vectors."""
     buffers: Layout
     rates: tuple[ParamRate, ...] = ()
-    """Learning rate and weight decay of each parameter; none: all have those of the table."""
+    """Learning rate and weight decay of each parameter; empty if all have the table's."""
     counts_steps: bool = False
-    """The optimizer's steps depend on their number, which is the optimizer's state beside its vectors."""
+    """True if the optimizer's steps depend on their number, which is then state in addition to its vectors."""
 
     @property
     def sizes(self) -> list[int]:
@@ -106,7 +106,7 @@ class Replica:
     ) -> None:
         """Move the module's numbers into the row (layout.numbers,).
 
-        `shared_params` (d,) replaces the row's own parameters where all workers change one vector (hogwild).
+        `shared_params` (d,) replaces the row's own parameters if all workers change one vector (hogwild).
         """
         self.module, self.layout = module, layout
         self.params, self.grads, moments, self.buffers, _ = torch.split(row, layout.sizes)
@@ -121,7 +121,7 @@ class Replica:
         views.follow()
         self.has_buffers = bool(persistent_buffers(module))
         self.accelerator = Accelerator.of(row.device)
-        """The accelerator that the parameters lie on; None for the CPU."""
+        """The accelerator that holds the parameters; None for the CPU."""
         self.trainable_parameters = [parameter for _, parameter in trainable(module)]
         self.gradient_views = layout.params.views(self.grads)
         """Views of `grads` with the parameters' shapes, in the order of `trainable_parameters`."""
@@ -137,7 +137,7 @@ class Replica:
 
     @contextmanager
     def swapped_params(self, network: Tensor) -> Iterator[None]:
-        """Let the module stand for another vector of parameters (d,) for a while."""
+        """Let the module show another vector of parameters (d,) for a while."""
         if network.data_ptr() == self.params.data_ptr():
             yield
             return
@@ -148,7 +148,7 @@ class Replica:
         self.own_params = self.params
 
     def store_gradient(self, gradients: Sequence[Tensor | None], share: float = 1.0, *, add: bool = False) -> None:
-        """Write `share` times a gradient, given tensor by tensor, into the row, or add it to what the row holds."""
+        """Write `share` times a gradient, given tensor by tensor, into the row, or add it to the row's gradient."""
         unused = {index for index, gradient in enumerate(gradients) if gradient is None}
         self.unused = self.unused & unused if add else unused
         for view, gradient in zip(self.gradient_views, gradients, strict=True):
@@ -158,15 +158,16 @@ class Replica:
                 view.add_(gradient, alpha=share)
 
     def step(self, gradient: Tensor, lr: float) -> None:
-        """Take one optimizer step with a gradient (d,). A parameter that no worker's gradient reached stays as it is."""
+        """Take one optimizer step with a gradient (d,). A parameter that no worker's gradient reached does not change."""
         parts = self.layout.params.views(gradient)
         unused = {index for index in self.unused if not parts[index].any()}
         self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], lr)
 
     def check_module(self, where: str) -> None:
-        """Raise UserCodeFailed, naming `where`, if training or a checkpoint would miss what the network does with its parameters.
+        """Raise UserCodeFailed, naming `where`, if the network changed its parameters so that training or a checkpoint would miss
+        it.
 
-        Names must stay, trainable parameters their identity, address and flag, frozen ones their numbers.
+        Names must stay the same; so must identity, address and flag of trainable parameters, and the numbers of frozen ones.
         """
         if late := sorted(set(self.module.state_dict()) ^ self._names):
             raise UserCodeFailed(f"{where}: `{late[0]}` came or went during training; make parameters and buffers in `__init__`")
@@ -183,7 +184,7 @@ class Replica:
             raise UserCodeFailed(f"{where}: {what}; keep its numbers in a buffer: `self.register_buffer(...)`")
 
     def sync_replaced_buffers(self) -> None:
-        """Copy buffers that the network replaced by new tensors back into the row. UserCodeFailed if a shape is another."""
+        """Copy buffers that the network replaced by new tensors back into the row. Raises UserCodeFailed if a shape has changed."""
         for owner, name, view in self._replaceable_buffers:
             if owner[name].shape != view.shape:
                 what = f"buffer `{name}` had shape {tuple(view.shape)}, and has {tuple(owner[name].shape)} after a training step"
@@ -197,7 +198,7 @@ class Replica:
 
 
 def _check_flags(parameters: dict[str, nn.Parameter], trained: Container[str], where: str) -> None:
-    """Raise UserCodeFailed, naming `where`, if `requires_grad` of a parameter is not as it was when the network was built."""
+    """Raise UserCodeFailed, naming `where`, if `requires_grad` of a parameter has changed since the network was built."""
     for name, parameter in parameters.items():
         if parameter.requires_grad == (name in trained):
             continue
@@ -212,9 +213,9 @@ def _keep_parameters() -> None:
 
 
 def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> list[tuple[dict[str, Any], str, Tensor]]:
-    """Make a module's floating-point buffers, and what counts as such, views of the row (B,) and keep their values.
+    """Make a module's floating-point buffers, and parameters that count as such, views of the row (B,) with the same values.
 
-    Returns the owner's dict, the name in it and the view, buffer by buffer.
+    Return the owner's dict, the name in it and the view, buffer by buffer.
     """
     owners, homes = dict(module.named_modules()), []
     for field in layout.fields:

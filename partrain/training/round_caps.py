@@ -1,7 +1,7 @@
-"""Caps on the workers' local iterations, by the seconds that each measured.
+"""Caps on the workers' local iterations, from the seconds that each worker measured.
 
-All workers decide alike. The caps of the next round are part of the run's progress, and so of every checkpoint. The clock decides about
-them; a round that runs again takes its caps from the record.
+All workers decide the same. The caps of the next round are part of the run's progress, and so of every checkpoint. They depend on
+the clock; a round that runs again takes its caps from the record.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from statistics import median
 
 FIRST_MEASURED, LAST_MEASURED = 2, 20
-"""Rounds whose seconds decide about balance: the first one has the costs of a start."""
+"""Rounds whose seconds decide about balance; the first round has the costs of a start."""
 STEP, ENOUGH_S = 3, 0.05
-"""Rounds, and seconds of each worker in them, that are enough for a decision."""
+"""Number of rounds, and of each worker's seconds in them, that is enough for a decision."""
 LIKE = 0.25
-"""Change of a worker's iterations, as a share, up to which the rounds before it still count."""
+"""Change of a worker's iterations, as a share, up to which earlier rounds still count."""
 EVEN = 1.05
-"""Ratio of the slowest to the fastest local part of a round up to which workers are as fast as each other."""
+"""Ratio of the slowest to the fastest local part of a round up to which workers count as equally fast."""
 
 
 @dataclass
 class RoundCaps(ABC):
-    """A rule by which caps follow from seconds."""
+    """A rule for deriving caps from seconds."""
 
     iterations: Sequence[int]
     """Each worker's planned local iterations, by rank: per round, or per visit under an asynchronous rule."""
@@ -38,9 +38,9 @@ class RoundCaps(ABC):
         """Decide the caps of a round, by rank; none: the planned iterations.
 
         Args:
-            round: The round, from 1.
-            caps: Caps of the round before; empty if it had none.
-            measured: Local iterations and seconds of computing of each worker in the round before.
+            round_number: The round, from 1.
+            caps: Caps of the previous round; empty if it had none.
+            measured: Local iterations and seconds of computing of each worker in the previous round.
         """
         if 0 <= round_number - self.first < len(self.recorded):
             return self.restored(self.recorded[round_number - self.first])
@@ -52,16 +52,16 @@ class RoundCaps(ABC):
 
     @abstractmethod
     def restored(self, caps: Sequence[int]) -> list[int]:
-        """Return the caps that a checkpoint or the record of a round holds, as `decide` returned them."""
+        """Return the caps in a checkpoint or the record of a round, in the form that `decide` returns."""
 
     @abstractmethod
     def measured_caps(self, round_number: int, caps: Sequence[int], measured: Sequence[Sequence[float]]) -> list[int]:
-        """Decide by what was measured; see `decide`."""
+        """Decide from the measurements; see `decide`."""
 
 
 @dataclass
 class TimeLimit(RoundCaps):
-    """The local part of a round takes about `[faults] round_seconds`: each round's caps follow from the round before."""
+    """Caps that make the local part of a round take about `[faults] round_seconds`, from the previous round."""
 
     seconds: float = field(kw_only=True)
     """Wanted seconds of a round's local part."""
@@ -85,9 +85,10 @@ class TimeLimit(RoundCaps):
 
 @dataclass
 class Balance(RoundCaps):
-    """Iterations in proportion to speed (`[partition] balance = "rate"`), about as many in all as planned.
+    """Iterations in proportion to speed (`[partition] balance = "rate"`), about as many in total as planned.
 
-    Each few rounds they follow the speed with the iterations before, for a round has costs that do not grow with them; then they are fixed.
+    Every few rounds they follow the speed with the previous iterations, because a round has costs that do not grow with them;
+    then they are fixed.
     """
 
     _measured: list[Sequence[Sequence[float]]] = field(default_factory=list)
@@ -120,14 +121,14 @@ class Balance(RoundCaps):
         span = max(1, round(slowest * sum(self.iterations) / sum(rates))) / slowest  # whole iterations of the slowest worker
         now, then = [max(1, round(span * rate)) for rate in rates], caps or self.iterations
         if any(abs(new - old) > LIKE * old for new, old in zip(now, then, strict=True)):
-            self._measured = []  # the costs of a round weigh otherwise
+            self._measured = []  # the costs of a round now weigh differently
         return self.restored(now)
 
 
 def parts_by(caps: Sequence[int], items: int, batches: Sequence[int], overlap: float = 0.0) -> list[int]:
     """Return the sizes of partitions of `items` items in proportion to the caps, so that all items are trained equally often.
 
-    `batches`: items of each worker's iteration. A partition has one item more where a pass would end with a batch of a single one,
+    `batches`: items of each worker's iteration. A partition has one item more if a pass would end with a batch of a single item,
     on which BatchNorm cannot train.
     """
     sizes = [-int(-items * cap // (sum(caps) * (1 - overlap))) for cap in caps]

@@ -1,17 +1,17 @@
-"""The state of a worker in a snapshot: written at a round's end, read back on resume. Nothing else survives.
+"""A worker's state in a snapshot: written at a round's end, read back on resume. Nothing else survives.
 
 model/<tensor>                 the mixed network under its state-dict names (worker 0 writes it)
-probe                          answers of a network of user code to drawn items: who builds it again compares (worker 0 writes it)
-training/params, buffers/...   the mixed network in training, where `model` is an average of it over rounds (worker 0 writes it)
+probe                          answers of a network of user code to drawn items, to check a rebuilt network (worker 0 writes it)
+training/params, buffers/...   the mixed network in training, if `model` is an average of it over rounds (worker 0 writes it)
 training/averaged              iterations or networks in that average
-rule/<field>                   the rule's state where it is the same on all workers
-rule/center, versions, numbers what all workers share under an asynchronous rule
-optimizer/<moment>             (d,) where `optimizer_state = "average"` makes them the same on all workers (worker 0 writes it)
-optimizer/step                 (p,) steps of each tensor since the moments were zero, where a step depends on their number
-workers/<rank>/params          (d,) where replicas differ at a round's end
-workers/<rank>/rule/<field>    the rule's state where it is the worker's own
-workers/<rank>/optimizer/...   moments (d,) and steps (p,) where they are the worker's own
-workers/<rank>/buffers/...     where each worker keeps its own
+rule/<field>                   the rule's state that is the same on all workers
+rule/center, versions, numbers the state that all workers share under an asynchronous rule
+optimizer/<moment>             (d,) if `optimizer_state = "average"` makes them the same on all workers (worker 0 writes it)
+optimizer/step                 (p,) steps of each tensor since the moments were zero, if a step depends on their number
+workers/<rank>/params          (d,) if replicas differ at a round's end
+workers/<rank>/rule/<field>    the worker's own part of the rule's state
+workers/<rank>/optimizer/...   moments (d,) and steps (p,) if each worker keeps its own
+workers/<rank>/buffers/...     if each worker keeps its own
 workers/<rank>/stream          its position in its shard of a stream: pass, items drawn in it, digest of the last of them
 workers/<rank>/counts          items drawn, iterations and item-iterations so far
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEP = "step"
-"""Name of the optimizer's steps beside its moments, as in torch."""
+"""Name of the optimizer's steps among its moments, as in torch."""
 _NAMES = {
     torch.float32: "<f4",
     torch.float64: "<f8",
@@ -66,9 +66,9 @@ def slot_map(
     streams: bool = False,
     probed: int = 0,
 ) -> SlotMap:
-    """Lay out the arrays of a snapshot of N workers; the same on each of them.
+    """Lay out the arrays of a snapshot of N workers; the layout is the same on all workers.
 
-    `streams`: they train on shards of a stream. `probed`: length of the network's probe.
+    `streams`: workers train on shards of a stream. `probed`: length of the network's probe.
     """
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
     if probed:
@@ -136,7 +136,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
     for common, place in ((True, "rule"), (False, f"workers/{worker.rank}/rule")):
         for name, value in _fields(state, common=common):
             kept = arrays.get(f"{place}/{name}")
-            if kept is None:  # of other workers: it starts again
+            if kept is None:  # a snapshot of other workers: it starts again
                 continue
             if isinstance(value, Tensor):
                 value.copy_(torch.from_numpy(kept))
@@ -152,7 +152,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
 
 
 def load_network(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Copy the mixed network of a snapshot into a module. BadCheckpoint if names or shapes differ."""
+    """Copy the mixed network of a snapshot into a module. Raises BadCheckpoint if names or shapes differ."""
     check_tensors(module, arrays)
     with torch.no_grad():
         for name, tensor in module.state_dict(keep_vars=True).items():
@@ -190,7 +190,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tensors(worker: LocalWorker) -> dict[str, Tensor]:
-    """List a worker's tensors by their paths: its own, and those that may be the same on all workers. A snapshot has some of them."""
+    """List a worker's tensors by path: its own, and tensors that may be the same on all workers. A snapshot has some of them."""
     place = f"workers/{worker.rank}"
     rows = dict(zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True)) | {STEP: worker.optimizer.counts}
     moments = {f"{owner}optimizer/{name}": row for owner in ("", f"{place}/") for name, row in rows.items()}
@@ -202,7 +202,7 @@ def _tensors(worker: LocalWorker) -> dict[str, Tensor]:
 
 
 def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:
-    """Give dtype and shape of a tensor's or number's copy. Raises TypeError if a checkpoint cannot hold it."""
+    """Return dtype and shape of a tensor's or number's copy. Raises TypeError if a checkpoint cannot hold it."""
     if type(tensor) in _NUMBERS:
         return _NUMBERS[type(tensor)], ()
     if not isinstance(tensor, Tensor):

@@ -51,11 +51,11 @@ Array = tuple[str, str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SlotMap:
-    """Positions of all arrays of a snapshot: first those of the run, then the part of each worker. All parts are alike."""
+    """Positions of all arrays of a snapshot: first the run's arrays, then each worker's part. All parts have the same layout."""
 
     common: tuple[Entry, ...] = ()
     own: tuple[Entry, ...] = ()
-    """Arrays of one worker, their paths and offsets counted from the beginning of its part."""
+    """Arrays of one worker, with paths and offsets from the beginning of its part."""
     workers: int = 0
 
     @classmethod
@@ -79,7 +79,7 @@ class SlotMap:
         return slice(start, start + _end(self.own))
 
     def view(self, slot: memoryview, rank: int | None = None) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays of a slot by path, as views. `rank`: only those of the run and of this worker."""
+        """Return the arrays of a slot by path, as views. `rank`: only the run's arrays and this worker's."""
         entries = self.entries if rank is None else (*self.common, *self._entries_of(rank))
         return {entry.path: view(slot[entry.start : entry.start + entry.size], entry.dtype, entry.shape) for entry in entries}
 

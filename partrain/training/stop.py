@@ -1,4 +1,4 @@
-"""The end of a run: the `[stop]` table and the decision that follows from it."""
+"""The end of a run: the `[stop]` table and its decision."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stop(Section):
     at_most: dict[str, float] | None = Field(None, min_length=1)
     """Targets: judged metrics are at or below these numbers, by their names in `[task] metrics`."""
     patience: int | None = Field(None, ge=1)
-    """Limit: judgements in a row without a new best (early stopping). An equal number is no new best."""
+    """Limit: judgements in a row without a new best (early stopping). An equal number is not a new best."""
     patience_by: str | None = Field(None, min_length=1)
     """Number that decides which judgement is the best: "loss", "accuracy" or a metric. Default: accuracy, or loss if
     the task has none."""
@@ -86,16 +86,16 @@ class Progress:
     accuracy: float | None = None
     """Judged accuracy (0 to 1), for classification."""
     best: float | None = None
-    """Best judged number of those that `patience_by` names: accuracy, or loss for tasks without accuracy, by default."""
+    """Best value so far of the judged number that `patience_by` names; by default accuracy, or loss for tasks without accuracy."""
     best_loss: float | None = None
-    """Judged loss beside the best number. Of equal numbers the one with the lower loss is the best."""
+    """Judged loss with the best number. Of equal numbers, the one with the lower loss is the best."""
     best_round: int = 0
     lead: float | None = None
     """Best result of regular evaluations."""
     misses: int = 0
-    """Regular evaluations since the best of them, without those where the number is undefined; `patience` limits these."""
+    """Regular evaluations since the best of them, except those with an undefined number; `patience` limits these."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
+    """Judged numbers by name, such as `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
     caps: list[int] = field(default_factory=list)
     """Caps on each worker's local iterations in the next round, by rank; empty if no measured seconds set them, and before the
     first round."""
@@ -105,7 +105,7 @@ class Progress:
         return Standing(self.round, self.item_iterations, seconds, self.loss, self.accuracy, self.misses, self.metrics)
 
     def stored(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint holds them. Without metrics, caps and judgements, the bytes are those of older versions."""
+        """Return the fields as a checkpoint holds them. Without metrics, caps and judgements, the bytes equal those of older versions."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -113,7 +113,7 @@ class Progress:
         }
 
     def without_best(self) -> Progress:
-        """Return the same progress for changed code: numbers that the former code was judged by are no measure of the new one."""
+        """Return the same progress for changed code, without a best: numbers of the former code do not measure the new code."""
         return replace(self, best=None, best_loss=None, best_round=0, lead=None, misses=0)
 
     def judge(
@@ -132,7 +132,7 @@ class Progress:
             accuracy: Judged accuracy, if the task has one.
             metrics: Judged metrics by name.
             by: The number to compare with the best; default: the accuracy, or the loss without it.
-            regular: False for an evaluation only because the run ends: a resumed run must be as patient as one that never ended.
+            regular: False for an evaluation only because the run ends: a resumed run must be as patient as an uninterrupted one.
         """
         self.judged_round, self.loss, self.accuracy = self.round, loss, accuracy
         self.metrics = {name: value for name, value in (metrics or {}).items() if math.isfinite(value)}
@@ -145,7 +145,7 @@ class Progress:
 
         if regular and beats(self.lead):
             self.lead, self.misses = value, 0
-        elif regular and not math.isnan(value):  # a number that is undefined is no measurement
+        elif regular and not math.isnan(value):  # an undefined number is not a measurement
             self.misses += 1
         tied = value == self.best and self.best_loss is not None and loss < self.best_loss
         if best := beats(self.best) or tied:

@@ -1,7 +1,7 @@
-"""The mini-batches of one worker's shard of a stream, in the order in which the stream gives them.
+"""The mini-batches of a worker's shard of a stream, in the stream's order.
 
-A process of its own draws them, one batch ahead of the training, and no more. User code so never shares random generators or a crash
-with the network, and workers of one process give the bits of separate ones.
+A separate process draws them, exactly one batch ahead of the training. So user code never shares random generators or a crash
+with the network, and workers of one process give the same bits as separate processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from partrain.training.batches import Gathered, Samples
 
 
 class StreamBatches:
-    """The order in which a worker sees its shard: the stream's. It takes the place of `Batches`, which cut a partition."""
+    """The stream's order, in which a worker sees its shard. It replaces `Batches`, which cut a partition."""
 
     def __init__(self, process: DataProcess, share: Share, info: DatasetInfo, iterations: int) -> None:
         """Draw batches from the process of a share. `info` has the types of the items."""
@@ -31,7 +31,7 @@ class StreamBatches:
         self.position = 0
         """Items trained on since the first pass began."""
         self.cursor = Cursor()
-        """The position in the stream after the newest batch: a checkpoint keeps it."""
+        """The position in the stream after the newest batch, which a checkpoint keeps."""
         self._begun = False
 
     def augmentation_seed(self, position: int) -> int:

@@ -1,4 +1,4 @@
-"""Answers that need no training, beside which a network's numbers stand: the commonest class, the mean, the newest value."""
+"""Answers that need no training, for comparison with a network: the commonest class, the mean, the newest value."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from partrain.training.comparison import ItemOutcomes, absolute_errors
 from partrain.training.evaluate import evaluate
 
 MOST_TARGETS = 1_000_000
-"""Training targets of which the commonest class or the mean is taken."""
+"""Largest number of training targets that give the commonest class or the mean."""
 MOST_AT_A_TIME = 4096
-"""Items that the constant answers at a time."""
+"""Number of items that the constant answers at a time."""
 Scores = dict[str, dict[str, float]]
 
 
@@ -44,7 +44,7 @@ def trivial_scores(
     Args:
         kind: The kind of task.
         task: The task.
-        metrics: The job's metrics; own ones of the user are left out with all others.
+        metrics: The job's metrics; if the user has own metrics, all metrics are left out.
         codec: The conversion of files into items.
         outputs: Number of classes or numbers.
         trained: Training targets (n,) or (n, k); None if they are unknown.
@@ -52,7 +52,7 @@ def trivial_scores(
 
     Returns:
         `constant`: loss, accuracy and metrics of always answering the shares of the classes, or the mean. `naive`, `seasonal_naive`: see
-        `naive`. Empty where answers have no known meaning.
+        `naive`. Empty if answers have no known meaning.
     """
     if kind.follows:
         return naive(codec, items)
@@ -101,8 +101,8 @@ def comparisons(
     items: Samples,
     seed: int,
 ) -> dict[str, BesideTrivial]:
-    """Compare a network, whose answers to the items are collected, with trivial answers, by name. `seed`: that of the run; others: see
-    `trivial_scores`."""
+    """Compare a network, whose answers to the items are collected, with trivial answers, by name. `seed`: the run's seed. Others:
+    see `trivial_scores`."""
     if network is None:
         return {}
     errors: dict[str, Tensor] = {}
@@ -120,7 +120,7 @@ def comparisons(
 
 
 def naive(codec: Codec, items: Samples) -> Scores:
-    """Return the errors of a forecast that repeats the newest value, and of one that repeats the newest season, where they are known."""
+    """Return the errors of forecasts that repeat the newest value and the newest season, if these are known."""
     by_rule = {}
     for name, answers, targets in _forecasts(codec, items):
         errors = OfNumbers()

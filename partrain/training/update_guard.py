@@ -1,4 +1,4 @@
-"""The guard of a worker's own numbers before they are mixed: they are finite, or taken back, and no longer than a bound (`[faults]`)."""
+"""The guard of a worker's numbers before mixing: it undoes numbers that are not finite, and bounds updates (`[faults]`)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Before:
 class UpdateGuard:
     """Guard of one worker's updates and gradients.
 
-    With `on_nonfinite = "exclude"` numbers that are not finite undo the local iterations that made them. The worker then counts as
-    inactive for the rest of the round, as under `ramp_workers`: rules give it the weight 0 and hand it the mean of the others.
+    With `on_nonfinite = "exclude"` the guard undoes local iterations that made numbers that are not finite. The worker then
+    counts as inactive for the rest of the round, as under `ramp_workers`: rules give it the weight 0 and the mean of the others.
 
     A bound scales the whole update of one worker before it is mixed, x <- b + (x - b) min(1, bound / |x - b|): flat clipping.
 
@@ -54,7 +54,7 @@ class UpdateGuard:
     def __init__(self, replica: Replica, faults: Faults) -> None:
         self._replica = replica
         self.excludes, self.bound = faults.on_nonfinite == "exclude", faults.max_update_norm
-        """`excludes`: non-finite numbers are taken back. `bound`: largest L2 norm of an update, if there is one."""
+        """`excludes`: undo non-finite numbers. `bound`: largest L2 norm of an update, if there is one."""
         self.begin()
 
     def begin(self) -> None:
@@ -77,7 +77,7 @@ class UpdateGuard:
         )
 
     def check_update(self, before: Before | None, finite_loss: Callable[[], bool]) -> bool:
-        """Bound the change of the parameters; return True if it was taken back. Raises NonFinite unless workers are excluded."""
+        """Bound the change of the parameters; return True if it was undone. Raises NonFinite unless workers are excluded."""
         params = self._replica.params
         if before is not None and self.bound is not None:
             self._clip(before.params, self.bound)
@@ -88,7 +88,7 @@ class UpdateGuard:
         return False
 
     def check_gradient(self, before: Before | None, finite_loss: Callable[[], bool], gradient: Tensor) -> bool:
-        """Zero a gradient (d,) if it, or what came with it, is not finite; return True then. Without exclusion the group checks it."""
+        """Zero a gradient (d,) if it, the loss or a buffer is not finite, and return True. Without exclusion the group checks it."""
         undone = before is not None and self._undone(before, finite_loss, {3: [gradient]})
         if undone:
             gradient.zero_()
@@ -105,7 +105,7 @@ class UpdateGuard:
 
     def _clip(self, before: Tensor, bound: float) -> None:
         """Scale an update down to the bound, in float64: squares of float32 overflow. A norm that is not finite is left to the check."""
-        params = in_float64(self._replica.params)  # its own memory, where that is float64
+        params = in_float64(self._replica.params)  # its own memory if that is float64
         before = before.to(params.device)
         update = params - before
         norm = float(torch.linalg.vector_norm(update))
@@ -121,7 +121,7 @@ class UpdateGuard:
         return Diverged(f"{what}; lower the learning rate, or look at the data")
 
     def check_mixed(self, rule: Rule, round_number: int) -> None:
-        """Raise Diverged if the rule has made numbers that are not finite from finite ones, as an outer step may."""
+        """Raise Diverged if the rule, such as its outer step, made numbers that are not finite from finite ones."""
         if (bad := first_non_finite(self._replica.params)) is None:
             return
         deed = "the step along the mean gradient" if rule.averages_gradients or rule.full_batch else "mixing"

@@ -33,14 +33,14 @@ from partrain.training.stream_batches import StreamBatches
 from partrain.training.update_guard import UpdateGuard
 
 FULL_GRADIENT_ITEMS = 1024
-"""Items per block while the gradient of a whole partition is computed."""
+"""Items per block for the gradient of a whole partition."""
 NOISE_CHUNK = 1 << 20
-"""Numbers whose noise is in memory at once."""
+"""Largest number of noise values in memory at the same time."""
 NAN = float("nan")
 
 
 class LocalWorker:
-    """One worker of a training: trains its replica, counts items and seconds."""
+    """One worker: it trains its replica, and counts items and seconds."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class LocalWorker:
             planned_items: Item-iterations of each worker in a full round, by rank.
             horizon: Item-iterations of all workers over which the learning rate's schedule runs.
             engine: The `[engine]` table; it has the number type of the network's operations.
-            user_code: True if the network is user code, which may draw from Python's and numpy's generators too.
-            metrics: The job's metrics beside loss and accuracy.
+            user_code: True if the network is user code, which may also draw from Python's and numpy's generators.
+            metrics: The job's metrics besides loss and accuracy.
             augment: Changes the inputs of each mini-batch by a seed.
-            faults: The answer to numbers that are not finite, and the bound of updates.
-            participation: The draw of the workers that train in a round. Default: that of the rule, by the planned items.
+            faults: The reaction to numbers that are not finite, and the bound of updates.
+            participation: The draw of the workers that train in a round. Default: the rule's draw, by the planned items.
         """
         engine = engine or Engine()
         self.rank, self.size = rank, len(planned_items)
@@ -89,7 +89,7 @@ class LocalWorker:
         self.iterations = batches.iterations
         optimizer = replica.optimizer.section
         self._engine, self.uncompiled = engine_for(replica, task, optimizer.accumulate, engine)
-        """The engine, and why the network's code could not be compiled, or ""."""
+        """The engine, and the reason why the network's code could not be compiled, or ""."""
         self.compiled = self._engine.compiled
         """True if the network, or a part of it, trains in compiled code."""
         plain = augment is None and isinstance(batches, Batches)
@@ -100,15 +100,15 @@ class LocalWorker:
         self._seed, self._user_code, self.metrics = seed, user_code, metrics
         self._planned_items, self._participation = planned_items, participation or Participation(rule, seed, planned_items)
         self.heartbeat: Callable[[], None] = lambda: None
-        """A sign of life, called at every iteration, or after some short ones, and now and then by other long work."""
+        """Function that signals life: called at every iteration, or after several short ones, and at times in other long work."""
         self.on_iterations: Callable[[int], None] = lambda count: None
         """Callback after a number of gradients; `gradient(full=True)` calls it once per block of FULL_GRADIENT_ITEMS items."""
         self.clock: Callable[[], float] = time.perf_counter
-        """Seconds; of the simulated clock where the worker is simulated."""
+        """Function that returns seconds; a simulated worker's come from the simulated clock."""
         self.average: NetworkAverage | None = None
         """The average over rounds that counts as the run's network, if there is one (`ema`, `swa`)."""
         self.round_caps: RoundCaps | None = None
-        """The rule by which the iterations of each round are capped, if there is one (`round_seconds`, `balance`)."""
+        """The rule that caps the iterations of each round, if there is one (`round_seconds`, `balance`)."""
         self.caps: Sequence[int] = ()
         """Caps of this round, by rank; none: the planned iterations."""
         self.total_items = self.total_iterations = 0
@@ -120,7 +120,7 @@ class LocalWorker:
     def _reset_counters(self, round_number: int) -> None:
         self.round, self.active = round_number, True
         self.items = self.done = self.discarded = self._applied = 0
-        """Item-iterations and local iterations since the round began; item-iterations that were taken back; calls of `apply`."""
+        """Item-iterations and local iterations since the round began; undone item-iterations; calls of `apply`."""
         self.seconds = self.lr = 0.0
         """Seconds spent computing since the round began, and the newest learning rate."""
         self._draws = 0
@@ -228,7 +228,7 @@ class LocalWorker:
                 part.add_(noise.to(part.dtype).to(part.device))  # rounded on the CPU: the same bits on each device
 
     def loss(self) -> float:
-        """Give the mean training loss over the items of the round."""
+        """Return the mean training loss over the items of the round."""
         if not self._losses:
             return NAN
         if self._mean_loss[0] != len(self._losses):
@@ -237,7 +237,7 @@ class LocalWorker:
         return self._mean_loss[1]
 
     def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
-        """Give randomness for one purpose in this round: this worker's own, or the same for all workers."""
+        """Return randomness for one purpose in this round: this worker's own, or the same for all workers."""
         return generator(self._seed, "rule", *purpose, self.round, -1 if common else self.rank)
 
     def evaluate(self, samples: Samples, span: range) -> tuple[float, float]:
@@ -248,7 +248,7 @@ class LocalWorker:
         return sums
 
     def close_round(self) -> None:
-        """Add the round to the totals. UserCodeFailed if user code has taken the module's parameters out of the row."""
+        """Add the round to the totals. Raises UserCodeFailed if user code has taken the module's parameters out of the row."""
         if self._user_code:
             self.replica.check_module(f"worker {self.rank}, round {self.round}")
         self.total_items += self.items
@@ -272,7 +272,7 @@ class LocalWorker:
         return self.total_iterations + self.done
 
     def _note(self, losses: Sequence[float | Tensor], sizes: Sequence[int]) -> None:
-        """Note the losses of mini-batches of these sizes."""
+        """Record the losses of mini-batches of these sizes."""
         self._losses += losses
         self._sizes += sizes
         self.items += sum(sizes)
@@ -286,7 +286,7 @@ class LocalWorker:
             self._note([self._engine.add_gradient(inputs, targets, self._iterations, share, add=number > 0)], [len(targets)])
 
     def _count_seconds(self, began: float) -> None:
-        """Add the time since `began`. Waits for an accelerator first: its work would count as mixing otherwise."""
+        """Add the time since `began`, after waiting for an accelerator: otherwise its work would count as mixing."""
         if self.replica.accelerator:
             self.replica.accelerator.synchronize()
         self.seconds += self.clock() - began
