@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Hogwild(AsyncRule):
-    """Workers never wait or copy: they all share one vector c of parameters in memory.
+    """Workers never wait or copy: their parameters are one vector c in shared memory.
 
         c <- c - gamma g_i(c)                               when worker i has a gradient
         x_i <- c;  b <- x_i;  x_i <- K_i local steps;  c <- c + (x_i - b)           (`local`: the form of A3C)

@@ -71,7 +71,7 @@ class Slowmo(Rule):
         anchor = worker.params.clone()
         worker.train()
         group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
-        rate = group.scores(worker.lr)[0][0]  # with unequal caps workers end at different rates
+        rate = group.scores(worker.lr)[0][0]  # with unequal caps workers end on different ones
         if rate == 0:  # a warm-up may begin at 0
             return
         # Separate products, not fused and without division: every device gets the same bits.

@@ -49,7 +49,7 @@ class JudgedMetric(Protocol):
 
 
 class JudgedMetrics:
-    """The metrics of a job by name: from a measure, from torchmetrics, and the user's own."""
+    """The metrics of a job by name: from a measure, from torchmetrics, and from user code."""
 
     def __init__(
         self,

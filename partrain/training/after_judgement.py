@@ -1,4 +1,4 @@
-"""The call of a user's function after each judgement: partrain protects the network, checks the answer, and names the function in errors."""
+"""The call of a user's function after each judgement: its network is protected, its answer checked, its errors name it."""
 
 from __future__ import annotations
 
