@@ -16,7 +16,7 @@ from partrain.training.batches import Batches, Samples, join, split
 from partrain.training.stream_batches import StreamBatches
 
 BLOCK_BYTES = 1 << 20
-"""Number of inputs gathered at a time: iterations then train on slices of one contiguous block."""
+"""Bytes of the inputs gathered at a time: iterations then train on slices of one contiguous block."""
 
 
 Batch = tuple[Any, Tensor]
