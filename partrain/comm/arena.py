@@ -50,8 +50,9 @@ ASKED = 3
 
 _WORDS = ("command", "wanted", "granted", "committed", "drained", "restored")
 """Words that the coordinator writes. `command`: 1 = end after this round. `wanted`: 1 = fill a snapshot, or IF_LONG, or ASKED.
-`granted`: 1 + the slot to fill next, or 0 = none (worker 0 takes the slot by setting 0). `committed`: newest round on disk.
-`drained`: newest round read from the ring. `restored`: 1 + the slot that holds the state to go on from, or 0 = none yet."""
+`granted`: the slot to fill next (worker 0 takes the slot by setting 0). `committed`: newest round on disk.
+`drained`: newest round read from the ring. `restored`: the slot that holds the state to go on from.
+`granted` and `restored` are 1 + the slot, and 0 = none: a new arena is all 0."""
 
 
 class Arena:
@@ -125,6 +126,14 @@ class Arena:
         """Change a word of the board (one process owns each) and wake the processes that wait for it."""
         self.words[_WORDS.index(word)] = value
         futex.wake(self._address + _WORDS.index(word) * LINE * 8)
+
+    def slot(self, word: str) -> int:
+        """Read the slot that a word of the board names; it names one."""
+        return self.get(word) - 1
+
+    def put_slot(self, word: str, slot: int | None) -> None:
+        """Name a slot, or none, in a word of the board."""
+        self.put(word, 0 if slot is None else 1 + slot)
 
     def sleep(self, word: str, value: int, timeout: float) -> None:
         """Sleep while a word of the board keeps this value, at most `timeout` seconds."""

@@ -23,7 +23,7 @@ from partrain.launch.ready_check import ReadyWorkers
 from partrain.launch.resume_point import ResumePoint
 from partrain.launch.worker.entry import dry_run_main, worker_main
 from partrain.launch.worker.messages import Done, Message, Ready
-from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
+from partrain.launch.worker.spec import CenterPart, ProcessSpec, user_code_under_test
 from partrain.system.memory import memory_limits
 from partrain.system.parent_death import describe_exit
 
@@ -79,12 +79,11 @@ class Attempt:
 
     def start_workers(self) -> None:
         """Start the processes of this machine's workers, and of its parts of the center if the rule has one."""
-        processes = self._ranks_by_process()
         if self._machine and not self.job.sync.synchronous:
-            processes[:0] = [(~number,) for number in self._machine.centers(self.job.sync.slices)]
-        for ranks in processes:
-            name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
-            self._start_process(ranks, worker_main, name)
+            for number in self._machine.centers(self.job.sync.slices):
+                self._start_process((), worker_main, f"partrain center {number}", CenterPart(number))
+        for ranks in self._ranks_by_process():
+            self._start_process(ranks, worker_main, f"partrain worker {ranks[0]}")
 
     def _ranks_by_process(self) -> list[tuple[int, ...]]:
         return self.job.transport.ranks_by_process(self.members, lambda rank: self.plan.shares[rank].spec.process)
@@ -109,7 +108,9 @@ class Attempt:
             self._initial.free()
             self._initial = None
 
-    def _start_process(self, ranks: tuple[int, ...], main: Callable[[Connection, ProcessSpec], None], name: str) -> None:
+    def _start_process(
+        self, ranks: tuple[int, ...], main: Callable[[Connection, ProcessSpec], None], name: str, part: CenterPart | None = None
+    ) -> None:
         spec = ProcessSpec(
             job=self.job,
             folder=self._prepared.loaded.folder,
@@ -126,8 +127,9 @@ class Attempt:
             start_file=self._initial.file if self._initial else None,
             start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
             try_built_in=self.try_built_in,
+            center_part=part,
         )
-        self.processes[ranks[0]] = forkserver.start_process(name, main, spec)
+        self.processes[part or ranks[0]] = forkserver.start_process(name, main, spec)
 
     def receive(self, ready: list[Any]) -> Iterator[Message]:
         """Yield the messages of processes with something `ready`. Readiness and ends are noted here."""
@@ -142,31 +144,31 @@ class Attempt:
 
     def check_exits(self, ready: list[Any]) -> None:
         """Raise if a process has exited before its workers were done."""
-        for rank, code in self.processes.exited(ready):
-            self._on_exit(rank, code)
+        for process, code in self.processes.exited(ready):
+            self._on_exit(process, code)
 
-    def check_other_processes(self, rank: int) -> None:
-        """Raise for a process of this machine that has exited while worker `rank` missed another or the center."""
+    def check_other_processes(self, rank: int | None) -> None:
+        """Raise for a process of this machine that has exited while worker `rank`, or None for the center, missed another."""
         for other, code in self.processes.other_exited(rank):
             self._on_exit(other, code)
 
-    def _on_exit(self, rank: int, code: int | None) -> None:
+    def _on_exit(self, process: int | CenterPart, code: int | None) -> None:
         """Raise unless the process had nothing left to do. The center's parts end when all workers have left them."""
         if code is None and not self.complete:
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self.dry_running:
             kind = WorkersLost if code == -signal.SIGKILL else UserCodeFailed  # the kernel or a person, not the code itself
             raise kind(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
-        if rank < 0:
+        if isinstance(process, CenterPart):
             assert self._machine is not None
             if code:
-                raise WorkersLost(f"{self._machine.center(~rank)} {describe_exit(code)}")
+                raise WorkersLost(f"{self._machine.center(process.number)} {describe_exit(code)}")
             return
-        (ranks,) = [ranks for ranks in self._ranks_by_process() if rank in ranks]
+        (ranks,) = [ranks for ranks in self._ranks_by_process() if process in ranks]
         if any(rank not in self.done for rank in ranks):
-            device = self.plan.shares[rank].spec.device
-            who = f"worker {rank}" if len(ranks) == 1 else f"the process of workers {ranks[0]} to {ranks[-1]}"
-            raise WorkersLost(f"{who} ({device}) {describe_exit(code)}", rank=rank)
+            device = self.plan.shares[process].spec.device
+            who = f"worker {process}" if len(ranks) == 1 else f"the process of workers {ranks[0]} to {ranks[-1]}"
+            raise WorkersLost(f"{who} ({device}) {describe_exit(code)}", rank=process)
 
     def signs_of_life(self) -> object:
         """Give a value that changes while any process makes progress."""

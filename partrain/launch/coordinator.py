@@ -123,7 +123,7 @@ class Coordinator:
             self._training = True
             self.checkpointer.start(restored)
             self._drain_records()  # workers may have finished already; then no message wakes the coordinator
-            attempt.arena.put("restored", 1)
+            attempt.arena.put_slot("restored", 0)
             while not attempt.complete:
                 try:
                     self._step()
@@ -330,7 +330,7 @@ class Coordinator:
         if message.finding:
             path, *rest = message.finding
             raise WrongValue(Finding(tuple(path), *rest), message.detail)
-        raise REPORTED[message.code](message.message, message.detail, message.rank if message.rank >= 0 else None)
+        raise REPORTED[message.code](message.message, message.detail, message.rank)
 
     def _resume_hint(self) -> str:
         if self._machine and self._machine.number:

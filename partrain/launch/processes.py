@@ -14,14 +14,15 @@ from typing import Any
 
 from partrain.launch import forkserver
 from partrain.launch.worker.messages import Message, decode
+from partrain.launch.worker.spec import CenterPart
 from partrain.system.child_process import ChildProcess
 
 GRACE_S = 5.0
 """A process whose work is done has this long to exit."""
 
 
-class WorkerProcesses(dict[int, ChildProcess]):
-    """The processes that have not been reaped, by the first rank in each."""
+class WorkerProcesses(dict[int | CenterPart, ChildProcess]):
+    """The processes that have not been reaped, by the first rank in each, or by their part of the center."""
 
     @property
     def waitables(self) -> list[Any]:
@@ -36,20 +37,20 @@ class WorkerProcesses(dict[int, ChildProcess]):
                     while child.pipe.poll():
                         yield decode(child.pipe.recv_bytes())
 
-    def exited(self, ready: list[Any]) -> Iterator[tuple[int, int | None]]:
-        """Reap the processes that have exited: first rank and exit code, which is None if the forkserver died."""
+    def exited(self, ready: list[Any]) -> Iterator[tuple[int | CenterPart, int | None]]:
+        """Reap the processes that have exited: key and exit code, which is None if the forkserver died."""
         for first, child in list(self.items()):
             if child.sentinel in ready and first in self:
                 yield self._reap(first)
 
-    def other_exited(self, first: int) -> Iterator[tuple[int, int | None]]:
-        """Reap other processes that exited with an error, or are about to: first rank and exit code."""
+    def other_exited(self, first: int | None) -> Iterator[tuple[int | CenterPart, int | None]]:
+        """Reap other processes that exited with an error, or are about to: key and exit code."""
         deadline = time.monotonic() + forkserver.OTHER_EXIT_S
         for other, child in list(self.items()):
             if other != first and child.wait(max(0.0, deadline - time.monotonic())) and child.exit_code != 0:
                 yield self._reap(other)
 
-    def _reap(self, first: int) -> tuple[int, int | None]:
+    def _reap(self, first: int | CenterPart) -> tuple[int | CenterPart, int | None]:
         child = self.pop(first)
         child.stop(None)
         return first, child.exit_code

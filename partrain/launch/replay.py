@@ -96,7 +96,7 @@ class Replays:
         if self._starting and self._attempt.all_ready:
             self._tell_start()
             if state := self._checkpointer.newest:
-                self._attempt.arena.put("restored", 1 + state.slot)
+                self._attempt.arena.put_slot("restored", state.slot)
 
     def _tell_start(self) -> None:
         """Emit the event of the replay whose workers start, if there is one."""

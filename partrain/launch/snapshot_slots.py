@@ -72,7 +72,6 @@ class SnapshotSlots:
     def grant_anew(self) -> None:
         """Grant a slot, whatever was granted: workers that began to fill it are dead."""
         self._granted = None
-        self._arena.put("granted", 0)
         self._grant()
 
     def offer(self, pending: PendingSnapshot, pace: float) -> None:
@@ -139,5 +138,4 @@ class SnapshotSlots:
             return
         used = {holder.slot for holder in (*self._waiting, self.writing, self.newest) if holder}
         self._granted = next((slot for slot in range(SLOTS) if slot not in used), None)
-        if self._granted is not None:
-            self._arena.put("granted", self._granted + 1)
+        self._arena.put_slot("granted", self._granted)

@@ -30,7 +30,7 @@ class Channel:
             self._pipe.send_bytes(encode(message))
 
 
-def report(rank: int, process: str, error: BaseException, failure: Failure | None, channel: Channel) -> None:
+def report(rank: int | None, process: str, error: BaseException, failure: Failure | None, channel: Channel) -> None:
     """Send what went wrong. `failure` explains it to the user; None means a defect of partrain."""
     if failure:
         finding = list(failure.finding) if isinstance(failure, WrongValue) else None

@@ -120,9 +120,9 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A process ends with a failure. `rank` is below 0 for processes of the center."""
+    """A process ends with a failure. `rank` is None for processes of the center."""
 
-    rank: int
+    rank: int | None
     code: int
     name: str
     message: str

@@ -64,8 +64,8 @@ from partrain.training.worker import LocalWorker
 
 def main(spec: ProcessSpec, channel: Channel) -> None:
     """Run the workers of this process, or a part of the center."""
-    if spec.ranks[0] < 0:
-        _serve_center(~spec.ranks[0], spec, channel)
+    if spec.center_part:
+        _serve_center(spec.center_part.number, spec, channel)
         return
     job, workers = spec.job, spec.plan.shares
     arena = Arena(spec.arena_fd.detach(), len(workers), len(job.metrics(spec.dataset.task)))
@@ -101,7 +101,7 @@ def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
     try:
         serve(number, spec.machine, spec.members, len(spec.plan.shares), spec.job.sync)
     except BaseException as error:
-        report(~number, spec.machine.center(number), error, error if isinstance(error, Failure) else None, channel)
+        report(None, spec.machine.center(number), error, error if isinstance(error, Failure) else None, channel)
 
 
 def _run_worker(
@@ -265,7 +265,7 @@ class WorkerProcess:
         """Wait for the checkpoint's arrays and become what the worker was."""
         self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
         self.transport.wait_until(lambda: self.arena.get("restored") > 0, "the state to resume from")
-        slot = self._slots[self.arena.get("restored") - 1]
+        slot = self._slots[self.arena.slot("restored")]
         self.transport.broadcast_bytes(slot)
         arrays = self.map.view(slot, self.rank)
         if self.spec.point.other_workers:
@@ -386,8 +386,8 @@ class WorkerProcess:
         slot = 0
         if self.rank == 0:
             self.transport.wait_until(lambda: self.arena.get("granted") > 0, "a free snapshot")
-            slot = self.arena.get("granted") - 1
-            self.arena.put("granted", 0)
+            slot = self.arena.slot("granted")
+            self.arena.put_slot("granted", None)
         slot = int(self.group.board(slot)[0, 0])
         self.group.center_client.pull_state()
         arrays = self.map.view(self._slots[slot], self.rank)

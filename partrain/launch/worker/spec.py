@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class CenterPart:
+    """A part of the center of an asynchronous rule on several machines. A process without workers serves it."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class ProcessSpec:
     """The work of one process."""
 
@@ -27,8 +34,7 @@ class ProcessSpec:
     """Folder that relative paths of the job start from."""
     plan: Plan
     ranks: tuple[int, ...]
-    """The workers in this process: one, its `replicas`, or all simulated ones. ~k (below 0) means part k of the center of an asynchronous rule on
-    several machines."""
+    """The workers in this process: one, its `replicas`, or all simulated ones; none beside a `center_part`."""
     members: range
     """The workers of this machine."""
     machine: Machine | None
@@ -41,6 +47,7 @@ class ProcessSpec:
     point: ResumePoint
     memory: MemoryLimits
     """Free memory before the first process started."""
+    center_part: CenterPart | None = None
     start_file: StartFile | None = None
     """The file that the network starts from, or in the dry run of a resumed run, the network of its checkpoint; None if its numbers are
     drawn, or restored from a checkpoint."""
