@@ -215,6 +215,10 @@ class Assignment:
     held_out: Indices
     """(h,) int64: items that no worker trains on."""
 
+    def in_rows(self, rows: Indices | None) -> Assignment:
+        """Return these items as indices of the arrays whose `rows` (n,) are items; None: all rows."""
+        return self if rows is None else Assignment(tuple(rows[part] for part in self.partitions), rows[self.held_out])
+
 
 def hold_out(
     n: int,
@@ -360,7 +364,6 @@ def assign(
     *,
     groups: Indices | None = None,
     stratify: bool = False,
-    rows: Indices | None = None,
 ) -> Assignment:
     """Share `n` items among workers.
 
@@ -375,15 +378,10 @@ def assign(
         targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed by orders by class, and by `stratify`.
         groups: (n,) number of the group of each item; needed by `by-group`.
         stratify: Hold out each class in proportion.
-        rows: (n,) rows of the arrays that are items, if test items lie between them; indices and `targets` refer to rows.
 
     Raises:
         ValueError: as in `hold_out` and `windows`; or items without a worker, unless the section allows it.
     """
-    if rows is not None:
-        kept, together = (None if array is None else array[rows] for array in (targets, groups))
-        chosen_rows = assign(section, n, chosen, sizes, seed, round_number, gap, kept, groups=together, stratify=stratify)
-        return Assignment(tuple(rows[part] for part in chosen_rows.partitions), rows[chosen_rows.held_out])
     import numpy as np
 
     training, held_out = hold_out(n, chosen, section.order, seed, gap, targets if stratify else None)
@@ -405,6 +403,20 @@ def assign(
         numbers = label_groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]
         training = training[_ordered(section, numbers, cut, seed, which)]
     return Assignment(tuple(training[window.start : window.stop] for window in cut), held_out)
+
+
+def share_out(
+    dataset: Dataset,
+    chosen: DataSection,
+    section: Partition,
+    sizes: Sequence[int | None],
+    seed: int,
+    round_number: int | None = None,
+) -> Assignment:
+    """Share the items of a data set among workers; see `assign`."""
+    held_out, stratify, targets, groups = chosen_of(dataset, chosen), chosen.stratify, dataset.item_targets, dataset.item_groups
+    n, gap = dataset.items, dataset.gap
+    return assign(section, n, held_out, sizes, seed, round_number, gap, targets, groups=groups, stratify=stratify)
 
 
 def _ordered(section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]) -> Indices:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.data import Dataset
-from partrain.data.partition import assign, chosen_of, windows
+from partrain.data.partition import share_out, windows
 from partrain.data.skew import label_skew, skew_warning
 from partrain.errors import BadCheckpoint
 from partrain.job.code_changes import file_of
@@ -110,19 +110,8 @@ def unlike_partitions(job: Any, plan: Plan, dataset: Dataset) -> Sequence[NDArra
     """Cut the partitions of the first round, as numbers of items; () if a shuffle leaves their targets to chance."""
     if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
         return ()
-    n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
-    return assign(
-        job.partition,
-        n,
-        chosen_of(dataset, job.dataset),
-        sizes,
-        job.seed,
-        None,
-        dataset.gap,
-        dataset.item_targets,
-        groups=dataset.item_groups,
-        stratify=job.dataset.stratify,
-    ).partitions
+    sizes = [share.spec.partition_size for share in plan.shares]
+    return share_out(dataset, job.dataset, job.partition, sizes, job.seed).partitions
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:

@@ -21,7 +21,7 @@ from partrain.config import usercode
 from partrain.data import Dataset
 from partrain.data.base import StreamForm
 from partrain.data.codec import Codec
-from partrain.data.partition import Assignment, assign, chosen_of, split
+from partrain.data.partition import Assignment, share_out, split
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
 from partrain.data.user.pipe import DataProcess, waiting_at_most
 from partrain.data.user.section import UserData
@@ -133,19 +133,7 @@ class ProcessSetup:
 
     def _assignment(self, number: int | None, sizes: tuple[int | None, ...]) -> Assignment:
         job, dataset = self.spec.job, self.dataset
-        return assign(
-            job.partition,
-            dataset.items,
-            chosen_of(dataset, job.dataset),
-            sizes,
-            job.seed,
-            number,
-            dataset.gap,
-            dataset.targets,
-            groups=dataset.group,
-            stratify=job.dataset.stratify,
-            rows=dataset.rows,
-        )
+        return share_out(dataset, job.dataset, job.partition, sizes, job.seed, number).in_rows(dataset.rows)
 
 
 class WorkerSetup:

@@ -107,8 +107,8 @@ def test_the_rule_is_that_of_tables(tmp_path: Path, stratify: bool) -> None:
 def test_partitions_are_those_of_the_items_that_stay(order: Any, stratify: bool) -> None:
     rows = np.setdiff1d(np.arange(N), drawn(N, 15))
     partition, sizes = Partition(order=order), [None, None]
-    among = assign(partition, 45, 9, sizes, 3, None, None, Y, stratify=stratify, rows=rows)
     alone = assign(partition, 45, 9, sizes, 3, None, None, Y[rows], stratify=stratify)
+    among = alone.in_rows(rows)
     assert among.held_out.tolist() == rows[alone.held_out].tolist()
     assert [part.tolist() for part in among.partitions] == [rows[part].tolist() for part in alone.partitions]
     split = hold_out(45, 9, order, 3, None, Y if stratify else None, rows)
