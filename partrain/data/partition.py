@@ -406,17 +406,12 @@ def assign(
 
 
 def share_out(
-    dataset: Dataset,
-    chosen: DataSection,
-    section: Partition,
-    sizes: Sequence[int | None],
-    seed: int,
-    round_number: int | None = None,
+    dataset: Dataset, chosen: DataSection, section: Partition, sizes: Sequence[int | None], seed: int, number: int | None = None
 ) -> Assignment:
-    """Share the items of a data set among workers; see `assign`."""
+    """Share the items of a data set among workers in round `number`; see `assign`."""
     held_out, stratify, targets, groups = chosen_of(dataset, chosen), chosen.stratify, dataset.item_targets, dataset.item_groups
     n, gap = dataset.items, dataset.gap
-    return assign(section, n, held_out, sizes, seed, round_number, gap, targets, groups=groups, stratify=stratify)
+    return assign(section, n, held_out, sizes, seed, number, gap, targets, groups=groups, stratify=stratify)
 
 
 def _ordered(section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]) -> Indices:

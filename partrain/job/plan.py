@@ -59,6 +59,11 @@ class Plan:
         """Item-iterations of a full round, over all workers."""
         return sum(share.items for share in self.shares)
 
+    @property
+    def partition_sizes(self) -> tuple[int | None, ...]:
+        """The job's `partition_size` of each worker, by rank."""
+        return tuple(share.spec.partition_size for share in self.shares)
+
 
 def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
     """Plan a job for its data set; ask a stream for the lengths of its shards."""

@@ -110,8 +110,7 @@ def unlike_partitions(job: Any, plan: Plan, dataset: Dataset) -> Sequence[NDArra
     """Cut the partitions of the first round, as numbers of items; () if a shuffle leaves their targets to chance."""
     if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
         return ()
-    sizes = [share.spec.partition_size for share in plan.shares]
-    return share_out(dataset, job.dataset, job.partition, sizes, job.seed).partitions
+    return share_out(dataset, job.dataset, job.partition, plan.partition_sizes, job.seed).partitions
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
@@ -134,6 +133,6 @@ def warn_if_code_changed(files: list[str], context: RunContext) -> None:
 def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
     """Warn if windows over items in their given order would be far from all labels."""
     assert plan.training_items is not None  # of a stream no order is known
-    cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
+    cuts = windows(plan.training_items, plan.partition_sizes, job.partition.overlap)
     if text := skew_warning(dataset.item_targets[: plan.training_items], cuts):
         context.warn(text)

@@ -82,11 +82,6 @@ class ProcessSetup:
         sizes = [share.partition or share.items for share in shares]
         return Participation(job.sync, job.seed, sizes, job.transport.availability_of(len(shares)))
 
-    @cached_property
-    def partition_sizes(self) -> tuple[int | None, ...]:
-        """The job's `partition_size` of each worker, by rank."""
-        return tuple(share.spec.partition_size for share in self.spec.plan.shares)
-
     def task(self) -> Task:
         """Make a worker's task."""
         job, dataset = self.spec.job, self.dataset
@@ -132,8 +127,8 @@ class ProcessSetup:
         return _mapped(self.spec.start_fd)
 
     def _assignment(self, number: int | None, sizes: tuple[int | None, ...]) -> Assignment:
-        job, dataset = self.spec.job, self.dataset
-        return share_out(dataset, job.dataset, job.partition, sizes, job.seed, number).in_rows(dataset.rows)
+        job = self.spec.job
+        return share_out(self.dataset, job.dataset, job.partition, sizes, job.seed, number).in_rows(self.dataset.rows)
 
 
 class WorkerSetup:
@@ -219,7 +214,7 @@ class WorkerSetup:
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
         job, plan, rank, assignment = self._spec.job, self._spec.plan, self._rank, self._shared.assignment
-        share, planned = plan.shares[rank], self._shared.partition_sizes
+        share, planned = plan.shares[rank], plan.partition_sizes
 
         def resized(caps: Sequence[int]) -> NDArray[np.int64]:
             assert plan.training_items is not None
