@@ -26,7 +26,7 @@ from partrain.launch.worker.messages import CodeChanged, CodeRead, DryRunPassed,
 from partrain.launch.worker.rebuilt import SecondProcess
 from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
-from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
+from partrain.launch.worker.task_checks import TaskChecks, kind
 from partrain.models import Interface
 from partrain.models.answers import CHANGED, ROUNDING, agree, probe
 from partrain.models.freeze import frozen_sums
@@ -187,7 +187,7 @@ def _train(
 ) -> Iterator[str]:
     """Train on a batch, and check that the network still has the same tensors; train on the smallest batch of all workers, too.
 
-    `known` are the names of its state.
+    `names` are those of its state.
     """
     batches = setup.batches
     yield f"training on a batch of {batches.batch_size}"
@@ -227,59 +227,15 @@ def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
 def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel) -> None:
     """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid ones."""
     job, remarks = spec.job, set[str]()
-    named = job.task.name if isinstance(job.task, UserTask) else ""
-    owns = type(task).differentiate is not Task.differentiate
-    given_loss, given_differentiate, given_score, given_correct = task.loss, task.differentiate, task.score, task.correct
+    name = job.task.name if isinstance(job.task, UserTask) else ""
 
-    def loss(answers: Tensor, targets: Tensor) -> Tensor:
-        if not named:
-            _check_answers(answers, interface, job.model.name)
-            if (remark := _remark(answers, interface, job.model.name)) and remark not in remarks:
-                remarks.add(remark)
-                channel.send(RunRemark(remark))
-        lost = given_loss(answers, targets)
-        if not owns:
-            check_loss(lost, f"[task] name: `{named}`: `loss`")
-            if torch.is_grad_enabled() and not lost.requires_grad:
-                raise UserCodeFailed(f"{_named(job)}: the loss does not depend on any parameter that is trained")
-        return lost
+    def look(answers: Any) -> None:
+        _check_answers(answers, interface, job.model.name)
+        if (remark := _remark(answers, interface, job.model.name)) and remark not in remarks:
+            remarks.add(remark)
+            channel.send(RunRemark(remark))
 
-    def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
-        result = given_differentiate(module, parameters, *batch)
-        if owns:
-            check_gradients(result, parameters, f"[task] name: `{named}`: `differentiate`")
-        elif sparse := [gradient for gradient in result[1] if gradient is not None and gradient.is_sparse]:
-            what = f"a gradient of shape {tuple(sparse[0].shape)} is sparse, and partrain trains on dense ones"
-            raise UserCodeFailed(f"{_named(job)}: {what}; leave sparse=True out, as of `nn.Embedding`")
-        elif all(gradient is None for gradient in result[1]):
-            raise UserCodeFailed(f"{_named(job)}: the loss does not depend on any parameter that is trained")
-        return result
-
-    def correct(answers: Tensor, targets: Tensor) -> Any:
-        count = given_correct(answers, targets)
-        if not _is_number(count):
-            wanted = "expected the number of items with a right answer, as (answers.argmax(1) == targets).sum()"
-            raise UserCodeFailed(f"[task] name: `{named}`: `correct` gives {kind(count)}; {wanted}")
-        return count
-
-    def score(*batch: Any) -> Any:
-        scores = given_score(*batch)
-        who, expected = f"[task] name: `{named}`: `score` gives", "expected the sum of the losses and the number of right answers"
-        try:
-            two = tuple(scores)
-        except TypeError:
-            two = ()
-        if len(two) != 2:
-            raise UserCodeFailed(f"{who} {kind(scores)}; {expected}")
-        for number in two:
-            if not _is_number(number):
-                raise UserCodeFailed(f"{who} {kind(number)} for a number; {expected}")
-        return scores
-
-    vars(task).update(loss=loss, differentiate=differentiate, score=score, correct=correct)
-    vars(task).update(
-        plain=False
-    )  # the gradient of a plain stack of layers is computed without the task, and so without its checks
+    TaskChecks(task, name, _named(job), None if name else look)
 
 
 def _check_answers(answers: Any, interface: Interface, name: str) -> None:
@@ -302,10 +258,6 @@ def _remark(answers: Tensor, interface: Interface, name: str) -> str:
         return ""
     what = f"[model] name: `{name}` ends in a {ACTIVATIONS[step]}, but the loss of `{interface.task}` expects logits"
     return f"{what} and applies its own: training is slowed down, and probabilities come out flat; leave it out"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or (getattr(value, "shape", None) == () and value.dtype not in (bool, torch.bool))
 
 
 def _named(job: Job) -> str:

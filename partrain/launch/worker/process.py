@@ -38,7 +38,7 @@ from partrain.launch.worker.messages import (
 )
 from partrain.launch.worker.setup import ProcessSetup, WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
+from partrain.launch.worker.task_checks import InvalidTaskOutput, TaskChecks
 from partrain.models.answers import probe
 from partrain.models.attributes import ChangedValues, line_of
 from partrain.record.events import BesideTrivial
@@ -177,7 +177,7 @@ class WorkerProcess:
             for text in filter(None, setup.warnings):
                 channel.send(RunRemark(text))
         if isinstance(spec.job.task, UserTask):
-            check_task_calls(setup.task, spec.job.task.name)
+            TaskChecks(setup.task, spec.job.task.name)
         self._after_judgement = AfterJudgement(spec.job.hooks, spec.folder) if rank == 0 and spec.job.hooks.code else None
         self._interface = setup.interface
         rule, layout = spec.job.sync, setup.layout

@@ -1,7 +1,8 @@
-"""Checks of the values that a user task returns, at every call: they may change in the middle of training."""
+"""Checks of the values that a task returns, at every call: those of user code may change in the middle of training."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,23 +16,65 @@ class InvalidTaskOutput(UserCodeFailed):
     """User code returned an invalid value. There is no traceback because it returned normally."""
 
 
-def check_task_calls(task: Task, name: str) -> None:
-    """Wrap the calls of a task, named `name` in messages: an invalid value raises InvalidTaskOutput."""
-    owns = type(task).differentiate is not Task.differentiate
-    given_loss, given_differentiate = task.loss, task.differentiate
+class TaskChecks:
+    """Checks of a task's methods, in its `vars`: so its own calls of them are checked, too, and its class still decides its engine."""
 
-    def loss(answers: Tensor, targets: Tensor) -> Tensor:
-        lost = given_loss(answers, targets)
-        if torch.is_grad_enabled():
-            check_loss(lost, f"[task] name: `{name}`: `loss`")
+    def __init__(self, task: Task, name: str, under_test: str = "", look: Callable[[Any], None] | None = None) -> None:
+        """Check the calls of a task, named `name` in messages: an invalid value raises UserCodeFailed.
+
+        `under_test`: code that a dry run tries, in words; a dry run checks more. `look` is called with the answers before each loss.
+        """
+        self._who, self._under_test, self._look = f"[task] name: `{name}`", under_test, look
+        self._owns = type(task).differentiate is not Task.differentiate
+        self._loss, self._differentiate, self._score, self._correct = task.loss, task.differentiate, task.score, task.correct
+        if under_test:
+            vars(task).update(loss=self.loss, differentiate=self.differentiate, score=self.score, correct=self.correct)
+            vars(task).update(plain=False)  # the gradient of a plain stack of layers is computed without the task
+        else:
+            vars(task).update({"differentiate": self.differentiate} if self._owns else {"loss": self.loss})
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if self._look:
+            self._look(answers)
+        lost = self._loss(answers, targets)
+        training = torch.is_grad_enabled()
+        if not self._owns and (self._under_test or training):
+            check_loss(lost, f"{self._who}: `loss`")
+            if training and self._under_test and not lost.requires_grad:
+                raise UserCodeFailed(f"{self._under_test}: the loss does not depend on any parameter that is trained")
         return lost
 
-    def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
-        result = given_differentiate(module, parameters, *batch)
-        check_gradients(result, parameters, f"[task] name: `{name}`: `differentiate`")
+    def differentiate(self, module: Any, parameters: Any, *batch: Any) -> Any:
+        result = self._differentiate(module, parameters, *batch)
+        if self._owns:
+            check_gradients(result, parameters, f"{self._who}: `differentiate`")
+        elif sparse := [gradient for gradient in result[1] if gradient is not None and gradient.is_sparse]:
+            what = f"a gradient of shape {tuple(sparse[0].shape)} is sparse, and partrain trains on dense ones"
+            raise UserCodeFailed(f"{self._under_test}: {what}; leave sparse=True out, as of `nn.Embedding`")
+        elif all(gradient is None for gradient in result[1]):
+            raise UserCodeFailed(f"{self._under_test}: the loss does not depend on any parameter that is trained")
         return result
 
-    vars(task).update({"differentiate": differentiate} if owns else {"loss": loss})
+    def correct(self, answers: Tensor, targets: Tensor) -> Any:
+        count = self._correct(answers, targets)
+        if not _is_number(count):
+            wanted = "expected the number of items with a right answer, as (answers.argmax(1) == targets).sum()"
+            raise UserCodeFailed(f"{self._who}: `correct` gives {kind(count)}; {wanted}")
+        return count
+
+    def score(self, *batch: Any) -> Any:
+        scores: Any = self._score(*batch)
+        who, expected = f"{self._who}: `score` gives", "expected the sum of the losses and the number of right answers"
+        try:
+            two = tuple(scores)
+        except TypeError:
+            two = ()
+        if len(two) != 2:
+            raise UserCodeFailed(f"{who} {kind(scores)}; {expected}")
+        for number in two:
+            if not _is_number(number):
+                raise UserCodeFailed(f"{who} {kind(number)} for a number; {expected}")
+        return scores
 
 
 def check_loss(loss: Any, who: str) -> None:
@@ -59,3 +102,7 @@ def kind(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {value.dtype}"
     return f"{type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (getattr(value, "shape", None) == () and value.dtype not in (bool, torch.bool))
