@@ -49,38 +49,21 @@ typedef struct {
 #define EPSILON 1e-5
 enum { LANES = 16 };
 
-static inline NUMBER sum(const NUMBER *x, int64_t count) {
-    NUMBER lanes[LANES] = {0}, total = 0;
-    int64_t j = 0;
-    for (; j + LANES <= count; j += LANES)
-        for (int lane = 0; lane < LANES; lane++) lanes[lane] += x[j + lane];
-    for (; j < count; j++) total += x[j];
-    for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
-    return total;
-}
+/* Define NAME(x, y, mean, count): the sum of `term`, an expression in j, over j < count. Lanes become SIMD instructions. */
+#define SUM(NAME, term)                                                                                  \
+    static inline NUMBER NAME(const NUMBER *x, const NUMBER *y, NUMBER mean, int64_t count) {            \
+        NUMBER lanes[LANES] = {0}, total = 0;                                                            \
+        int64_t first = 0;                                                                               \
+        for (; first + LANES <= count; first += LANES)                                                   \
+            for (int64_t j = first; j < first + LANES; j++) lanes[j - first] += term;                    \
+        for (int64_t j = first; j < count; j++) total += term;                                           \
+        for (int lane = 0; lane < LANES; lane++) total += lanes[lane];                                   \
+        return total;                                                                                    \
+    }
 
-static inline NUMBER squares(const NUMBER *x, NUMBER mean, int64_t count) {
-    NUMBER lanes[LANES] = {0}, total = 0;
-    int64_t j = 0;
-    for (; j + LANES <= count; j += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            const NUMBER away = x[j + lane] - mean;
-            lanes[lane] += away * away;
-        }
-    for (; j < count; j++) total += (x[j] - mean) * (x[j] - mean);
-    for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
-    return total;
-}
-
-static inline NUMBER dot(const NUMBER *x, const NUMBER *y, int64_t count) {
-    NUMBER lanes[LANES] = {0}, total = 0;
-    int64_t j = 0;
-    for (; j + LANES <= count; j += LANES)
-        for (int lane = 0; lane < LANES; lane++) lanes[lane] += x[j + lane] * y[j + lane];
-    for (; j < count; j++) total += x[j] * y[j];
-    for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
-    return total;
-}
+SUM(sum, x[j])
+SUM(squares, (x[j] - mean) * (x[j] - mean))
+SUM(dot, x[j] * y[j])
 
 /* LayerNorm of rows (count, width), and ReLU after it if `rectified`. */
 static void normalize(const NUMBER *in, const NUMBER *restrict weight, const NUMBER *restrict bias, int64_t count, int64_t width,
@@ -88,8 +71,8 @@ static void normalize(const NUMBER *in, const NUMBER *restrict weight, const NUM
     for (int64_t row = 0; row < count; row++) {
         const NUMBER *restrict x = in + row * width;
         NUMBER *restrict y = out + row * width;
-        const NUMBER mean = sum(x, width) / width;
-        const NUMBER inverse = 1 / (NUMBER)sqrt(squares(x, mean, width) / width + (NUMBER)EPSILON);
+        const NUMBER mean = sum(x, 0, 0, width) / width;
+        const NUMBER inverse = 1 / (NUMBER)sqrt(squares(x, 0, mean, width) / width + (NUMBER)EPSILON);
         moments[2 * row] = mean;
         moments[2 * row + 1] = inverse;
         if (rectified)
@@ -280,7 +263,7 @@ static void forward_tile(const Network *network, int64_t first, int64_t count) {
     for (int64_t item = first; network->straight.value && item < first + count; item++)
         for (int64_t j = 0; j < outputs; j++) {
             const int64_t plain = network->plain_count;
-            const NUMBER more = dot(network->numbers + item * plain, network->straight.value + j * plain, plain);
+            const NUMBER more = dot(network->numbers + item * plain, network->straight.value + j * plain, 0, plain);
             for (int64_t member = 0; member < members; member++) network->answers[(item * members + member) * outputs + j] += more;
         }
 }
