@@ -10,6 +10,7 @@ import torch
 from support.networks import CASES, Case, lesson
 from torch import nn
 
+from partrain.models.tabular import ItemDropout
 from partrain.models.ties import move
 from partrain.system.accelerator import Accelerator
 
@@ -42,6 +43,8 @@ def _without_chance(case: Case, device: torch.device) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        if isinstance(module, ItemDropout):
+            module.limit = 0
         for name in ("dropout", "noise"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
