@@ -1,4 +1,4 @@
-"""The pipe from a worker process to the coordinator, and how an exception becomes a failure that a user understands."""
+"""The pipe from a worker process to the coordinator, and the translation of exceptions into failures that a user understands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partrain.launch.worker.messages import Failed, Message, encode
 from partrain.optim import SINGLE_ITEMS
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
-"""Words in torch's messages where it has no exception of its own: pinned memory, a device's context, the CPU, CUDA's libraries."""
+"""Words in torch's messages where torch has no exception type: pinned memory, a device's context, the CPU, CUDA's libraries."""
 
 
 class Channel:
@@ -25,13 +25,13 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Send one message. A coordinator that is gone is no error: this process ends with it."""
+        """Send a message. A dead coordinator is no error: this process ends with it."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._pipe.send_bytes(encode(message))
 
 
 def report(rank: int | None, process: str, error: BaseException, failure: Failure | None, channel: Channel) -> None:
-    """Send what went wrong. `failure` explains it to the user; None means a defect of partrain."""
+    """Send an error. `failure` explains it to the user; None means a defect of partrain."""
     if failure:
         finding = list(failure.finding) if isinstance(failure, WrongValue) else None
         channel.send(Failed(rank, failure.code, failure.name, failure.message, failure.detail, finding))
@@ -41,13 +41,13 @@ def report(rank: int | None, process: str, error: BaseException, failure: Failur
 
 
 def explain(error: BaseException, where: str, user_code: str, *, built: bool) -> Failure | None:
-    """Turn an exception into a failure the user can act on, or None for a defect of partrain.
+    """Turn an exception into a failure that the user can act on, or None for a defect of partrain.
 
     Args:
         error: The exception.
-        where: Worker, round, iteration.
-        user_code: Names of the job's user code, if there is any. It is to blame until all is `built`.
-        built: The network and its data were ready.
+        where: Worker, round and iteration.
+        user_code: Names of the job's user code, if any. It is blamed until everything is `built`.
+        built: True if the network and its data were ready.
     """
     import torch
 
@@ -68,7 +68,7 @@ def explain(error: BaseException, where: str, user_code: str, *, built: bool) ->
 
 
 def _describe(error: BaseException) -> str:
-    """Write an exception in words. Its `__str__` may be user code, and fail."""
+    """Describe an exception in words. Its `__str__` may be user code, and fail."""
     try:
         words = f": {error}"[: 64 << 10].rstrip(": \n")
     except Exception:

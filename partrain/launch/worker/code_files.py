@@ -1,7 +1,7 @@
-"""The files of user code: modules that it imports, and files that it opens while the network is built.
+"""The files of user code: modules that it imports, and files that it opens while it builds the network.
 
-A file has the name by which another checkout finds it: its path from the job's folder, or from a folder of Python's path. Modules of
-Python and of installed packages are left out, but for the whole package that a job names.
+A file is named by its path from the job's folder, or from a folder of Python's path, so that another checkout finds it. Modules of
+Python and of installed packages do not count, except the whole package that a job names.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from partrain.job.code_changes import digest_of
 
 MOST_FILES = 500
-"""Source files of a package that all count, at most."""
+"""Most source files of a package for all of them to count."""
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")
 
 
 class CodeFiles:
-    """Notes the files that this process opens, from now on: Python has no way to stop an audit hook."""
+    """Notes the files that this process opens, until its end: Python cannot stop an audit hook."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin. `folder`: that of the job."""
+        """Begin to note files. `folder`: the job's folder."""
         self._folder, self._opened = folder.resolve(), set[str]()
         self._bases = [self._folder, *(Path(entry).resolve() for entry in sys.path if entry)]
         self.opening = True
-        """Files that are opened are of user code."""
+        """True while opened files belong to user code."""
         installed = [
             sys.prefix,
             sys.base_prefix,
@@ -42,7 +42,7 @@ class CodeFiles:
         sys.addaudithook(self._note)
 
     def digests(self, codes: Sequence[str]) -> dict[str, str]:
-        """Return the digest of each file by its name. `codes`: the code that the job names."""
+        """Return the digest of each file by name. `codes`: the code that the job names."""
         own = (Path(file).resolve() for file in _module_files() if not file.startswith(self._others))
         modules = {*filter(self._counts, own), *_packages(codes)}
         places = {self._folder, *(path.parent for path in modules)}
@@ -54,7 +54,7 @@ class CodeFiles:
         return dict(sorted({self._name(path): digest_of(path) for path in modules | opened}.items()))
 
     def _counts(self, path: Path) -> bool:
-        """Return whether a file is neither of Python nor of an installed package, nor what an installer writes beside one."""
+        """Return whether a file belongs neither to Python nor to an installed package nor to a package's metadata."""
         written = any(part.endswith((".egg-info", ".dist-info")) for part in path.parts)
         return not written and not str(path).startswith(self._others) and path.is_file()
 
@@ -78,7 +78,7 @@ def _module_files() -> Iterator[str]:
 
 
 def _packages(codes: Sequence[str]) -> Iterator[Path]:
-    """Yield the source files of the packages that a job names, wherever they are installed; of large ones the modules that are imported."""
+    """Yield the source files of the packages that a job names, wherever installed; of large packages only the imported modules."""
     for name in {code.partition(":")[0].partition(".")[0] for code in codes if not code.partition(":")[0].endswith(".py")}:
         folders = [Path(folder).resolve() for folder in getattr(sys.modules.get(name), "__path__", ())]
         sources = [path for folder in folders for path in folder.rglob("*.py") if path.is_file()]

@@ -1,8 +1,8 @@
-"""The dry run: user code, network and task, is tried once before any worker starts, in a process of its own.
+"""The dry run: its own process tries user code (network and task) once before any worker starts.
 
-The process does what a worker of this machine does first, over a row of its own: it builds the network, computes loss and gradient of
-the worker's first batch, and evaluates as many items. Its errors are reported once, and leave no trace in the run. A file that the
-network starts from is matched here, too; without user code the dry run ends there.
+The process takes the first steps of a worker of this machine, over its own row: it builds the network, computes loss and gradient of
+the worker's first batch, and evaluates as many items. It reports errors once, and leaves no trace in the run. It also matches a file
+that the network starts from; without user code the dry run ends there.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from partrain.training.stop import Progress
 from partrain.training.worker import LocalWorker
 
 MOST = 256
-"""Items tried at most if a batch is the whole partition."""
+"""Most items to try if a batch is the whole partition."""
 
 MOST_JUDGED = 1024
-"""Items judged at most if the job has metrics of its own: of a batch, one without a class, say, they may be undefined."""
+"""Most items to judge if the job has its own metrics: they may be undefined for a batch, for example one that lacks a class."""
 
 BUILDING = "building"
 
 ACTIVATIONS = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
-"""Last operations of networks that answer with probabilities, by autograd's names."""
+"""Last operations of networks whose answers are probabilities, by autograd's names."""
 
 
 def main(spec: ProcessSpec, channel: Channel) -> None:
@@ -74,10 +74,10 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[], None], moved: list[str]) -> Iterator[str]:
-    """Do what a worker does first. Yields the name of each step before it is taken.
+    """Take a worker's first steps. Yield the name of each step before it.
 
-    Adds the frozen parameters that the network moves itself to `moved`.
-    From the first name on, a step that takes longer than `stall_seconds` has stalled.
+    Add the frozen parameters that the network moves itself to `moved`.
+    After the first name, a step longer than `stall_seconds` has stalled.
     """
     if spec.job.task and spec.job.task.metrics and util.find_spec("torchmetrics"):
         import_torchmetrics()  # it takes seconds
@@ -108,7 +108,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         raise UserCodeFailed(f"{_named(job)}: {what}; register it with persistent=False if it is a constant")
     homes = _homes(setup.module)
     worker.begin(1, 0)
-    worker.active = True  # also where the job lets it wait for its first round
+    worker.active = True  # also if the job lets it wait for its first round
     if shared.recorded:
         yield "comparing code and checkpoint"
         for text in _changes(setup, worker, shared.recorded, spec):
@@ -154,7 +154,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 
 
 def _changes(setup: WorkerSetup, worker: LocalWorker, recorded: dict[str, NDArray[Any]], spec: ProcessSpec) -> Iterator[str]:
-    """Tell what user code computes otherwise than before the checkpoint: answers of its network, or what was judged last."""
+    """Report numbers of user code that changed since the checkpoint: its network's answers, or the last judged numbers."""
     load_network(setup.module, recorded)
     job, progress, held_out = spec.job, spec.point.progress, setup.held_out()
     stored = recorded.get(PROBE)
@@ -170,7 +170,7 @@ def _changes(setup: WorkerSetup, worker: LocalWorker, recorded: dict[str, NDArra
     now |= worker.metrics.compute() if worker.metrics else {}
     before = {"loss": progress.loss, "accuracy": progress.accuracy} | progress.metrics
     for name, value in now.items():
-        flips = 0 if name == "loss" else 2 / count  # another processor may decide otherwise about an item on the border
+        flips = 0 if name == "loss" else 2 / count  # another processor may decide differently about an item on the border
         was = before.get(name)
         if was is not None and not math.isclose(value, was, rel_tol=max(ROUNDING, flips)):
             named, checkpoint = "`, `".join(codes), "when the checkpoint was written"
@@ -185,9 +185,9 @@ def _train(
     job: Job,
     shares: Sequence[WorkerPlan],
 ) -> Iterator[str]:
-    """Train on a batch, and check that the network still has the same tensors; train on the smallest batch of all workers, too.
+    """Train on a batch, and check that the network still has the same tensors; also train on the smallest batch of all workers.
 
-    `names` are those of its state.
+    `names`: the names of its state.
     """
     batches = setup.batches
     yield f"training on a batch of {batches.batch_size}"
@@ -218,14 +218,14 @@ def _train(
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Give the identity of each parameter by name, and the address of those that are trained."""
+    """Return the identity of each parameter by name, and the address of each trained one."""
     return {
         name: (id(parameter), parameter.requires_grad and parameter.data_ptr()) for name, parameter in module.named_parameters()
     }
 
 
 def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel) -> None:
-    """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid ones."""
+    """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid values."""
     job, remarks = spec.job, set[str]()
     name = job.task.name if isinstance(job.task, UserTask) else ""
 
@@ -252,7 +252,7 @@ def _check_answers(answers: Any, interface: Interface, name: str) -> None:
 
 
 def _remark(answers: Tensor, interface: Interface, name: str) -> str:
-    """Write a remark on answers that are probabilities where a task expects logits; "" otherwise. A log-softmax does no harm."""
+    """Return a remark on answers that are probabilities if the task expects logits; else "". A log-softmax does no harm."""
     step = answers.grad_fn.name() if answers.grad_fn else ""
     if not interface.kind.logits or step not in ACTIVATIONS:
         return ""

@@ -1,4 +1,4 @@
-"""Entry points of the processes that the forkserver forks. Nothing here imports torch until a process runs."""
+"""Entry points of the processes that the forkserver forks. This module imports no torch until a process runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dry_run_main(pipe: Connection, spec: ProcessSpec) -> None:
 
 
 def _enter(pipe: Connection) -> Channel:
-    """Tie this process, and its forks, to its coordinator."""
+    """Tie this process and its forks to its coordinator."""
     from partrain.launch.worker import preload  # noqa: F401  a script's own forkserver has not preloaded it
     from partrain.system import malloc
 
@@ -35,13 +35,13 @@ def _enter(pipe: Connection) -> Channel:
     close_forkserver_alive_fd()
     malloc.keep_freed_memory()
     with contextlib.suppress(OSError):  # a script may have closed stdout or stderr
-        os.dup2(2, 1)  # stdout is the coordinator's: prints of user code must not get into its one JSON document
+        os.dup2(2, 1)  # stdout is the coordinator's: prints of user code must not enter its one JSON document
     threading.Thread(target=_exit_with_coordinator, args=(pipe,), daemon=True).start()
     return Channel(pipe)
 
 
 def _exit_with_coordinator(pipe: Connection) -> None:
-    """End this process when the coordinator closes its end of the pipe, on which it sends nothing."""
+    """End this process when the coordinator closes its end of the pipe. The coordinator sends nothing on it."""
     with contextlib.suppress(OSError, EOFError):
         pipe.recv_bytes()
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Memory that the workers of this machine need, and disk space of their checkpoints, against what there is."""
+"""Memory and disk space that this machine's workers and their checkpoints need, compared with the available amounts."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from partrain.training.replica import RowLayout
 from partrain.training.snapshot import slot_map
 
 FILE_BYTES, ROUND_BYTES = 10_000, 48
-"""Bytes of a checkpoint beside its snapshot, and of a round in each checkpoint's history."""
+"""Bytes of a checkpoint besides its snapshot, and of a round in each checkpoint's history."""
 
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes that a run writes on this machine from its first round on, beside data set and libraries."""
+    """Bytes that a run writes in this machine's memory from its first round on, besides data set and libraries."""
 
     workers: int
     """Workers on the CPU."""
     rows: int
-    """Their parameters, gradients and optimizer states."""
+    """Parameters, gradients and optimizer states of these workers."""
     shared: int
     """Vectors that all workers share."""
     rounds: int
-    """States of the rule, and what the workers' rounds need at once beside them."""
+    """States of the rule, and the simultaneous needs of the workers' rounds."""
     copies: int
     """Copies of the held-out items."""
     snapshots: int
-    """Slots of snapshots, and a checkpoint file that is twice in memory for a moment."""
+    """Slots of snapshots, and a checkpoint file, twice in memory for a moment."""
 
     @classmethod
     def of(
@@ -47,7 +47,7 @@ class MemoryNeeds:
     ) -> MemoryNeeds:
         """Compute the needs of a network and its row for the workers of one machine.
 
-        `held_out_bytes` is the size of one held-out item, input and target.
+        `held_out_bytes`: size of a held-out item, input and target.
         """
         specs = {rank: plan.shares[rank].spec for rank in members}
         on_cpu = [rank for rank in members if specs[rank].device == "cpu"]
@@ -68,7 +68,7 @@ class MemoryNeeds:
 
     @property
     def snapshot(self) -> int:
-        """Bytes of one snapshot."""
+        """Bytes of a snapshot."""
         return self.snapshots // (SLOTS + 2)
 
     @property
@@ -77,7 +77,7 @@ class MemoryNeeds:
 
     def require(self, limits: MemoryLimits) -> None:
         """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
-        total, most = limits.total, limits.ceiling  # with swap this may be more
+        total, most = limits.total, limits.ceiling  # with swap the ceiling may be higher
         need = (
             f"[[workers]]: {self.workers} on the CPU need {gib(self.rows)} for their parameters, gradients and optimizer states"
         )
@@ -88,7 +88,7 @@ class MemoryNeeds:
             raise BadJob(f"{need}, and {limit}; free memory, or take fewer workers or a smaller network")
 
     def warning(self, limits: MemoryLimits) -> str:
-        """Write a warning if the run may need more memory than is free; "" otherwise."""
+        """Return a warning if the run may need more memory than is free; else ""."""
         if self.total <= limits.free:
             return ""
         parts = f"{self.workers} workers on the CPU {gib(self.total - self.snapshots)}, snapshots and their files {gib(self.snapshots)}"
@@ -98,24 +98,24 @@ class MemoryNeeds:
 
 @dataclass(frozen=True)
 class DiskNeeds:
-    """The checkpoints that a run keeps at once, and the bytes that are free for them."""
+    """The checkpoints that a run keeps at once, and the free bytes for them."""
 
     checkpoints: int
-    """The newest ones, and the best one."""
+    """Number of checkpoints: the newest and the best."""
     checkpoint: int
     """Bytes of each at the last round."""
     free: int
 
     @classmethod
     def of(cls, snapshot: int, job: Job, rounds: int, folder: Path) -> DiskNeeds:
-        """Compute the needs of a run in an existing folder. `rounds`: the most that it can have; 0 if it has no such limit."""
+        """Compute the needs of a run in an existing folder. `rounds`: its largest number of rounds; 0 without a limit."""
         kept, written = job.checkpoint.keep + 1, -(-rounds // job.checkpoint.every)
         free = shutil.disk_usage(folder).free
         return cls(min(kept, written) if rounds else kept, snapshot + FILE_BYTES + rounds * ROUND_BYTES, free)
 
     @property
     def warning(self) -> str:
-        """A warning if the checkpoints need more than is free; "" otherwise."""
+        """A warning if the checkpoints need more than the free space; else ""."""
         if self.checkpoints * self.checkpoint <= self.free:
             return ""
         need = f"this run keeps {counted(self.checkpoints, 'checkpoint')} of {size(self.checkpoint)}"
@@ -123,13 +123,13 @@ class DiskNeeds:
 
 
 def _state(rule: Rule, layout: RowLayout, size: int) -> Any:
-    """Return the state that a rule makes for a worker, without memory for its numbers."""
+    """Return the state of a rule for a worker, without memory for its numbers."""
     params = torch.empty(layout.params.size, dtype=layout.params.dtype, device="meta")
-    worker: Any = SimpleNamespace(params=params, rank=1, size=size, iterations=1)  # the first one fills the center, too
+    worker: Any = SimpleNamespace(params=params, rank=1, size=size, iterations=1)  # worker 0 also fills the center
     group: Any = SimpleNamespace(barrier=lambda: None)
     return rule.init(worker, group)
 
 
 def gib(size: int) -> str:
-    """Give a size in GiB."""
+    """Format a size in GiB."""
     return f"{size / 2**30:,.1f} GiB"

@@ -17,9 +17,9 @@ class Ready:
     rank: int
     pid: int
     compiled: bool
-    """The network, or a part of it, trains in compiled code."""
+    """True if the network, or a part of it, trains in compiled code."""
     parameters: int
-    """Numbers in the network."""
+    """Count of the network's numbers."""
     slots_at: int
     """Byte of the arena where the snapshot slots begin."""
     map: dict[str, Any]
@@ -37,30 +37,30 @@ class RunRemark:
 
 @dataclass(frozen=True)
 class CodeChanged:
-    """User code computes something else with the checkpoint's network than before the checkpoint was written."""
+    """With the checkpoint's network, user code computes other numbers than when the checkpoint was written."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CodeRead:
-    """The dry run has imported user code and built the network."""
+    """The dry run imported user code and built the network."""
 
     files: dict[str, str]
-    """Digests of its files, by name."""
+    """Digests of the code's files, by name."""
 
 
 @dataclass(frozen=True)
 class StartedFrom:
-    """The network fits the file that it starts from."""
+    """The network fits its start file."""
 
     text: str
-    """The arrays that it takes, in words."""
+    """The arrays taken from the file, in words."""
 
 
 @dataclass(frozen=True)
 class DryRunPassed:
-    """User code did what a worker's first batch needs, and the network fits the file that it starts from."""
+    """User code passed a worker's first batch, and the network fits its start file."""
 
     moved: list[str]
     """Frozen parameters that the network moves itself, by name."""
@@ -71,7 +71,7 @@ class TrainingStarted:
     """Worker 0 is about to run its first iteration."""
 
     moment: float
-    """Now, by `boot_seconds`."""
+    """Current moment, by `boot_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,21 @@ class TrainingFinished:
 
 @dataclass(frozen=True)
 class NumbersAdded:
-    """The user's function has been called after the judgement of a round; worker 0 sends this before its record of the round."""
+    """Worker 0 called the user's function after the judgement of a round; it sends this before its record of the round."""
 
     round: int
     numbers: dict[str, float]
-    """Numbers that it adds to the judgement."""
+    """Numbers that the function adds to the judgement."""
 
 
 @dataclass(frozen=True)
 class SnapshotFilled:
-    """All workers of the machine have copied their state to a slot."""
+    """All workers of the machine copied their state to a slot."""
 
     slot: int
     progress: dict[str, Any]
     durable: bool
-    """True if it is to become a file."""
+    """True if it will become a file."""
     seconds: float
     """Training seconds up to its round."""
     reason: str | None
@@ -104,18 +104,18 @@ class SnapshotFilled:
 
 @dataclass(frozen=True)
 class Done:
-    """A worker has left the loop (`train.loop.Ending`)."""
+    """A worker left the loop (`training.loop.Ending`)."""
 
     rank: int
     reason: str
     reached: bool
     seconds: float
     test: list[Any] | None
-    """Fields of the `FinalScores`, if there is a test set."""
+    """Fields of the `FinalScores`, with a test set."""
     trivial: dict[str, dict[str, float]]
-    """Numbers of trivial answers; worker 0 alone has them."""
+    """Numbers of trivial answers; only worker 0 has them."""
     comparisons: dict[str, BesideTrivial]
-    """The network beside these answers; worker 0 alone has them."""
+    """The network compared with these answers; only worker 0 has them."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Imports of the forkserver before the first worker exists: torch and the engine. CUDA and threads stay untouched.
+"""Imports of the forkserver before the first worker exists: torch and the engine, without use of CUDA or threads.
 
-This is the first code that runs in the forkserver. So it ties the forkserver to the coordinator, even in the middle of an import,
-and leaves Ctrl-C and its relatives to the coordinator: workers are forked with these signals ignored, so none can interrupt them.
+This is the first code in the forkserver. So it ties the forkserver to the coordinator, even in the middle of an import, and leaves
+Ctrl-C and similar signals to the coordinator: workers are forked with these signals ignored, so no signal can interrupt them.
 """
 
 import gc
@@ -25,11 +25,11 @@ _SERVER = os.getpid()
 
 
 def _leave_errors_to_coordinator(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print no traceback if a request to the forkserver breaks off: the coordinator tells why in one line, too few open files say.
+    """Print no traceback if a request to the forkserver breaks off: the coordinator explains it in one line, such as too few open files.
 
-    It learns that from the exit status."""
+    The exit status gives it the reason."""
     if os.getpid() != _SERVER or not isinstance(error, EOFError | OSError):
-        # In one piece: a worker that is killed as it writes leaves no half line, which the coordinator's error would continue.
+        # In one piece: a worker killed during the write leaves no half line for the coordinator's error to continue.
         os.write(sys.stderr.fileno(), "".join(traceback.format_exception(kind, error, trace)).encode())
         return
     os._exit(getattr(error, "errno", None) or 1)
@@ -37,10 +37,10 @@ def _leave_errors_to_coordinator(kind: type[BaseException], error: BaseException
 
 sys.excepthook = _leave_errors_to_coordinator
 
-gc.disable()  # the import takes a tenth less
+gc.disable()  # the import is a tenth faster
 import numpy.random  # noqa: E402, F401  each worker seeds it
 
 import partrain.launch.worker.process  # noqa: E402, F401
 
-gc.freeze()  # else the garbage collection of each worker walks all that is imported here, and so copies its memory
+gc.freeze()  # else each worker's garbage collection walks all imports here, and so copies their memory
 gc.enable()

@@ -87,14 +87,14 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _prepare(workers: Sequence[WorkerSpec], rank: int) -> None:
-    """Prepare the process for a simulated worker: torch and MKL keep one number of threads for it, torch one current device."""
+    """Prepare the process for a simulated worker: torch and MKL have one number of threads per process, torch one current device."""
     torch.set_num_threads(workers[rank].threads)
     if accelerator := Accelerator.of(torch.device(workers[rank].device)):
         accelerator.use()
 
 
 def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
-    """Serve one part of the center of an asynchronous rule on several machines."""
+    """Serve a part of an asynchronous rule's center on several machines."""
     from partrain.comm.center_server import serve
 
     assert spec.machine is not None
@@ -107,7 +107,7 @@ def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
 def _run_worker(
     rank: int, shared: ProcessSetup, arena: Arena, join: Callable[[], Transport], channel: Channel
 ) -> BaseException | None:
-    """Join the others and run one worker to its end. Report an error as a failure with a code and one line, and return it."""
+    """Join the others and run a worker to its end. Report an error as a failure with a code and one line, and return it."""
     process: WorkerProcess | None = None
     try:
         process = WorkerProcess(rank, shared, arena, join(), channel)
@@ -125,7 +125,7 @@ def _run_worker(
 
 
 def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: WorkerProcess | None) -> Failure | None:
-    """Turn an exception into a failure the user can act on, or None for a defect of partrain."""
+    """Turn an exception into a failure that the user can act on, or None for a defect of partrain."""
     round_number = process.progress.round if process else 0
     where = f"worker {rank}, round {round_number}" if round_number else f"worker {rank}, before the first round"
     if isinstance(error, NonFinite) and process is not None:
@@ -133,7 +133,7 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
         part = layout.part_at(error.offset + error.index)
         if (
             error.mixed or error.offset >= layout.scratch
-        ):  # the worker's own numbers were checked before the rule computed this vector
+        ):  # the worker checked its own numbers before the rule computed this vector
             return Diverged(f"{where}: mixing made non-finite numbers in {part} from finite ones; lower the learning rate")
         return Diverged(f"{where}: non-finite numbers in {part}; lower the learning rate, or look at the data")
     iteration = f", iteration {process.worker.done + 1}" if process and round_number else ""
@@ -141,7 +141,7 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
         return UserCodeFailed(f"{where}{iteration}: {error.message}")
     if spec.job.network_code and process:
         try:
-            # torch may have failed because of what the network did with its parameters
+            # the network's use of its parameters may have made torch fail
             process.worker.replica.check_module(where + iteration)
         except UserCodeFailed as failure:
             return failure
@@ -150,13 +150,13 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
 
 
 COPY_SHARE = 0.01
-"""Share of the time that copies of the state may take, unless a round ends the run, is the best, or has to have its checkpoint."""
+"""Share of the time for copies of the state, unless a round ends the run, is the best, or requires its checkpoint."""
 COPY_EVERY_S = 0.1
-"""Seconds at least between two copies that only serve if a worker is lost: each wakes the coordinator."""
+"""Least seconds between two copies that only guard against the loss of a worker: each wakes the coordinator."""
 
 
 class WorkerProcess:
-    """One worker of a run in its process, and its hooks to the coordinator (`loop.RunHooks`)."""
+    """A worker of a run in its process, and its hooks to the coordinator (`loop.RunHooks`)."""
 
     def __init__(self, rank: int, shared: ProcessSetup, arena: Arena, transport: Transport, channel: Channel) -> None:
         """Build the worker, join the group, and restore the state if the run resumes."""
@@ -165,13 +165,13 @@ class WorkerProcess:
         self.progress = Progress(**asdict(spec.point.progress))
         self._metrics = tuple(spec.job.metrics(spec.dataset.task))
         self._previous_poll_s = 0.0
-        """Seconds of training when the round before ended."""
+        """Seconds of training at the end of the previous round."""
         self._copied_s = self._recorded_s = time.perf_counter()
         """Moments of the newest copy of the state and of the newest record."""
         self._delay = int(self.arena.delays[self.rank])
-        """Nanoseconds without a core that records have told."""
+        """Nanoseconds without a core that records have reported."""
         self._copy_s = 0.0
-        """Seconds that the newest copy took."""
+        """Duration of the newest copy in seconds."""
         setup, self._planned_items = WorkerSetup(rank, shared, self._heartbeat), shared.planned_items
         if rank == spec.members[0]:
             for text in filter(None, setup.warnings):
@@ -219,7 +219,7 @@ class WorkerProcess:
             self._restore()
 
     def _build_worker(self, setup: WorkerSetup) -> int:
-        """Map the rows of the arena and build worker and group over them. Returns the byte of the arena after the rows."""
+        """Map the rows of the arena and build worker and group over them. Return the byte of the arena after the rows."""
         spec, rule, layout = self.spec, self.spec.job.sync, setup.layout
         rows, scratch, vectors, end = _mapped_rows(self.arena, layout, rule.shared_vectors)
         on_cpu = setup.device.type == "cpu"
@@ -231,14 +231,14 @@ class WorkerProcess:
         )
         alike = len({(table.device, table.threads) for table in spec.job.workers}) == 1 and on_cpu
         one_machine = spec.machine is None and spec.job.transport.network is None
-        self.group.uniform = alike and one_machine and not spec.job.network_code  # which may change parameters itself
+        self.group.uniform = alike and one_machine and not spec.job.network_code  # network code may change parameters itself
         self.worker = setup.worker(row, self.group.center[0] if rule.shares_params else None)
         if rule.averages_networks:
             self.worker.average = NetworkAverage(self.worker.replica, rule, spec.plan.average_from)
         return end
 
     def _cap_rounds(self) -> None:
-        """Let the worker cap its rounds, if the job says so; otherwise no cap of a checkpoint counts."""
+        """Let the worker cap its rounds, if the job asks for it; otherwise ignore a checkpoint's caps."""
         spec, progress, rule = self.spec, self.progress, self.spec.job.sync
         if not spec.job.caps_rounds:
             progress.caps = []
@@ -251,18 +251,18 @@ class WorkerProcess:
         )
 
     def _center(self, vectors: torch.Tensor, scratch: list[torch.Tensor]) -> CenterClient:
-        """Reach what all workers share: in memory, or in processes of its own if there are several machines."""
+        """Reach the center, which all workers share: in memory, or with several machines in its own processes."""
         rule, machine = self.spec.job.sync, self.spec.machine
         if machine and not rule.synchronous:
             from partrain.comm.center_server import RemoteCenterClient
 
             return RemoteCenterClient(self.arena, self.rank, vectors, self.transport, machine, rule.slices)
-        # Messages add up in the scratch parts, which no other verb uses within a round of an asynchronous rule.
+        # Messages accumulate in the scratch parts, which no other verb uses within a round of an asynchronous rule.
         slices = min(rule.slices, vectors.shape[1])
         return CenterClient(self.arena, self.rank, vectors, self.transport, rule.merge, slices, scratch)
 
     def _restore(self) -> None:
-        """Wait for the checkpoint's arrays and become what the worker was."""
+        """Wait for the checkpoint's arrays and restore the worker."""
         self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
         self.transport.wait_until(lambda: self.arena.get("restored") > 0, "the state to resume from")
         slot = self._slots[self.arena.slot("restored")]
@@ -297,7 +297,7 @@ class WorkerProcess:
         return ending
 
     def beside_trivial(self) -> tuple[Scores, dict[str, BesideTrivial]]:
-        """Evaluate answers that need no training to the test items, or to those held out, and compare the network with them; on worker 0 alone."""
+        """Evaluate trivial answers to the test items, or to the held-out items, and compare the network with them; only on worker 0."""
         data, items = self.spec.dataset, self.test or self.held_out
         if self.rank or items is None:
             return {}, {}
@@ -355,7 +355,7 @@ class WorkerProcess:
         arrays: dict[str, Any] = {}
         if self.rank == 0 and self.spec.run_folder:
             self.transport.wait_until(lambda: self.arena.get("committed") >= number, "the checkpoint of the best round")
-            with suppress(Failure):  # it is gone: the summary says which round was tested
+            with suppress(Failure):  # the file is gone: the summary names the tested round
                 best = checkpoint.read_best(self.spec.run_folder, number)
                 arrays = best.arrays if best else {}
         if not self.group.scores(bool(arrays))[0][0]:
@@ -394,7 +394,7 @@ class WorkerProcess:
         save(worker, arrays, state, self.group.center_client)
         if self.rank == 0 and PROBE in arrays:
             arrays[PROBE][:] = self._probe()
-        self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
+        self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part and its record of the round
         if self.rank == 0:
             self._warn_of_changed_values(progress.round)
             self.channel.send(SnapshotFilled(slot, progress.stored(), durable, self.spec.point.elapsed + seconds, reason))
@@ -404,33 +404,33 @@ class WorkerProcess:
         if wait and self.rank == 0:
             self.transport.wait_until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
         if wait:
-            self.group.barrier()  # no worker goes on before: its next iteration might fail
+            self.group.barrier()  # no worker continues before: its next iteration might fail
 
     def _probe(self) -> torch.Tensor:
-        """Return answers (n,) of the network that the module shows; none if it cannot answer drawn items."""
+        """Return answers (n,) of the network in the module; an empty tensor if it cannot answer drawn items."""
         try:
             return probe(self.worker.module, self._interface)
-        except Exception:  # the dry run has warned of that
+        except Exception:  # the dry run has warned of it
             return torch.empty(0)
 
     def _warn_of_changed_values(self, number: int) -> None:
-        """Warn of values of a user's network that have changed, and that no checkpoint holds."""
+        """Warn of changed values of a user's network that no checkpoint holds."""
         for path in self._values.take() if self._values else ():
             where = f" ({line})" if (line := line_of(self.worker.module, path)) else ""
             text = f"[model] name: `{path}`{where} has changed in training, and no checkpoint holds it"
             self.channel.send(RunRemark(f"{text}; if answers depend on it, keep it in a buffer (round {number})"))
 
     def _parts(self, slot: int) -> list[torch.Tensor]:
-        """Give the bytes that each worker has written into a snapshot."""
+        """Return the bytes that each worker wrote into a snapshot."""
         spans = map(self.map.part, range(self.worker.size))
         return [torch.frombuffer(self._slots[slot][span], dtype=torch.uint8) for span in spans]
 
 
-@lru_cache(maxsize=1)  # the workers of a process share them: each would make N views
+@lru_cache(maxsize=1)  # the workers of a process share the views: else each would make N
 def _mapped_rows(
     arena: Arena, layout: RowLayout, shared_vectors: int
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor, int]:
-    """Map the rows of all workers, their scratch parts, and the vectors (m, d) that all share. Returns also the arena's byte after them."""
+    """Map the rows of all workers, their scratch parts, and the vectors (m, d) that all share. Also return the arena's byte after them."""
     dtype, d = layout.params.dtype, layout.params.size
     lines, common, end = arena.map_rows(layout.numbers * dtype.itemsize, shared_vectors * d * dtype.itemsize)
     rows, scratch = torch.from_numpy(lines).view(dtype), layout.scratch

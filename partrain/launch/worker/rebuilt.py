@@ -1,8 +1,8 @@
-"""A second process builds the network from what a checkpoint holds, and must answer and train as the network in training does.
+"""A second process that rebuilds the network from a checkpoint's contents, and must answer and train like the network in training.
 
-Only the state dict outlives a training. A network may hold more: tensors in plain attributes, layers in plain lists, counters of
-Python, generators of its own. Later commands would then answer other numbers than those that were judged, and a resumed run would train
-another network.
+Only the state dict outlives training. A network may hold more: tensors in plain attributes, layers in plain lists, Python
+counters, its own generators. Later commands would then answer different numbers from the judged ones, and a resumed run would train
+a different network.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from partrain.system.surroundings import starting_process
 from partrain.tasks.task import Task
 
 ROUNDING = 1e-5
-"""Largest relative difference of answers where all numbers are the same: weights may lie in another order in memory."""
+"""Largest relative difference of answers with equal numbers: weights may have another order in memory."""
 
 
 NOISE = 1e-6
-"""Sum of the sizes of a gradient's numbers, relative to the largest gradient, that rounding alone explains: a gradient may be zero."""
+"""Largest sum of a gradient's absolute numbers, relative to the largest gradient, from rounding alone: a gradient may be zero."""
 GRADIENT = "the gradient of"
 
 
 class SecondProcess:
-    """A fork of this process that waits for a network to compare. It is made before user code is imported, and imports it again."""
+    """A fork of this process that waits for a network to compare. It is made before the import of user code, and imports it again."""
 
     def __init__(self, spec: ProcessSpec) -> None:
-        """Fork it. It ends with this process."""
+        """Fork the process. It ends with this one."""
         self._name = spec.job.model.name
         self._memory = os.memfd_create("network")
         with starting_process():
             self._child = ChildProcess.fork(lambda pipe: self._answer(spec, pipe))
 
     def _answer(self, spec: ProcessSpec, pipe: Connection) -> None:
-        """Compare the network once it is in memory; do nothing if it never comes."""
+        """Compare the network once it is in memory; if it never comes, do nothing."""
         step = json.loads(pipe.recv_bytes())
         pipe.send_bytes(json.dumps(_verdict(spec, f"/proc/self/fd/{self._memory}", step)).encode())
 
     def compare(self, module: nn.Module, task: Task, inputs: Any, targets: Tensor) -> None:
-        """Raise UserCodeFailed, naming what differs, unless the network that it builds answers and trains as `module` does.
+        """Raise UserCodeFailed, naming the difference, unless the rebuilt network answers and trains like `module`.
 
         Args:
             module: The network in training.
@@ -68,7 +68,7 @@ class SecondProcess:
         answers = [answer.cpu() for answer in answers_to(module, tree_map(torch.clone, inputs))]
         with os.fdopen(os.dup(self._memory), "wb") as file:
             torch.save((tensors, *batch, answers, digests(module), threads), file)
-        on_cpu = targets.is_cpu and len(targets)  # another device draws other numbers, and a stream may hold no items out
+        on_cpu = targets.is_cpu and len(targets)  # another device draws different numbers, and a stream may hold no items out
         trained = _step(module, task, tree_map(torch.clone, inputs), targets) if on_cpu else {}
         verdict = {"failed": "the process that builds it again ended"}
         with suppress(EOFError, OSError):
@@ -96,7 +96,7 @@ class SecondProcess:
 
 
 def _step(module: nn.Module, task: Task, inputs: Any, targets: Tensor) -> dict[str, list[float]]:
-    """Take the gradient of a batch in training. Returns two sums of each number that it makes or may change, by name."""
+    """Compute the gradient of a batch in training. Return two sums of each tensor that it makes or may change, by name."""
     names, parameters = zip(*trainable(module), strict=True)
     module.train()
     with seeded(derive(0, "step")):
@@ -108,7 +108,7 @@ def _step(module: nn.Module, task: Task, inputs: Any, targets: Tensor) -> dict[s
 
 
 def _sums(tensor: Tensor) -> list[float]:
-    """Return the sum of a tensor's numbers, and that of their sizes."""
+    """Return the sum of a tensor's numbers, and the sum of their absolute values."""
     numbers = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
     return [
         float(numbers.sum(dtype=torch.float64)),
@@ -117,7 +117,7 @@ def _sums(tensor: Tensor) -> list[float]:
 
 
 def _advice(module: nn.Module, path: str) -> str:
-    """Return the advice for a value that is in no checkpoint."""
+    """Return the advice for a value outside all checkpoints."""
     if state_of_generator(dict(attributes(module)).get(path)):
         return "draw from the default generators, which partrain seeds for each worker and round"
     if path in dict(module.named_buffers()):
@@ -128,9 +128,9 @@ def _advice(module: nn.Module, path: str) -> str:
 
 
 def _verdict(spec: ProcessSpec, path: str, trained: dict[str, list[float]]) -> dict[str, str]:
-    """Build the network as later commands do, and compare its answers, and its step with the one that was `trained`, if any.
+    """Build the network like later commands, and compare its answers and, if given, its step with the `trained` one.
 
-    Returns `failed`, or `differs` with the `effect` on training if there is one, or nothing.
+    Return `failed`, or `differs` with the `effect` on training, if any, or nothing.
     """
     tensors, inputs, targets, answers, held, threads = torch.load(path, mmap=True, weights_only=True)
     torch.set_num_threads(threads)
@@ -166,7 +166,7 @@ def _agrees(answer: Tensor, other: Tensor) -> bool:
 
 
 def _difference(step: dict[str, list[float]], trained: dict[str, list[float]]) -> str:
-    """Name the first number of two steps that differs by more than rounding; "" if there is none."""
+    """Name the first number that differs by more than rounding between two steps; "" without one."""
     noise = NOISE * max((size for name, (_, size) in trained.items() if name.startswith(GRADIENT)), default=0.0)
     for name, sums in trained.items():
         near = max(ROUNDING * sums[1], noise if name.startswith(GRADIENT) else NOISE)

@@ -1,4 +1,4 @@
-"""The set-up of one worker before it joins the others: its device, data, network, task and batches."""
+"""The set-up of a worker before it joins the others: its device, data, network, task and batches."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ProcessSetup:
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
         self.assignment = lru_cache(maxsize=1)(self._assignment)
-        """Function that shares the items out: number of the round, sizes of the partitions -> assignment."""
+        """Function that shares out the items: round number, partition sizes -> assignment."""
         self.held_out: dict[torch.device, Samples] = {}
         """Copies of the held-out items."""
 
@@ -77,7 +77,7 @@ class ProcessSetup:
 
     @cached_property
     def participation(self) -> Participation:
-        """The draw of the workers of each round."""
+        """The draw of each round's workers."""
         job, shares = self.spec.job, self.spec.plan.shares
         sizes = [share.partition or share.items for share in shares]
         return Participation(job.sync, job.seed, sizes, job.transport.availability_of(len(shares)))
@@ -88,7 +88,7 @@ class ProcessSetup:
         return job.make_task(dataset.task, self.spec.folder, class_weights(job, dataset), padded=self.interface.unequal)
 
     def network(self) -> tuple[nn.Module, str]:
-        """Return a worker's network, the same for every worker, and the arrays taken from the file that it starts from, in words."""
+        """Return a worker's network, the same for every worker, and the arrays taken from its start file, in words."""
         if len(self.spec.ranks) == 1 or self.spec.job.network_code:  # user code may not survive a copy
             return self._build()
         return deepcopy(self._built)
@@ -98,14 +98,14 @@ class ProcessSetup:
         return self._build()
 
     def _build(self) -> tuple[nn.Module, str]:
-        """Draw a network; then overwrite what was drawn by the file, so that the draws are those of a network without one."""
+        """Draw a network; then overwrite it from the file, so that the draws are the same as without a file."""
         job, file = self.spec.job, self.spec.start_file
         module = build_drawn(job.model, self.spec.folder, self.interface, job.seed).train()
         mark_moved(module, self.spec.point.moved)
         if self.spec.point.resuming:
             return module, ""
         if file is None:
-            in_units = getattr(job.task, "loss", None) != "poisson"  # otherwise answers are logarithms
+            in_units = getattr(job.task, "loss", None) != "poisson"  # the answers of `poisson` are logarithms
             if job.model.starts_from_items and in_units and not self.dataset.stream:
                 trained = np.sort(split(self.dataset, job.dataset, job.partition.order, job.seed)[0])
                 some = trained[:: -(-len(trained) // START_ITEMS)]
@@ -116,7 +116,7 @@ class ProcessSetup:
 
     @cached_property
     def recorded(self) -> dict[str, NDArray[Any]]:
-        """The network of the checkpoint, and its answers to drawn items, in the dry run of a resumed run; {} elsewhere."""
+        """The checkpoint's network and its answers to drawn items, in the dry run of a resumed run; {} elsewhere."""
         from safetensors.numpy import load
 
         file = self.spec.start_file if self.spec.point.resuming else None
@@ -132,10 +132,10 @@ class ProcessSetup:
 
 
 class WorkerSetup:
-    """All that one worker needs, except a row and a group."""
+    """All that a worker needs, except a row and a group."""
 
     def __init__(self, rank: int, shared: ProcessSetup, on_wait: Callable[[], None] = lambda: None) -> None:
-        """Set up worker `rank`. `on_wait` is called now and then while it waits for a stream."""
+        """Set up worker `rank`. It calls `on_wait` now and then while it waits for a stream."""
         spec = shared.spec
         job, plan = spec.job, spec.plan
         share = plan.shares[rank]
@@ -151,7 +151,7 @@ class WorkerSetup:
 
         dataset, self.interface = shared.dataset, shared.interface
         self.module, self.start_note = shared.network()
-        """`start_note`: the arrays taken from the file that the network starts from, in words; "" without a file."""
+        """`start_note`: the arrays taken from the network's start file, in words; "" without a file."""
         move(self.module, self.device)
         if job.sync.noise_multiplier and (buffers := persistent_buffers(self.module)):
             raise BadJob(
@@ -201,7 +201,7 @@ class WorkerSetup:
         self._held = torch.from_numpy(held).to(self.samples.inputs.device)
 
     def _stream(self, form: StreamForm, dataset: Dataset, on_wait: Callable[[], None]) -> tuple[StreamBatches, NDArray[np.int64]]:
-        """Reach the worker's shard of a stream. Returns its batches, and the indices of the held-out items."""
+        """Reach the worker's shard of a stream. Return its batches and the indices of the held-out items."""
         job, plan, rank = self._spec.job, self._spec.plan, self._rank
         worker = plan.shares[rank]
         assert isinstance(job.dataset, UserData)
@@ -212,7 +212,7 @@ class WorkerSetup:
         return StreamBatches(process, share, dataset.info, worker.iterations), np.arange(dataset.items)
 
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
-        """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
+        """Cut the worker's partition into batches. Return them and the indices of the held-out items."""
         job, plan, rank, assignment = self._spec.job, self._spec.plan, self._rank, self._shared.assignment
         share, planned = plan.shares[rank], plan.partition_sizes
 
@@ -237,7 +237,7 @@ class WorkerSetup:
         return batches, first.held_out
 
     def held_out(self, most: int | None = None) -> Samples | None:
-        """Copy the held-out items, `most` at most, once for a process; None if there are none."""
+        """Copy the held-out items, `most` at most, once per process; None without any."""
         held, items, copies = self._held[:most], self.samples, self._shared.held_out
         if not len(held):
             return None
@@ -249,7 +249,7 @@ class WorkerSetup:
         return copies[self.device]
 
     def trained_targets(self) -> torch.Tensor | None:
-        """Return the targets of all training items of this run; None for those of a stream."""
+        """Return the targets of all training items of this run; None for a stream."""
         job = self._spec.job
         if self._shared.dataset.stream:
             return None
@@ -280,7 +280,7 @@ class WorkerSetup:
     def _items(
         self, inputs: NDArray[Any], targets: NDArray[Any], newest: NDArray[Any] | None, group: NDArray[Any] | None
     ) -> Samples:
-        """Move all items to an accelerator if they leave it memory; otherwise it gets them batch by batch."""
+        """Move all items to an accelerator if they leave it enough memory; otherwise it gets them batch by batch."""
         last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
             torch.from_numpy(inputs),
@@ -308,14 +308,14 @@ class WorkerSetup:
 
 
 def interface_of(spec: ProcessSpec, item: tuple[int, ...]) -> Interface:
-    """Return the interface of a job's network. `item`: shape of an item of its data set."""
+    """Return the interface of a job's network. `item`: shape of an item in its data set."""
     data = spec.dataset
     task = spec.job.kind_of_task(data.task).name
     return Interface(item, data.outputs, task, data.vocabulary, categories=data.categories, parts=data.parts)
 
 
 def _reach(rank: int, accelerator: Accelerator) -> None:
-    """Make this the current device. Raises BadJob if torch or the driver cannot compute on it."""
+    """Make an accelerator the current device. Raises BadJob if torch or the driver cannot compute on it."""
     try:
         accelerator.use()
     except (AssertionError, RuntimeError) as error:

@@ -31,10 +31,10 @@ class ProcessSpec:
 
     job: Job
     folder: Path
-    """Folder that relative paths of the job start from."""
+    """Folder from which relative paths of the job start."""
     plan: Plan
     ranks: tuple[int, ...]
-    """The workers in this process: one, its `replicas`, or all simulated ones; none beside a `center_part`."""
+    """The workers in this process: one, its `replicas`, or all simulated ones; none with a `center_part`."""
     members: range
     """The workers of this machine."""
     machine: Machine | None
@@ -42,27 +42,27 @@ class ProcessSpec:
     arena_fd: Any
     """Memory file of the arena; `detach()` gives its descriptor in the new process."""
     dataset_fd: Any
-    """Memory file of the data set, likewise."""
+    """Likewise, memory file of the data set."""
     dataset: DatasetInfo
     point: ResumePoint
     memory: MemoryLimits
     """Free memory before the first process started."""
     center_part: CenterPart | None = None
     start_file: StartFile | None = None
-    """The file that the network starts from, or in the dry run of a resumed run, the network of its checkpoint; None if its numbers are
-    drawn, or restored from a checkpoint."""
+    """The file that the network starts from, or, in the dry run of a resumed run, its checkpoint's network; None if the network's numbers
+    are drawn, or restored from a checkpoint."""
     start_fd: Any = None
-    """Memory file of its arrays, likewise."""
+    """Likewise, memory file of its arrays."""
     run_folder: Path | None = None
     """Folder of the run; None on machines without it."""
     try_built_in: bool = False
-    """The dry run trains and judges a batch although network and task are built in."""
+    """True if the dry run trains and judges a batch even of a built-in network and task."""
 
 
 def user_code_under_test(job: Job, *, judging: bool = False) -> str:
-    """Name the job's user network and user task; if `judging`, its metrics and hooks, too; "" if there are none.
+    """Name the job's user network and user task, and if `judging` also its metrics and hooks; "" without any.
 
-    A data set is checked where it is read.
+    The reader of a data set checks it.
     """
     names = [table.name for table in (job.model, job.task) if isinstance(table, UserCode)]
     if judging:

@@ -1,4 +1,4 @@
-"""Checks of the values that a task returns, at every call: those of user code may change in the middle of training."""
+"""Checks, at every call, of the values that a task returns: user code may return other values in the middle of training."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class InvalidTaskOutput(UserCodeFailed):
 
 
 class TaskChecks:
-    """Checks of a task's methods, in its `vars`: so its own calls of them are checked, too, and its class still decides its engine."""
+    """Checks of a task's methods, in its `vars`: so they also check the task's own calls, and its class still decides its engine."""
 
     def __init__(self, task: Task, name: str, under_test: str = "", look: Callable[[Any], None] | None = None) -> None:
         """Check the calls of a task, named `name` in messages: an invalid value raises UserCodeFailed.
 
-        `under_test`: code that a dry run tries, in words; a dry run checks more. `look` is called with the answers before each loss.
+        `under_test`: code that a dry run tries, in words; a dry run checks more. `look`: called with the answers before each loss.
         """
         self._who, self._under_test, self._look = f"[task] name: `{name}`", under_test, look
         self._owns = type(task).differentiate is not Task.differentiate
         self._loss, self._differentiate, self._score, self._correct = task.loss, task.differentiate, task.score, task.correct
         if under_test:
             vars(task).update(loss=self.loss, differentiate=self.differentiate, score=self.score, correct=self.correct)
-            vars(task).update(plain=False)  # the gradient of a plain stack of layers is computed without the task
+            vars(task).update(plain=False)  # the engine computes the gradient of a plain stack of layers without the task
         else:
             vars(task).update({"differentiate": self.differentiate} if self._owns else {"loss": self.loss})
 
