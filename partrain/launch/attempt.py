@@ -1,7 +1,7 @@
-"""An attempt at a run: the arena and the processes over it, from their start to the last exit.
+"""An attempt at a run: the arena and its processes, from their start to the last exit.
 
-If a worker is lost, its attempt is over: `restart` kills all of its processes, so that no late answer of theirs reaches the next
-attempt, and starts them again in the same arena.
+A lost worker ends its attempt: `restart` kills all its processes, so that none of their late answers reaches the next attempt, and
+starts them again in the same arena.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Attempt:
         self._prepared, self._machine, self._run_folder = prepared, machine, run_folder
         self.job, self.plan, self._initial = job, plan, initial = prepared.loaded.job, prepared.plan, prepared.initial
         self.point = point
-        """The point that the workers begin at."""
+        """The point where the workers begin."""
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
@@ -47,13 +47,13 @@ class Attempt:
         self.done: dict[int, Done] = {}
         """Workers that have left the loop."""
         self.tried = user_code_under_test(job, judging=True) or (f"the start from {initial.file.name}" if initial else "")
-        """User code or file that a dry run tries, in words; "" if there is none."""
+        """User code or file that a dry run tries, in words; "" without one."""
         self.try_built_in = False
-        """The dry run tries built-in networks and tasks, too."""
+        """True if the dry run also tries built-in networks and tasks."""
         self.dry_running = False
         self.slots: list[memoryview] = []
-        """The slots of the arena, once they are mapped."""
-        self._memory = memory_limits()  # the data are in memory by now, the workers are not
+        """The slots of the arena, once mapped."""
+        self._memory = memory_limits()  # the data are already in memory, the workers are not
 
     @property
     def complete(self) -> bool:
@@ -78,7 +78,7 @@ class Attempt:
         self.kill()
 
     def start_workers(self) -> None:
-        """Start the processes of this machine's workers, and of its parts of the center if the rule has one."""
+        """Start the processes of this machine's workers and, if the rule has a center, of its parts."""
         if self._machine and not self.job.sync.synchronous:
             for number in self._machine.centers(self.job.sync.slices):
                 self._start_process((), worker_main, f"partrain center {number}", CenterPart(number))
@@ -89,7 +89,7 @@ class Attempt:
         return self.job.transport.ranks_by_process(self.members, lambda rank: self.plan.shares[rank].spec.process)
 
     def restart(self, point: ResumePoint) -> None:
-        """Start the workers again; the state that they restore, if there is one, is in a slot."""
+        """Start the workers again; the state to restore, if any, is in a slot."""
         self.kill()
         self.arena.reset(self.ready.slots_at or os.fstat(self.arena.descriptor).st_size)
         self.point = point
@@ -103,7 +103,7 @@ class Attempt:
         return self.slots
 
     def free_start(self) -> None:
-        """Give back the memory of the file that the network started from."""
+        """Free the memory of the file that the network started from."""
         if self._initial:
             self._initial.free()
             self._initial = None
@@ -132,7 +132,7 @@ class Attempt:
         self.processes[part or ranks[0]] = forkserver.start_process(name, main, spec)
 
     def receive(self, ready: list[Any]) -> Iterator[Message]:
-        """Yield the messages of processes with something `ready`. Readiness and ends are noted here."""
+        """Yield the messages of `ready` processes. Note which workers are ready or done."""
         for message in self.processes.messages(ready):
             match message:
                 case Ready():
@@ -148,16 +148,16 @@ class Attempt:
             self._on_exit(process, code)
 
     def check_other_processes(self, rank: int | None) -> None:
-        """Raise for a process of this machine that has exited while worker `rank`, or None for the center, missed another."""
+        """Raise if a process of this machine has exited, after worker `rank` (None: the center) missed another process."""
         for other, code in self.processes.other_exited(rank):
             self._on_exit(other, code)
 
     def _on_exit(self, process: int | CenterPart, code: int | None) -> None:
-        """Raise unless the process had nothing left to do. The center's parts end when all workers have left them."""
+        """Raise unless the process had finished its work. The center's parts end when all workers have left them."""
         if code is None and not self.complete:
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self.dry_running:
-            kind = WorkersLost if code == -signal.SIGKILL else UserCodeFailed  # the kernel or a person, not the code itself
+            kind = WorkersLost if code == -signal.SIGKILL else UserCodeFailed  # by the kernel or a person, not the code itself
             raise kind(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
         if isinstance(process, CenterPart):
             assert self._machine is not None
@@ -171,19 +171,19 @@ class Attempt:
             raise WorkersLost(f"{who} ({device}) {describe_exit(code)}", rank=process)
 
     def signs_of_life(self) -> object:
-        """Give a value that changes while any process makes progress."""
+        """Return a value that changes while any process makes progress."""
         return (self.arena.beats.tobytes(), self.arena.arrivals.tobytes(), *self.ready.processes, *self.processes)
 
     def stalled_workers(self) -> list[int]:
-        """List the workers of this machine that the others wait for. Arrivals of other machines' workers are not seen here."""
+        """List the workers of this machine that the others wait for. This machine does not see arrivals of other machines' workers."""
         came = {rank: int(self.arena.arrivals[rank]) for rank in self.members if rank not in self.done}
         return [rank for rank, count in came.items() if count == min(came.values())]
 
     def kill(self) -> None:
-        """End all processes. Workers that are done end by themselves."""
+        """End all processes. Done workers exit by themselves."""
         self.processes.stop(at_once=not self.complete)
 
     def close(self) -> None:
-        """End all processes and give the arena back."""
+        """End all processes and free the arena."""
         self.kill()
         os.close(self.arena.descriptor)

@@ -1,6 +1,6 @@
-"""The checkpoint writer: a child of the coordinator, off the training's critical path, that turns snapshots into files.
+"""The checkpoint writer: a child of the coordinator that turns snapshots into files, off the critical path of training.
 
-A process of its own, because HDF5 holds Python's lock while it works and a crash in it must cost a file, not the run.
+It has its own process because HDF5 holds Python's lock while it works, and a crash in HDF5 must cost a file, not the run.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from partrain.tasks import Kind
 
 BUSY_SHARE = 0.005
-"""Share of a core that a coalescing writer takes at most: on a small machine it is a worker's core."""
+"""Largest share of a core for a coalescing writer: on a small machine the core is a worker's."""
 LONGEST_REST_S = 30.0
-"""Longest rest of the writer, however long a file took."""
+"""Longest rest of the writer after any file."""
 
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
-"""Columns of `/history`, one row per round; NaN where a round was not judged. Those of `own_columns` follow."""
+"""Columns of `/history`, one row per round; NaN if a round was not judged. The columns of `own_columns` follow."""
 
 
 @dataclass
 class CheckpointContext:
-    """The common parts of all checkpoints of a run."""
+    """The parts common to all checkpoints of a run."""
 
     folder: Path
     """The run folder."""
@@ -49,7 +49,7 @@ class CheckpointContext:
     columns: tuple[str, ...] = ()
     """The history's columns that only some jobs have."""
     history: array[float] = field(default_factory=lambda: array("d"))
-    """Numbers of the rows so far, one row after the other. The writer process appends to its copy, too."""
+    """Numbers of all rows so far, row by row. The writer process also appends to its copy."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class CheckpointContext:
         return HISTORY + self.columns
 
     def append(self, rows: Sequence[tuple[float, ...]]) -> None:
-        """Append rows to the history. They replace those of rounds that ran again in another way."""
+        """Append rows to the history. They replace the rows of rounds that ran again differently."""
         while rows and self.history and self.history[-len(self.names)] >= rows[0][0]:
             del self.history[-len(self.names) :]
         for row in rows:
@@ -65,22 +65,22 @@ class CheckpointContext:
 
 
 def own_columns(job: Job, kind: Kind, workers: int) -> tuple[str, ...]:
-    """Name the history's columns that only some jobs have: judged metrics, and each worker's cap where seconds decide about it."""
+    """Name the history's columns that only some jobs have: judged metrics, and each worker's cap if seconds set it."""
     caps = range(workers) if job.caps_rounds else ()
     return (*job.metrics(kind), *(f"cap_{rank}" for rank in caps))
 
 
 def preload() -> None:
-    """Import what the writer needs before it is forked, so that its first file does not wait for it."""
+    """Import the writer's modules before the fork, so that its first file does not wait for them."""
     import partrain.checkpoint.writer  # noqa: F401
 
 
 class WriterLost(InputOutputFailed):
-    """The writer process has died. Another one can write what it was writing."""
+    """The writer process died. Another writer can write the snapshot again."""
 
 
 class Writer:
-    """The writer process, as the coordinator sees it: takes a snapshot, answers when the file is on disk."""
+    """The coordinator's side of the writer process: it takes a snapshot, and answers when the file is on disk."""
 
     def __init__(self, context: CheckpointContext) -> None:
         self._context = context
@@ -88,20 +88,20 @@ class Writer:
             self._child = ChildProcess.fork(lambda pipe: _serve(pipe, context))
         self.pipe = self._child.pipe
         self.busy = self.broken = False
-        """`broken`: the writer failed and takes no more snapshots."""
+        """`broken`: the writer failed and accepts no more snapshots."""
 
     def write(self, slot: int, progress: dict[str, Any], rows: Sequence[tuple[float, ...]]) -> None:
-        """Start writing a slot. `rows`: the history's rows since the last call, which the context gets, too. Raises WriterLost."""
+        """Start writing a slot. `rows`: the history's rows since the last call, also for the context. Raises WriterLost."""
         self.busy = True
         self._context.append(rows)
         with suppress(OSError):
             self.pipe.send((slot, progress, rows))
             return
-        # Raised outside the `with`, the failure does not keep the OSError and its open buffer: Python 3.12.1 crashes over that.
+        # Raised outside the `with`, the failure does not keep the OSError and its open buffer, which crash Python 3.12.1.
         raise self._lost()
 
     def answer(self) -> dict[str, Any]:
-        """Receive `file`, `bytes`, `seconds`, `digest`, `round` of a written file. Raises WriterLost, or the writer's failure; it writes no more then."""
+        """Receive `file`, `bytes`, `seconds`, `digest`, `round` of a written file. Raises WriterLost, or the writer's failure, after which it writes nothing."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -115,16 +115,16 @@ class Writer:
         return answer  # type: ignore[no-any-return]
 
     def _lost(self) -> WriterLost:
-        """Build the failure of a writer that has died."""
+        """Return the failure for a dead writer."""
         self.broken = True
         return WriterLost(f"the checkpoint writer {self._child.end_in_words()}")
 
     def cpu_time(self) -> list[bytes]:
-        """Give the CPU time of the writer process. A change means it is making progress."""
+        """Return the CPU time of the writer process. A change means progress."""
         return Path(f"/proc/{self._child.pid}/stat").read_bytes().rpartition(b")")[2].split()[11:13]
 
     def close(self) -> None:
-        """Stop the writer after its current file; kill a broken one, and leave it behind if the disk does not let it exit."""
+        """Stop the writer after its current file; kill a broken writer, and leave it behind if the disk does not let it exit."""
         self.pipe.close()
         self._child.stop(0.0 if self.broken else None)
 
@@ -138,7 +138,7 @@ def _serve(pipe: Connection, context: CheckpointContext) -> None:
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """Return the answer, the failure, or the traceback of a defect."""
+    """Return the work's answer, its failure, or the traceback of a defect."""
     try:
         return work()
     except Failure as failure:
@@ -148,7 +148,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
 
 
 def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
-    """Write the snapshot in a slot as a checkpoint and make it the newest, and the best if its judgement is."""
+    """Write the snapshot in a slot as a checkpoint. Make it the newest, and if its judgement is the best, the best."""
     import numpy as np
 
     began, busy = time.perf_counter(), time.process_time()
@@ -167,7 +167,7 @@ def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> d
     path = checkpoint.round_path(context.folder, number)
     best = progress["best_round"] or None
     checkpoint.write(path, image)
-    checkpoint.link_best(context.folder, best, renew=best == number)  # first: a crash in between leaves no better one than it
+    checkpoint.link_best(context.folder, best, renew=best == number)  # first: a crash in between leaves no better one
     checkpoint.link_latest(context.folder, path)
     checkpoint.prune(path.parent, number, context.keep, best)
     return {

@@ -1,4 +1,4 @@
-"""Checkpoints beside the training: the slots that workers fill with snapshots, and the writer that empties them."""
+"""Checkpoints during training: the slots that workers fill with snapshots, and the writer that empties them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.record.events import CommitEvent, ReplayEvent
 
 HASTE_S = 5.0
-"""A user who asked twice waits this long for a writer that makes no progress."""
+"""Seconds without progress after which a user who asked twice stops waiting for the writer."""
 SLOW_FLUSH_S = 0.5
-"""A user who asked the run to stop learns after this time what it waits for."""
+"""Seconds after which a user who asked the run to stop learns the reason for the wait."""
 
 
 class Checkpointer:
-    """The coordinator's side of slots and writer. Without a run folder, which one machine has, nothing is written."""
+    """The coordinator's side of slots and writer. Only the machine with the run folder writes."""
 
     def __init__(self, arena: Arena, rounds: RoundRecords, *, coalesce: bool, stall_seconds: float, context: RunContext) -> None:
         self._rounds, self._context = rounds, context
@@ -33,15 +33,15 @@ class Checkpointer:
         self._writer: Writer | None = None
         self._stall_timer, self._stall_seconds = StallTimer(), stall_seconds
         self._last_since = math.inf
-        """Moment since which only the last files are missing."""
+        """Moment from which only the last files are missing."""
 
     def open(self, checkpoints: CheckpointContext, on_lost: Callable[[WriterLost], None]) -> None:
-        """Start the writer process. If it dies, `on_lost` is called, and another one starts unless that raises."""
+        """Start the writer process. If it dies, call `on_lost` and, unless that raises, start another writer."""
         self._checkpoints, self._on_lost = checkpoints, on_lost
         self._writer = Writer(checkpoints)
 
     def start(self, restored: PendingSnapshot | None = None) -> None:
-        """Start asking for snapshots: training begins, or goes on from a `restored` state."""
+        """Start asking for snapshots: training begins, or continues from a `restored` state."""
         self._slots.start(restored)
 
     @property
@@ -50,11 +50,11 @@ class Checkpointer:
         return self._slots.newest
 
     def keep_newest(self) -> None:
-        """Have the newest copy of the training state written."""
+        """Make the writer write the newest copy of the training state."""
         self._slots.keep_newest()
 
     def restart(self) -> PendingSnapshot | None:
-        """Go on with new workers; return the newest whole copy of the training state, if there is one."""
+        """Continue with new workers; return the newest whole copy of the training state, if any."""
         self._slots.grant_anew()
         return self._slots.newest
 
@@ -64,7 +64,7 @@ class Checkpointer:
         return [self._writer.pipe] if self._writer and self._writer.busy else []
 
     def on_writer_ready(self, ready: Collection[Any]) -> None:
-        """Handle the writer's answer, if it is ready: a file is on disk."""
+        """Handle the writer's answer, if ready: a file is on disk."""
         if self._writer and self._writer.pipe in ready:
             try:
                 answer = self._writer.answer()
@@ -81,25 +81,25 @@ class Checkpointer:
         self._write_next()
 
     def commit_now(self) -> None:
-        """Have a snapshot of the next round taken and written, even if none is due or the writer would rest."""
+        """Request a snapshot of the next round and write it, even if none is due or the writer would rest."""
         self._slots.hurry()
 
     def hasten(self) -> None:
-        """Let the writer not rest before it has written the snapshots that wait: they are the last."""
+        """Let the writer write the waiting snapshots, the last ones, without rest."""
         self._last_since = time.monotonic()
         self._slots.hasten()
         self._write_next()
 
     def poll(self, on_slow: Callable[[], None]) -> None:
-        """Ask for another snapshot and write a waiting one, if it is time to. `on_slow`: as in `flush`."""
+        """If it is time, ask for another snapshot and write a waiting one. `on_slow`: as in `flush`."""
         self._slots.poll()
         self._write_next()
         self._note_slowness(on_slow)
 
     def flush(self, on_slow: Callable[[], None]) -> None:
-        """Write all offered snapshots. A second request to stop ends this; the newest complete file then stays.
+        """Write all offered snapshots. A second request to stop ends this; the newest complete file then remains.
 
-        `on_slow` is called once if a user who asked the run to stop has to wait.
+        Call `on_slow` once if a user who asked the run to stop has to wait.
         """
         signals = self._context.signals
         self._last_since = time.monotonic()
@@ -125,7 +125,7 @@ class Checkpointer:
             on_slow()
 
     def check_stall(self) -> None:
-        """Raise Stalled if the writer is at a file and makes no progress: the disk is stuck."""
+        """Raise Stalled if the writer makes no progress on a file: the disk is stuck."""
         limit = HASTE_S if self._context.signals.count > 1 else max(self._stall_seconds, STARTUP_LIMIT_S)
         if self._writer and self._stall_timer.idle_seconds(self._writer.cpu_time() if self._writer.busy else None) > limit:
             self._writer.broken = True
@@ -145,7 +145,7 @@ class Checkpointer:
             self._write(pending, rows)
 
     def _write(self, pending: PendingSnapshot, rows: Sequence[tuple[float, ...]], lost: WriterLost | None = None) -> None:
-        """Have the writer write a snapshot; another writer, if it is `lost`. Raises the loss if it ends the run."""
+        """Let the writer write a snapshot, or another writer after a `lost` one. Raises the loss if it ends the run."""
         assert self._writer
         while True:
             if lost:

@@ -1,4 +1,4 @@
-"""The context of a run: its folder, display, signals and machine; where it starts, and how it ended."""
+"""The context of a run: its folder, display, signals and machine; its start and its end."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunContext:
-    """The surroundings of a run: it writes to a folder, shows events on a display, and warns the user.
+    """The surroundings of a run: the folder it writes to, the display of its events, and warnings to the user.
 
-    Only the machine with the run folder has a folder and a display. On other machines events go nowhere.
+    Only the machine with the run folder has a folder and a display. Other machines drop events.
     """
 
     folder: Path | None
     display: Display | None
     warn: Callable[[str], None] = lambda text: None
-    """Shows the user one line, a warning."""
+    """Shows the user a warning of one line."""
     started: float = field(default_factory=process_start)
     """The moment from which start-up counts, by `boot_seconds`."""
     machine: Machine | None = None
     """This machine, if there are several."""
     torchrun: Machine | None = None
-    """This machine under torchrun, which may have started it alone."""
+    """This machine under torchrun, even if torchrun started only this machine."""
     signals: Signals = field(default_factory=Signals)
     """Requests to stop. The caller may have noted some before the run."""
     log: EventLog | None = None
     """`events.jsonl`, while the run is under way."""
     note: Callable[[str], None] = lambda text: None
-    """Shows the user one line that is no warning."""
+    """Shows the user one line that is not a warning."""
     hooks: HookProcess = field(default_factory=HookProcess)
     """The hooks that follow the run."""
     made: Path | None = None
-    """The topmost folder that was made for this run; it goes again if the run never begins."""
+    """The topmost folder made for this run; removed if the run never begins."""
     booted: float = field(default_factory=lambda: time.time() - boot_seconds())
-    """Unix time at which the machine started, by the clock as it is set now. If it is set later, the run's times go on as before."""
+    """Unix time at which the machine started, by the clock's setting now. A later setting does not change the run's times."""
 
     def now(self) -> float:
-        """Return the Unix time for an event: differences are right even if the clock of the machine was set in between."""
+        """Return the Unix time for an event: differences stay correct even if the machine's clock is set in between."""
         return self.booted + boot_seconds()
 
     @property
@@ -67,7 +67,7 @@ class RunContext:
 
     @property
     def state(self) -> RunState:
-        """The state of a run on this machine, as its events tell."""
+        """The state of a run on this machine, from its events."""
         assert self.display is not None
         return self.display.state
 
@@ -82,14 +82,14 @@ class RunContext:
                 self.emit(spike)
 
     def rewind(self, after_round: int) -> None:
-        """Forget the events after a round: the rounds run again, and in another way."""
+        """Forget the events after a round: the rounds run again, differently."""
         if self.log and self.display:
             state, state_clock = self.log.rewind(after_round), self.state.clock
             state.clock = state_clock
             self.display.adopt(state)
 
     def poll(self) -> None:
-        """Flush the log, refresh the display and show warnings of hooks, now and then."""
+        """Flush the log, refresh the display and show the hooks' warnings, now and then."""
         if self.log and self.display:
             self.log.flush()
             self.hooks.poll()
@@ -98,26 +98,26 @@ class RunContext:
 
 @dataclass
 class Start:
-    """The start of a session: the point that its workers begin at, and what the coordinator knows of a checkpoint there."""
+    """The start of a session: the point where its workers begin, and the coordinator's knowledge of a checkpoint there."""
 
     point: ResumePoint = field(default_factory=ResumePoint)
     arrays: dict[str, Any] | None = None
     """The checkpoint's arrays by path; None for a fresh start, and on machines without the checkpoint."""
     history: list[tuple[float, ...]] = field(default_factory=list)
     content: Content | None = None
-    """The checkpoint, where `arrays` are of one."""
+    """The checkpoint of the `arrays`, if any."""
     code: dict[str, str] = field(default_factory=dict)
     """Digests of the files of user code, by name, once the dry run has imported it."""
     accept_changes: bool = False
-    """The user has agreed to train on with changed code."""
+    """True if the user agreed to continue with changed code."""
     changed_files: list[str] = field(default_factory=list)
-    """Files of user code that are not those of the checkpoint."""
+    """Files of user code that differ from the checkpoint's."""
     accepted: list[str] = field(default_factory=list)
-    """Changes that the user has agreed to, in words."""
+    """Changes that the user agreed to, in words."""
     has_tried_code: bool = False
-    """User code has been tried with the checkpoint's network."""
+    """True if a dry run tried user code with the checkpoint's network."""
     recorded: list[tuple[int, list[float]]] = field(default_factory=list)
-    """Numbers of the rounds that follow, as an earlier session recorded them (`round_records.compared`)."""
+    """Numbers of the following rounds, as recorded by an earlier session (`round_records.compared`)."""
 
 
 @dataclass
@@ -125,15 +125,15 @@ class Ended:
     """The end of a run."""
 
     status: str
-    """`reached`, `finished`, `not-reached`, `stopped`; or `failed`, `diverged` with the failure that ended it."""
+    """`reached`, `finished`, `not-reached`, `stopped`; or, with the failure that ended it, `failed` or `diverged`."""
     reason: str
     progress: Progress
     seconds: float
-    """Training seconds, earlier sessions included."""
+    """Training seconds, including earlier sessions."""
     failure: Failure | None = None
     signal: int | None = None
     test: FinalScores | None = None
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     """Numbers of answers that need no training."""
     comparisons: dict[str, BesideTrivial] = field(default_factory=dict)
-    """The network beside these answers."""
+    """The network compared with these answers."""

@@ -1,4 +1,4 @@
-"""Requests to a run or a workflow of another process: stop, or commit a checkpoint."""
+"""Requests to another process's run or workflow: stop, or commit a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from partrain.record.run_folder import is_locked
 
 
 class NotTraining(InputMissing):
-    """A run that no process of this machine trains."""
+    """No process of this machine trains the run."""
 
 
 def ask_to_stop(folder: Path) -> int:
-    """Ask a run or a workflow to stop, as Ctrl-C does: once = after this round, twice = now. Return the id of its process."""
+    """Ask a run or a workflow to stop, like Ctrl-C: once = after this round, twice = now. Return its process id."""
     return _send(folder, signal.SIGTERM)
 
 
 def ask_to_commit(folder: Path) -> int:
-    """Ask a run to commit a checkpoint of its next round. Return the process id of its coordinator."""
+    """Ask a run to commit a checkpoint of its next round. Return its coordinator's process id."""
     return _send(folder, COMMITTING)
 
 
 def _send(folder: Path, number: signal.Signals) -> int:
-    """Send a signal to the process that holds the lock of a folder, if it handles that. Raises NotTraining."""
+    """Send a signal to the process that holds a folder's lock, if it handles the signal. Raises NotTraining."""
     if not is_locked(folder):
         raise NotTraining(f"{folder}: no process trains this run now")
     process = next(_holders(folder), None)
@@ -47,9 +47,9 @@ def _send(folder: Path, number: signal.Signals) -> int:
 
 
 def _holders(folder: Path) -> Iterator[int]:
-    """Yield the processes of this user that have locked a folder; their children have the same descriptor, but not its owner's number."""
+    """Yield this user's processes that locked a folder. Their children share the descriptor, but not its owner's number."""
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # another user's process, or one that ended just now
+        with suppress(OSError):  # another user's process, or a process that just ended
             for descriptor in (process / "fd").iterdir():
                 with suppress(OSError):
                     about = (process / "fdinfo" / descriptor.name).read_text() if descriptor.samefile(folder) else ""
@@ -58,7 +58,7 @@ def _holders(folder: Path) -> Iterator[int]:
 
 
 def _handles(process: int, number: signal.Signals) -> bool:
-    """Return whether a process has a handler of its own for a signal, which otherwise would kill it."""
+    """Return whether a process has its own handler for a signal, which would otherwise kill it."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("SigCgt:"):

@@ -1,6 +1,6 @@
 """The coordinator of a run on one machine.
 
-It starts an attempt, handles messages, signals and stalls, and has the writer commit snapshots. On one machine it imports no
+It starts an attempt, handles messages, signals and stalls, and lets the writer commit snapshots. On one machine it does not import
 torch, so it starts fast and takes little CPU time from the workers. (Between machines, torchrun's store needs torch.)
 """
 
@@ -52,16 +52,16 @@ from partrain.record.final_scores import FinalScores
 from partrain.record.run_folder import RunFolder
 
 ALLOWANCE_S = 30.0
-"""Seconds for the last checkpoint and the test, before an allocation ends."""
+"""Seconds for the last checkpoint and the test before an allocation ends."""
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
 
 
 class Coordinator:
-    """One run on this machine, from the first process to the last file."""
+    """A run on this machine, from the first process to the last file."""
 
     def __init__(self, prepared: PreparedRun, start: Start, context: RunContext, rendezvous: Rendezvous | None = None) -> None:
-        """Make what a run needs, but no process."""
+        """Prepare a run without starting a process."""
         job, plan, task = prepared.loaded.job, prepared.plan, prepared.dataset.task
         self.job, self.plan, self.start, self.context, self._rendezvous = job, plan, start, context, rendezvous
         self._machine, point = rendezvous.machine if rendezvous else None, start.point
@@ -86,10 +86,10 @@ class Coordinator:
         """Requests answered so far."""
         ends = os.environ.get("SLURM_JOB_END_TIME", "")
         self._allocation_ends = float(ends) if ends.isdecimal() else None
-        """Moment by the clock when SLURM ends the job, if it tells that."""
+        """Clock time when SLURM ends the job, if known."""
         torchrun = context.torchrun is not None and context.torchrun.restarts
         self._grace_s = shutdown_timeout(os.getppid()) if torchrun else None
-        """Seconds after SIGTERM that torchrun leaves this process."""
+        """Seconds that torchrun leaves this process after SIGTERM."""
 
     def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, Ready]], None]) -> Ended:
         """Train to the end.
@@ -97,7 +97,7 @@ class Coordinator:
         Args:
             manifest: The manifest of the run's checkpoints.
             text: The TOML text of the job, for the checkpoints.
-            on_start: Callback that gets the message of each worker that is ready, by rank, before the first round.
+            on_start: Callback that gets each worker's `Ready` message, by rank, before the first round.
         """
         attempt, signals = self.attempt, self.context.signals
         try:
@@ -122,7 +122,7 @@ class Coordinator:
             on_start(attempt.ready.processes)
             self._training = True
             self.checkpointer.start(restored)
-            self._drain_records()  # workers may have finished already; then no message wakes the coordinator
+            self._drain_records()  # if workers have already finished, no message wakes the coordinator
             attempt.arena.put_slot("restored", 0)
             while not attempt.complete:
                 try:
@@ -153,9 +153,9 @@ class Coordinator:
             attempt.close()
 
     def _replay_after(self, loss: Loss) -> None:
-        """Start all workers again, also if their starter dies meanwhile. Raises the loss if it ends the run."""
+        """Start all workers again, even if the forkserver dies meanwhile. Raises the loss if it ends the run."""
         while True:
-            self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
+            self.attempt.kill()  # also frozen processes: no late answer reaches the next attempt
             self._drain_records()
             try:
                 return self._replays.start(loss, self.started_at, training=self._training)
@@ -165,7 +165,7 @@ class Coordinator:
                 loss = other
 
     def try_job(self, *, built_in: bool = True) -> None:
-        """Do the dry run alone, for networks and tasks that are `built_in`, too; nothing is trained. Raises its Failure."""
+        """Do only the dry run, also for `built_in` networks and tasks; train nothing. Raises its Failure."""
         attempt = self.attempt
         attempt.try_built_in = built_in
         attempt.tried = attempt.tried or ("the network" if built_in else "")
@@ -179,7 +179,7 @@ class Coordinator:
             attempt.close()
 
     def _dry_run(self) -> None:
-        """Try user code, and the start from a file, in one process, before any worker starts. Raises errors of all machines."""
+        """Try user code, and the start from a file, in one process before any worker starts. Raises errors of all machines."""
         if not self.attempt.tried or (self.start.has_tried_code and not self._rendezvous):
             return
         problem, started = STOPPED, False
@@ -190,7 +190,7 @@ class Coordinator:
                         started = True
                         self.attempt.start_dry_run()
                     self._step()
-                except WorkersLost as loss:  # the process that starts workers was killed
+                except WorkersLost as loss:  # the forkserver was killed
                     self._replays.count(loss)
                     self.attempt.end_dry_run()
                     started = False
@@ -203,7 +203,7 @@ class Coordinator:
                 self._rendezvous.vote(problem, self.start.code)
 
     def _start_workers(self) -> None:
-        """Start the workers and wait until all are ready, or the user wants the run to end."""
+        """Start the workers and wait until all are ready or the user asks the run to end."""
         started = False
         while not self.attempt.all_ready and not self.context.signals.count:
             try:
@@ -215,7 +215,7 @@ class Coordinator:
                 self._replay_after(loss)
 
     def _step(self) -> None:
-        """Wait for something to happen, at most POLL_S, and act on it."""
+        """Wait for an event, at most POLL_S, and handle it."""
         attempt, signals = self.attempt, self.context.signals
         ready = wait([signals.pipe, *attempt.processes.waitables, *self.checkpointer.waitables], POLL_S)
         if signals.pipe in ready:
@@ -232,7 +232,7 @@ class Coordinator:
         self.context.poll()
 
     def _drain_records(self) -> None:
-        """Emit the events of finished rounds, once the start event is out: fast workers may be ahead of it."""
+        """Emit the events of finished rounds after the start event: fast workers may be ahead of it."""
         if self._training:
             self.round_records.drain()
 
@@ -256,7 +256,7 @@ class Coordinator:
         self.attempt.arena.put("command", 1)
 
     def _heed_end_of_allocation(self) -> None:
-        """Ask the run to stop, as SIGTERM does, if two more rounds may not fit into the time that SLURM gives the job."""
+        """Ask the run to stop, like SIGTERM, if two more rounds may not fit into the job's SLURM time."""
         if not self._training or self._allocation_ends is None:
             return
         if time.time() + ALLOWANCE_S + 2 * self.round_records.pace < self._allocation_ends:
@@ -266,7 +266,7 @@ class Coordinator:
         self.context.signals.note(signal.SIGTERM)
 
     def _compare_with_torchrun(self) -> None:
-        """Warn, once a round has been measured, if torchrun would kill the run before the end of a round."""
+        """Warn, after the first measured round, if torchrun would kill the run before the end of a round."""
         if self._grace_s is None or not self.round_records.pace:
             return
         grace, self._grace_s = self._grace_s, None
@@ -277,7 +277,7 @@ class Coordinator:
             )
 
     def _announce(self, text: str) -> None:
-        """Answer a signal."""
+        """Show the answer to a signal."""
         self.context.emit(StoppingEvent(t=self.context.now(), signal=self.context.signals.name, what=text))
 
     def _announce_waiting_test(self) -> None:
@@ -315,7 +315,7 @@ class Coordinator:
                 self._on_failed(message)
 
     def _on_changed_code(self, what: str) -> None:
-        """Go on only if the user has agreed to."""
+        """Continue only if the user agreed."""
         text = explain_change(what, self.start.changed_files)
         if not self.start.accept_changes:
             raise UserCodeFailed(f"{text}; `partrain resume --accept-changes` trains on with it as it is now")
@@ -342,13 +342,13 @@ class Coordinator:
         return f"{path} can be resumed" if path else "no checkpoint was committed yet"
 
     def _flush_after_failure(self) -> None:
-        """Emit the rounds that all workers finished, and write the whole snapshots that wait."""
+        """Emit the rounds that all workers finished, and write the complete waiting snapshots."""
         self._drain_records()
         with suppress(Failure, StoppedNow):
             self.checkpointer.flush(self._announce_flush)
 
     def _check_stall(self) -> None:
-        """Raise Stalled if workers, the writer or user code in its dry run stop making progress."""
+        """Raise Stalled if the workers, the writer or the dry run of user code make no progress."""
         attempt = self.attempt
         self.checkpointer.check_stall()
         limit = self.job.transport.stall_seconds
@@ -374,7 +374,7 @@ class Coordinator:
         raise kind(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)
 
     def _outcome(self) -> Ended:
-        """Derive the end of the run from worker 0 of this machine: all workers end alike."""
+        """Derive the end of the run from this machine's first worker: all workers end alike."""
         done = self.attempt.done[self.attempt.members.start]
         self.round_records.seconds = self.attempt.point.elapsed + done.seconds
         status, reason = "not-reached" if self.job.stop.has_target else "finished", done.reason

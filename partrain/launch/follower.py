@@ -1,4 +1,4 @@
-"""A machine that lends its workers to the run of machine 0."""
+"""A machine that lends its workers to machine 0's run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from partrain.training.stop import Progress
 
 
 def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], None]) -> Failure | None:
-    """Take part in a run. `own` is the job as this machine has it, None on resume; `show` shows the user a line."""
+    """Take part in a run. `own` is this machine's copy of the job, None on resume; `show` shows the user a line."""
     rendezvous = Rendezvous(machine)
     proposal = rendezvous.receive()
     if proposal is None:
@@ -51,7 +51,7 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
 
 
 def _prepare(machine: Machine, own: LoadedJob | None, proposal: Mapping[str, Any]) -> PreparedRun:
-    """Read the data and plan the run as the first machine does. Raises BadJob if anything is not as there."""
+    """Read the data and plan the run like the first machine. Raises BadJob if anything differs from it."""
     if own is not None and own.text != proposal["job"]:
         raise BadJob("its job file is not that of the first machine")
     if versions() != proposal["versions"]:

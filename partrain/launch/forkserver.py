@@ -1,14 +1,14 @@
-"""The forkserver of worker processes, started before anything else: it imports torch while the coordinator reads job and data.
+"""The forkserver of worker processes, started first: it imports torch while the coordinator reads job and data.
 
-Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module with reductions for
-tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
-In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
-stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, the temporary folder in a process's `_config`,
-and the options of its processes.
+Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module plus reductions for
+tensors; it has no forkserver, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
+In the workers, which import torch, both are the same. multiprocessing hides its forkserver; only this module uses its private names:
+`forkserver._forkserver` (process id, address, stop), the default context, the temporary folder in a process's `_config`, and the options
+of its processes.
 
-Its socket has a name in that folder, which a killed process would leave behind. So the name goes as soon as the forkserver runs, and
-the socket is reached by a descriptor of the process that started it. (A socket without a file, of the abstract namespace, would take
-requests of every user.)
+The forkserver's socket has a name in that folder, which a killed process would leave behind. So the name is removed as soon as the
+forkserver runs, and clients reach the socket by a descriptor of the process that started it. (A socket without a file, in the abstract
+namespace, would accept requests of every user.)
 """
 
 from __future__ import annotations
@@ -38,39 +38,39 @@ _server: Any = forkserver._forkserver
 _default_context: Any = context._default_context
 _util: Any = util
 _ours = 0
-"""Process id of the forkserver that `start` started; a script may have had one before."""
+"""Process id of the forkserver that `start` started; a script may have started its own before."""
 _socket = -1
 """Descriptor of the socket of the forkserver that `start` started."""
 _adopted = False
-"""The forkserver is that of the workflow runner, which started this process."""
+"""True if the forkserver is the workflow runner's, which started this process."""
 
 OTHER_EXIT_S = 0.3
-"""A killed process closes its connections before it exits: at most this much earlier."""
+"""Longest time from a killed process's closing of its connections to its exit."""
 UNKNOWN_EXIT = 255
-"""The exit code of a process that the forkserver could not wait for, among others."""
+"""Exit code of a process that the forkserver could not wait for, among others."""
 AFTER_CHILDREN = -1
-"""Priority of what multiprocessing does at the end of a process after it has waited for its children."""
+"""Priority of multiprocessing's work at the end of a process, after the wait for its children."""
 
 _lock = threading.RLock()
 """Held while the forkserver is started or stopped."""
 _pending: threading.Timer | None = None
-"""The stop that waits, see `stop_later`."""
+"""The pending stop, see `stop_later`."""
 
 SharedForkserver = dict[str, Any]
 """The facts by which another process can use this process's forkserver."""
 
 
 def start() -> ForkServerContext:
-    """Start the forkserver if it is not running, and cancel a stop that waits.
+    """Start the forkserver if it is not running, and cancel a pending stop.
 
-    Returns the multiprocessing context whose processes it forks. Raises a Failure if the surroundings forbid it.
+    Return the multiprocessing context whose processes it forks. Raises a Failure if the surroundings prevent the start.
     """
     with starting_process():
         return _started()
 
 
 def _started() -> ForkServerContext:
-    # One thread each, whatever the environment says: each worker sets the `threads` of its job.
+    # One thread each, regardless of the environment: each worker sets the `threads` of its job.
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
     context = get_context("forkserver")
@@ -78,11 +78,11 @@ def _started() -> ForkServerContext:
         return context
     context.set_forkserver_preload(["partrain.launch.worker.preload"])
     with _lock, _child_settings():
-        # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
-        # It keeps the signals blocked that it does not unblock.
+        # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave the forkserver unshielded.
+        # Signals that it does not unblock stay blocked.
         with _undisturbed():
             resource_tracker.ensure_running()
-        # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
+        # A signal that arrives before the forkserver ignores it would end it with a traceback. So it stays blocked until then.
         with _undisturbed(), without_main():
             _cancel()
             if not pid() or died(0.0):
@@ -92,9 +92,9 @@ def _started() -> ForkServerContext:
 
 @contextmanager
 def _child_settings() -> Iterator[None]:
-    """Set the options and the environment with which multiprocessing starts its resource tracker and its forkserver."""
+    """Set the options and environment for multiprocessing to start its resource tracker and forkserver."""
     root, path = Path(__file__).parents[2], os.environ.get("PYTHONPATH")
-    settings = FIXED_HASHES | {PARENT: str(os.getpid())}  # this process may be dead before the forkserver can ask
+    settings = FIXED_HASHES | {PARENT: str(os.getpid())}  # this process may die before the forkserver can ask
     if root == Path.cwd():  # a checkout, which the forkserver would not find
         settings["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), path)))
     before, flags = {name: os.environ.get(name) for name in settings}, _util._args_from_interpreter_flags
@@ -111,7 +111,7 @@ def _child_settings() -> Iterator[None]:
 
 
 def _start_without_files() -> None:
-    """Start the forkserver with its socket in a folder that is gone again when it runs."""
+    """Start the forkserver with its socket in a folder, and remove the folder once it runs."""
     global _ours, _socket
     config = vars(process.current_process())["_config"]
     before = config.get("tempdir")
@@ -136,20 +136,20 @@ def _close_socket() -> None:
 
 
 def pid() -> int:
-    """Give the process id of the forkserver, the parent of every worker; 0 if there is none."""
+    """Return the process id of the forkserver, the parent of every worker; 0 without one."""
     return _server._forkserver_pid or 0
 
 
 def shared() -> SharedForkserver:
-    """Return the facts by which a process that the forkserver forked can fork its own children there: see `adopt`."""
+    """Return the facts that let a process, forked by the forkserver, fork its own children there: see `adopt`."""
     names = "_forkserver_address", "_forkserver_pid", "_forkserver_authkey"  # the key since Python 3.14
     return {name: getattr(_server, name) for name in names if hasattr(_server, name)}
 
 
 def adopt(shared: SharedForkserver) -> None:
-    """Use the forkserver that forked this process for its children too, which saves them an import of torch.
+    """Use the forkserver that forked this process also for its children, which saves them an import of torch.
 
-    Multiprocessing supports this but for the address: it would start another forkserver. Both processes end with the forkserver.
+    Multiprocessing supports this except for the address: it would start another forkserver. Both processes end with the forkserver.
     """
     global _adopted
     for name, value in shared.items():
@@ -159,14 +159,14 @@ def adopt(shared: SharedForkserver) -> None:
 
 
 def start_process(name: str, main: Callable[..., None], *arguments: Any) -> ChildProcess:
-    """Fork a process that calls `main(pipe, *arguments)`. It ends with the forkserver: its exit code is None then.
+    """Fork a process that calls `main(pipe, *arguments)`. It ends with the forkserver: its exit code is then None.
 
-    Raises WorkersLost if the forkserver dies, or gives no answer.
+    Raises WorkersLost if the forkserver dies or does not answer.
     """
     context = start()
     ours, theirs = Pipe()
     process = context.Process(target=_run_child, args=(pid(), main, theirs, *arguments), name=name, daemon=False)
-    frozen = threading.Timer(STARTUP_LIMIT_S, kill)  # the start waits for its answer without a limit
+    frozen = threading.Timer(STARTUP_LIMIT_S, kill)  # the start waits for its answer without limit
     frozen.daemon = True
     try:
         with theirs, without_main():
@@ -214,9 +214,9 @@ def died(patience_s: float) -> bool:
 
 
 def _start_failure(error: Exception) -> Failure | None:
-    """Return the failure that explains why the forkserver could not start a process; None if the surroundings are in order.
+    """Return the failure that kept the forkserver from starting a process; None if the surroundings are in order.
 
-    The forkserver may have met it: its exit status is then the number of its error.
+    If the failure ended the forkserver, its exit status is the error number.
     """
     failure = surroundings_failure(error, starting=True)
     if failure is None and pid() and pid() == _ours and died(OTHER_EXIT_S):
@@ -228,14 +228,14 @@ def _start_failure(error: Exception) -> Failure | None:
 
 
 def kill() -> None:
-    """Kill the forkserver of this process, even a frozen one. Its children end with it; what waits for its answer gets an end of file."""
+    """Kill this process's forkserver, even a frozen one. Its children end with it; a read of its answer gets an end of file."""
     if pid() and pid() == _ours:
         with suppress(ProcessLookupError):
             os.kill(_ours, signal.SIGKILL)
 
 
 def stop() -> None:
-    """Kill the forkserver at once, even while it imports torch for a command that has failed. Processes that user code left behind end, too."""
+    """Kill the forkserver at once, even while it imports torch for a failed command. Also end processes left behind by user code."""
     with _undisturbed(), _lock:
         _cancel()
         if pid() and pid() == _ours:
@@ -248,9 +248,9 @@ def stop() -> None:
 
 
 def stop_later(seconds: float) -> None:
-    """Stop the forkserver after this time, unless it is started again or has children then: of a script's own, they end with it.
+    """Stop the forkserver after this time, unless it is started again or then has children: a script's own children end with it.
 
-    The kernel kills the forkserver with the thread that started it. So in another thread than the main one it stops at once.
+    The kernel kills the forkserver with the thread that started it. So outside the main thread it stops at once.
     """
     if threading.current_thread() is not threading.main_thread():
         return stop()
@@ -272,12 +272,12 @@ def _cancel() -> None:
 
 def _stop_idle() -> None:
     with _lock:
-        if _pending is threading.current_thread() and not _has_children():  # else it was started again meanwhile
+        if _pending is threading.current_thread() and not _has_children():  # else it was restarted meanwhile
             stop()
 
 
 def _has_children() -> bool:
-    """Return whether the forkserver has children; also if the kernel does not tell."""
+    """Return whether the forkserver has children; True if the kernel does not report them."""
     try:
         return bool(Path(f"/proc/{pid()}/task/{pid()}/children").read_text())
     except OSError:
@@ -285,7 +285,7 @@ def _has_children() -> bool:
 
 
 def _forget() -> None:
-    """Have a forked child start a forkserver of its own: its parent's is no child of it."""
+    """Let a forked child start its own forkserver: its parent's is not its child."""
     global _lock, _ours, _pending
     if pid() and not _adopted:
         _close_socket()
@@ -311,8 +311,8 @@ def _undisturbed() -> Iterator[None]:
 def without_main() -> Iterator[None]:
     """Hide the main module from multiprocessing, which would import it again in every child.
 
-    Also hide a start method that a child would not know: in a process of joblib it is `loky`. And hide that this process is a
-    daemon, as those of `multiprocessing.Pool` are: multiprocessing forbids them children, but ours end with it.
+    Also hide a start method that a child would not know, such as `loky` in a joblib process. And hide that this process is a
+    daemon, like the processes of `multiprocessing.Pool`: multiprocessing forbids daemons children, but ours end with it.
     """
     main, method = sys.modules["__main__"], _default_context._actual_context
     config = vars(process.current_process())["_config"]

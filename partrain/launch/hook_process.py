@@ -1,4 +1,4 @@
-"""The process of the hooks, as the coordinator sees it: started with the run, read for warnings, closed at the end."""
+"""The coordinator's side of the hook process: started with the run, read for warnings, closed at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from partrain.system.child_process import ChildProcess
 from partrain.system.regular_file import open_to_append
 
 ANNOUNCED_S = 3.0
-"""Seconds of waiting for the hooks after which the user learns of it."""
+"""Seconds of waiting for the hooks after which the user is informed."""
 CLOSING_S = 60.0
-"""The hooks have this long to write the rest after the run: one may wait for a server."""
+"""Seconds for the hooks to write the rest after the run: a hook may wait for a server."""
 
 
 class HookProcess:
-    """The process that feeds the events of a run to hooks; without hooks there is none. It can harm nothing but itself."""
+    """The process that feeds a run's events to hooks; without hooks there is no process. It can harm only itself."""
 
     def __init__(self, points: Sequence[EntryPoint] = (), metrics: socket.socket | None = None) -> None:
         """Choose the hooks, and a listening socket for Prometheus."""
@@ -41,7 +41,7 @@ class HookProcess:
         arguments = folder.absolute(), points, (folder / EVENTS).stat().st_size, *metrics
         try:
             with open(open_to_append(self._log), "ab") as log:
-                # A group of its own: Ctrl-C is for the coordinator, and helpers of a hook end with it.
+                # Its own process group: Ctrl-C is for the coordinator, and a hook's helpers end with it.
                 self._child = ChildProcess.python(
                     "partrain.hooks.follow",
                     *arguments,
@@ -54,7 +54,7 @@ class HookProcess:
         except OSError as error:
             warn(f"the hooks cannot be started: {error.strerror}")
         if self._metrics:
-            self._metrics.close()  # the port is the process's now
+            self._metrics.close()  # the process has the port now
 
     def poll(self) -> None:
         """Show new warnings."""
@@ -67,7 +67,7 @@ class HookProcess:
                 self._warn(f"{text}; {self._log} has more")
 
     def close(self) -> None:
-        """Have the hooks write the rest; a second signal, or too long a wait, ends them at once."""
+        """Let the hooks write the rest; end them at once after a second signal or too long a wait."""
         if self._child:
             stopped: list[int] = []
             with handled(lambda number, frame: stopped.append(number)):

@@ -1,4 +1,4 @@
-"""The arrays that a network starts from, of a file or of the run's checkpoint, in a memory file that processes of this machine map."""
+"""The arrays that a network starts from, of a file or the run's checkpoint, in a memory file mapped by processes of this machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class InitialWeights:
 
     file: StartFile
     descriptor: int
-    """Memory file of its arrays; the owner closes it."""
+    """Memory file of the arrays; its owner closes it."""
 
     def free(self) -> None:
-        """Give the memory back, once all workers have copied the arrays."""
+        """Free the memory after all workers have copied the arrays."""
         os.ftruncate(self.descriptor, 0)
 
 
 def shared_network(content: Content) -> InitialWeights:
-    """Copy the network of a checkpoint, and its answers to drawn items, into a memory file, by their paths in the checkpoint."""
+    """Copy a checkpoint's network, and its answers to drawn items, into a memory file, by their paths in the checkpoint."""
     from safetensors.numpy import save
 
     data = save({path: array for path, array in content.arrays.items() if path == PROBE or path.startswith("model/")})
@@ -45,7 +45,7 @@ def shared_network(content: Content) -> InitialWeights:
 
 
 def load_start(loaded: LoadedJob) -> InitialWeights | None:
-    """Read the file that the network starts from into a memory file; None if there is none."""
+    """Read the file that the network starts from into a memory file; None without one."""
     path = start_file.file_of(loaded.job.model, loaded.folder)
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""The manifest of a run's checkpoints. Equal states have equal manifests: no times, no host."""
+"""The manifest of a run's checkpoints. It has no times and no host: equal states have equal manifests."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
 
 
 def surroundings() -> dict[str, str]:
-    """Return what changes results to the bit beside a run's job, data and code: versions of packages, and the kind of processor."""
+    """Return what, besides job, data and code, may change the bits of results: versions of packages, and the kind of processor."""
     return versions() | {"processor": processor().kind}
 
 
 def continued(
     plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None, *, other_workers: bool = False
 ) -> tuple[Plan, Manifest]:
-    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs, but the workers of `other_workers`.
+    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs, except workers if `other_workers`.
 
-    `moved`: the user's job, which names other paths. The folder may differ then, and other data are the job's mistake: BadJob.
+    `moved`: the user's job, which names other paths. The folder may then differ, and different data are the job's error: BadJob.
     """
     stored = manifest_of(content)
     as_before = {name: getattr(stored, name) for name in ("horizon", "average_from", "run", "versions", "start_file", "accepted")}
@@ -88,7 +88,7 @@ def continued(
 
 
 def accepting(manifest: Manifest, changes: Sequence[str], number: int, digests: Mapping[str, str]) -> Manifest:
-    """Add changes of code that the user has agreed to after a round, and the digests of the changed files; without changes, nothing."""
+    """Add code changes that the user agreed to after a round, and the digests of the changed files; without changes, add nothing."""
     if not changes:
         return manifest
     accepted = [*(manifest.accepted or ()), *(f"after round {number}: {change}" for change in changes)]
@@ -96,7 +96,7 @@ def accepting(manifest: Manifest, changes: Sequence[str], number: int, digests: 
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """Name the first field that differs, with its values before and now; a long one is cut."""
+    """Name the first field that differs, with its values before and now; cut long values."""
     if isinstance(before, NetworkRecord) and isinstance(now, NetworkRecord):
         return _difference(name, vars(before), vars(now))
     if isinstance(before, dict) and isinstance(now, dict):
@@ -108,11 +108,11 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 
 LONGEST_VALUE = 60
-"""Characters of a value in a message."""
+"""Most characters of a value in a message."""
 
 
 def _other_workers(stored: Manifest, now: Manifest) -> str:
-    """Explain that a run has other workers than its checkpoint."""
+    """Explain that a run's workers differ from its checkpoint's."""
     what = "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all"
     machines, rest = divmod(len(stored.workers), len(now.workers))
     if machines < 2 or rest:

@@ -1,4 +1,4 @@
-"""The job of a checkpoint, named a second time by the user because its data or code have moved: `partrain resume CKPT --job FILE`."""
+"""A checkpoint's job, named again by the user because its data or code have moved: `partrain resume CKPT --job FILE`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 PATHS = ("path", "test_path", "validation_path", "inputs", "targets", "test_inputs", "test_targets")
 """Keys of `[dataset]` that are paths."""
 _OWN_KEYS = ("name", "validation", "fold", "stratify", "classes")
-"""Keys of a user data set that are not its arguments."""
+"""Keys of a user data set that are not arguments of it."""
 
 
 def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable[[str], None]) -> LoadedJob:
-    """Load the user's job for a checkpoint. Raises BadJob if it differs from the checkpoint's in more than paths.
+    """Load the user's job for a checkpoint. Raises BadJob if it differs from the checkpoint's job in more than paths.
 
-    The checkpoint's `[stop]` holds, which `--until` may have moved before; `note` gets a sentence if the file has another.
+    The checkpoint's `[stop]`, which `--until` may have changed before, applies; `note` gets a sentence if the file's differs.
     """
     source, before = TomlSource.read(file), TomlSource.parse(content.job, "the checkpoint's job").data
     if source.data.get("stop") != before.get("stop"):
@@ -44,14 +44,14 @@ def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable
 
 
 def with_advice(missing: Unreadable) -> Unreadable:
-    """Add to a checkpoint's job whose files are missing how to name their new place."""
+    """Add to the error about missing files of a checkpoint's job how to name their new place."""
     advice = "if it has moved, name a job with the new path: partrain resume --job FILE"
     gone = os.strerror(errno.ENOENT)
     return Unreadable(replace(problem, suggestion=advice) if gone in problem.message else problem for problem in missing.problems)
 
 
 def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str, str]]:
-    """Yield key, value in the checkpoint and value in the file, of what may not differ."""
+    """Yield key, value in the checkpoint and value in the file for forbidden differences."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys([*before, *now]):
             if not (path == ("dataset",) and _is_path(key, before)) and (*path, key) != ("model", "from"):
@@ -64,7 +64,7 @@ def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[
 
 
 def _is_path(key: str, dataset: Mapping[str, Any]) -> bool:
-    """Return whether a key of `[dataset]` may be a path; any text among the arguments of a user data set may be one."""
+    """Return whether a key of `[dataset]` may be a path; so may any text among a user data set's arguments."""
     if "name" in dataset:
         return key not in _OWN_KEYS and isinstance(dataset.get(key), str)
     return key in PATHS

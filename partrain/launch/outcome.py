@@ -29,10 +29,10 @@ class Outcome:
     folder: Path
     summary: dict[str, Any]
     checkpoint: Path | None
-    """The newest checkpoint, if any was committed."""
+    """The newest committed checkpoint, if any."""
     failure: Failure | None = None
     horizon: int | None = None
-    """Item-iterations over which the learning rate's schedule runs, if it has one."""
+    """Item-iterations of the learning rate's schedule, if any."""
     task: str = ""
     """Kind of task."""
 
@@ -43,7 +43,7 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
     context.emit(_end_event(ended, context, started_at))
     context.poll()
     if ended.status in COMPLETED:
-        with suppress(InputMissing):  # the log was moved away: the run is whole without its review
+        with suppress(InputMissing):  # the log was moved away: the run is complete without its review
             if text := rule.review(_traffic(rule, files.events())):
                 context.warn(text)
     content = dict(summary(context.state))
@@ -88,7 +88,7 @@ def _code(ended: Ended, *, restarts: bool) -> int:
 
 
 def _traffic(rule: Rule, events: Iterable[Event]) -> Iterator[Traffic]:
-    """Give the traffic of all rounds; stop at a session under another rule."""
+    """Yield the traffic of all rounds; stop at a session under another rule."""
     for event in events:
         if isinstance(event, StartEvent) and event.rule != rule.rule:
             return

@@ -1,4 +1,4 @@
-"""A run that is ready to begin: its job, data and plan."""
+"""A run ready to begin: its job, data and plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PreparedRun:
     dataset_fd: int
     """Memory file of the data."""
     initial: InitialWeights | None
-    """The arrays that the network starts from; None without such a file, and on resume."""
+    """The arrays that the network starts from; None without a file, and on resume."""
 
     def close(self) -> None:
         """Close the memory files."""
@@ -33,6 +33,6 @@ class PreparedRun:
 
 @dataclass(frozen=True)
 class RecordedRun(PreparedRun):
-    """A run whose checkpoints this machine writes: the only one, or the first of several."""
+    """A run whose checkpoints this machine writes: it is the only machine, or the first."""
 
     manifest: Manifest

@@ -1,6 +1,6 @@
-"""The worker processes of this machine as the coordinator holds them: receive messages, reap, stop.
+"""The coordinator's side of this machine's worker processes: receive messages, reap, stop.
 
-`worker/process.py` is the code that runs inside each.
+`worker/process.py` is the code inside each process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from partrain.launch.worker.spec import CenterPart
 from partrain.system.child_process import ChildProcess
 
 GRACE_S = 5.0
-"""A process whose work is done has this long to exit."""
+"""Seconds to exit for a process whose work is done."""
 
 
 class WorkerProcesses(dict[int | CenterPart, ChildProcess]):
-    """The processes that have not been reaped, by the first rank in each, or by their part of the center."""
+    """The unreaped processes, by the first rank in each or by their part of the center."""
 
     @property
     def waitables(self) -> list[Any]:
@@ -30,7 +30,7 @@ class WorkerProcesses(dict[int | CenterPart, ChildProcess]):
         return [waitable for child in self.values() for waitable in (child.sentinel, child.pipe)]
 
     def messages(self, ready: list[Any]) -> Iterator[Message]:
-        """Yield the messages of processes with something ready, up to the last before their exit."""
+        """Yield the messages of `ready` processes, up to the last before their exit."""
         for child in list(self.values()):
             if child.pipe in ready or child.sentinel in ready:
                 with suppress(EOFError, OSError):
@@ -38,13 +38,13 @@ class WorkerProcesses(dict[int | CenterPart, ChildProcess]):
                         yield decode(child.pipe.recv_bytes())
 
     def exited(self, ready: list[Any]) -> Iterator[tuple[int | CenterPart, int | None]]:
-        """Reap the processes that have exited: key and exit code, which is None if the forkserver died."""
+        """Reap exited processes. Yield key and exit code; the code is None if the forkserver died."""
         for first, child in list(self.items()):
             if child.sentinel in ready and first in self:
                 yield self._reap(first)
 
     def other_exited(self, first: int | None) -> Iterator[tuple[int | CenterPart, int | None]]:
-        """Reap other processes that exited with an error, or are about to: key and exit code."""
+        """Reap other processes that exited with an error, or are about to. Yield key and exit code."""
         deadline = time.monotonic() + forkserver.OTHER_EXIT_S
         for other, child in list(self.items()):
             if other != first and child.wait(max(0.0, deadline - time.monotonic())) and child.exit_code != 0:
@@ -56,19 +56,19 @@ class WorkerProcesses(dict[int | CenterPart, ChildProcess]):
         return first, child.exit_code
 
     def stop(self, *, at_once: bool) -> None:
-        """Stop all processes: kill them `at_once`, or give them GRACE_S to exit."""
+        """Stop all processes: kill them if `at_once`, else give them GRACE_S to exit."""
         for child in self.values():
             if at_once:
                 child.signal(signal.SIGKILL)
         for child in self.values():
-            if not child.stop(GRACE_S):  # the forkserver tells who has exited, and it is frozen: all its children end with it
+            if not child.stop(GRACE_S):  # the forkserver reports exits, and it is frozen: all its children end with it
                 forkserver.kill()
                 child.wait(GRACE_S)
         self.clear()
 
 
 class MemoryFile:
-    """A memory file's descriptor, duplicated for the child when a process spec is pickled."""
+    """A memory file's descriptor, duplicated for the child at the pickling of a process spec."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""The ready workers of a machine: their processes, and the check that all have built the same network."""
+"""The ready workers of a machine: their processes, and the check that all built the same network."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from partrain.training.snapshot_layout import SlotMap
 
 
 class ReadyWorkers:
-    """The workers that are ready, and what their messages say of the network."""
+    """The ready workers, and the facts about the network in their messages."""
 
     def __init__(self) -> None:
         self.processes: dict[int, Ready] = {}
         """The newest message of each worker, by rank."""
         self.map = SlotMap()
-        """Layout of a snapshot. It and the two numbers below are known once one worker is ready."""
+        """Layout of a snapshot. The first ready worker sets it and the two numbers below."""
         self.parameters = self.slots_at = 0
-        """Numbers in the network; byte of the arena where the slots begin."""
+        """Count of numbers in the network; byte of the arena where the slots begin."""
         self._first, self._fixed = -1, dict[str, str]()
         self._json: dict[str, Any] = {}
 
     def forget_processes(self) -> None:
-        """Wait for new processes. The layout stays: copies of the state in the slots have it."""
+        """Wait for new processes. The layout stays: copies of the state in the slots use it."""
         self.processes = {}
 
     def enter(self, message: Ready) -> None:
-        """Add a worker. Raises UserCodeFailed if its network is not that of the others."""
+        """Add a worker. Raises UserCodeFailed if its network differs from the others'."""
         if not self.processes:
             self.map, self.parameters, self.slots_at = SlotMap.from_json(message.map), message.parameters, message.slots_at
             self._first, self._fixed, self._json = message.rank, message.fixed, message.map
@@ -41,9 +41,9 @@ class ReadyWorkers:
         self.processes[message.rank] = message
 
     def restore(self, arrays: dict[str, Any], slot: memoryview, *, others: bool = False) -> None:
-        """Copy a checkpoint's arrays, by path, to the slot where the workers read them. `others`: they are of a run with other workers.
+        """Copy a checkpoint's arrays, by path, to the slot where the workers read them. `others`: the arrays are of a run with other workers.
 
-        Raises BadCheckpoint if they are not those of the job's network.
+        Raises BadCheckpoint if they do not fit the job's network.
         """
         for entry in self.map.entries:
             array = arrays.get(entry.path)

@@ -1,4 +1,4 @@
-"""The job of a run once more, with the held-out items among those that it trains on."""
+"""A run's job, changed to train also on the held-out items."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from partrain.job.sweep import HELD_OUT
 
 
 def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
-    """Return the job that trains from the start on all items but the test's, for as many rounds as a run's best network had.
+    """Return the job that trains from the start on all items except the test's, for as many rounds as a run's best network had.
 
-    The rounds were chosen on the held-out items, so these may be trained on now. A schedule reaches its end with the last of them.
+    The held-out items chose the number of rounds, so the job may now train on them. A schedule ends with the last round.
 
     Args:
         loaded: The job of the run.

@@ -1,7 +1,7 @@
 """The rendezvous of machines under torchrun or srun: machine 0 leads the run, the others lend it their workers.
 
 Only machine 0 touches the run folder. Before anything starts it proposes a job and a starting point. Each other machine
-answers what keeps it from that (another job file, other versions, other data). All machines start, or none does.
+answers with its obstacles (another job file, other versions, other data). Either all machines start, or none.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from partrain.launch.resume_point import ResumePoint
 from partrain.system.environment import versions
 
 PARTING_S = 5.0
-"""Longest wait of machine 0 for the others at its end, in seconds."""
+"""Longest wait of machine 0 for the others at the end, in seconds."""
 SILENT_S = 5.0
-"""Seconds after which a machine names the others that it waits for."""
+"""Seconds after which a waiting machine names the machines that it waits for."""
 STOPPED = "it was stopped"
 """The vote of a machine whose user ended its dry run."""
 
 
 class Rendezvous:
-    """Messages between the machines' coordinators before workers start: keys of the store."""
+    """Messages between the machines' coordinators before workers start, as keys of the store."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -43,7 +43,7 @@ class Rendezvous:
     def propose(
         self, loaded: LoadedJob, plan: Plan, point: ResumePoint, run_folder: Path, data: str, start_file: str | None = None
     ) -> None:
-        """Propose a run (machine 0). Raises BadJob with the other machines' problems if one cannot join."""
+        """Propose a run (machine 0). Raises BadJob with the other machines' problems if any cannot join."""
         proposal = {
             "job": loaded.text,
             "folder": str(loaded.folder.resolve()),
@@ -66,7 +66,7 @@ class Rendezvous:
             raise BadJob(problems)
 
     def withdraw(self, problem: str) -> None:
-        """Propose nothing (machine 0), so that the others need not wait: for a problem, or "" if nothing is left to train."""
+        """Propose nothing (machine 0), so that the others stop waiting. `problem`: the reason; "" if nothing is left to train."""
         refusal = self._signed(problem)
         self._store.compare_set("start", "", json.dumps({"refusal": refusal, "nothing": not refusal}))
 
@@ -86,9 +86,9 @@ class Rendezvous:
             raise BadJob(problems)
 
     def vote(self, problem: str, code: Mapping[str, str]) -> None:
-        """Send the outcome of this machine's dry run, and the digests of its user code; without a problem, wait for the others'.
+        """Send the outcome of this machine's dry run, and the digests of its user code; without a problem, wait for the others' votes.
 
-        Raises UserCodeFailed with their problems, or if a file of user code is not the same on all, WorkersLost if they were only
+        Raises UserCodeFailed with their problems, or if a file of user code differs between machines; WorkersLost if they were only
         stopped.
         """
         self._store.set(f"code/{self.machine.number}", json.dumps(dict(code)))
@@ -117,7 +117,7 @@ class Rendezvous:
 
 
 def refusal(loaded: LoadedJob) -> str:
-    """Say why a job cannot run on several machines; "" if it can."""
+    """Return the reason why a job cannot run on several machines; "" if it can."""
     job = loaded.job
     if has_replicas(job.workers):
         return "`replicas` are for one machine: take `count` instead, or run the job without torchrun"
@@ -125,12 +125,12 @@ def refusal(loaded: LoadedJob) -> str:
 
 
 NOTE = "partrain-run-folder"
-"""Name of the file beside torchrun's logs that names the run folder."""
+"""Name of the file next to torchrun's logs that names the run folder."""
 
 
 @contextmanager
 def announced(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
-    """Say where this machine waits, if the others take long to meet it."""
+    """Report where this machine waits, if the others take long to meet it."""
     what = f"waiting for {machine.count} machines to meet at {machine.host}:{machine.port}, up to {machine.timeout_s:g} s"
     advice = (
         "if a machine's own name stands for its loopback address, give torchrun --local-addr ADDRESS (srun: MASTER_ADDR), "
@@ -146,10 +146,10 @@ def announced(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
 
 
 def meet(machine: Machine) -> Machine:
-    """Agree with the other machines on the name of this attempt; return this machine with it and the former run folder.
+    """Agree with the other machines on the name of this attempt; return this machine with the name and the former run folder.
 
-    torchrun does not count attempts when machines come and go, and its store keeps the keys of former ones. So each machine
-    says hello under a name that it draws, and machine 0 answers to that name with the attempt's.
+    torchrun does not count attempts when machines come and go, and its store keeps the keys of former attempts. So each machine
+    draws a name and sends hello under it, and machine 0 answers to that name with the attempt's name.
     Raises WorkersLost if a machine does not come.
     """
     if machine.serves and not machine.number:
@@ -182,7 +182,7 @@ def meet(machine: Machine) -> Machine:
 
 
 def part(machine: Machine) -> None:
-    """Part from the other machines. Machine 0 lets them read to the end, for some seconds, from a store that it serves."""
+    """Part from the other machines. Machine 0 waits some seconds for them to finish reading a store that it serves."""
     with suppress(RuntimeError):  # the store is gone
         store = machine.store()
         if machine.number:
@@ -201,7 +201,7 @@ def _wait(deadline: float, other: str, machine: Machine) -> None:
 
 
 def note_run_folder(machine: Machine, folder: Path) -> None:
-    """Let the machines find the run folder again in the next attempt, whichever of them are left."""
+    """Let the remaining machines, whichever they are, find the run folder in the next attempt."""
     if machine.logs:
         (machine.logs / NOTE).write_text(str(folder.resolve()), encoding="utf-8")
 

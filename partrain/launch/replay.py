@@ -26,21 +26,21 @@ class WorkersStalled(Stalled):
 
 
 Loss = WorkersLost | WorkersStalled
-"""A failure that a replay mends."""
+"""A failure that a replay repairs."""
 
 
 class Replays:
-    """The replays of one run. There may be `max_replays` within `REPLAY_WINDOW` rounds."""
+    """The replays of one run, at most `max_replays` within `REPLAY_WINDOW` rounds."""
 
     def __init__(
         self, job: Job, attempt: Attempt, records: RoundRecords, checkpointer: Checkpointer, context: RunContext
     ) -> None:
-        """Prepare replays of a run whose first attempt has not begun."""
+        """Prepare the replays of a run before its first attempt begins."""
         self._job, self._context = job, context
-        self._first = replace(attempt.point, progress=replace(attempt.point.progress))  # the run's own progress moves on
+        self._first = replace(attempt.point, progress=replace(attempt.point.progress))  # the run's progress moves on
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
-        """Rounds in which the newest replays were needed."""
+        """Rounds that needed the newest replays."""
         self._stalled_round = -1
         """Round of the newest replay after a stall."""
         self._starting: ReplayEvent | None = None
@@ -53,7 +53,7 @@ class Replays:
     def start(self, loss: Loss, started_at: float | None, *, training: bool) -> None:
         """Start all workers again, from the newest copy of the state or from the beginning.
 
-        No process of the last attempt is left, and its records are drained. Raises the loss if it ends the run.
+        All processes of the last attempt have ended, and its records are drained. Raises the loss if it ends the run.
 
         Args:
             loss: The reason.
@@ -62,7 +62,7 @@ class Replays:
         """
         attempt, records, began = self._attempt, self._records, self._context.now()
         self.count(loss)
-        self._tell_start()  # of a replay that lost a worker while its workers started
+        self._tell_start()  # of a replay that lost a worker during its start
         state = self._checkpointer.restart()
         progress = Progress(**state.progress) if state else replace(self._first.progress)
         discarded = self._trained_since(state)
@@ -92,14 +92,14 @@ class Replays:
             self._context.warn(f"{what}{BEFORE}: all workers start again")
 
     def release(self) -> None:
-        """Let the workers of a replay train, once all have started."""
+        """Let the workers of a replay train after all have started."""
         if self._starting and self._attempt.all_ready:
             self._tell_start()
             if state := self._checkpointer.newest:
                 self._attempt.arena.put_slot("restored", state.slot)
 
     def _tell_start(self) -> None:
-        """Emit the event of the replay whose workers start, if there is one."""
+        """Emit the event of the starting replay, if any."""
         if event := self._starting:
             self._starting = None
             now = self._context.now()
@@ -107,12 +107,12 @@ class Replays:
             self._context.emit(event)
 
     def count(self, loss: Loss | WriterLost) -> None:
-        """Count a loss, also of the checkpoint writer. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
+        """Count a loss, also of the checkpoint writer. Raises it if it ends the run: by the user's choice, after too many, or if a round stalls twice."""
         faults, rounds, round_number = self._job.faults, self._rounds, self._records.newest
         while rounds and rounds[0] <= round_number - REPLAY_WINDOW:
             rounds.popleft()
         stalled = isinstance(loss, WorkersStalled)
-        drop = faults.on_loss == "drop" and loss.rank is not None  # else no single worker was lost
+        drop = faults.on_loss == "drop" and loss.rank is not None  # without a rank no single worker was lost
         if drop:
             self._checkpointer.keep_newest()
         if drop or faults.on_loss == "stop" or self._context.machine or (stalled and self._stalled_round == round_number):
@@ -125,7 +125,7 @@ class Replays:
             self._stalled_round = round_number
 
     def _caps_after(self, round_number: int) -> list[list[int]]:
-        """Return the recorded caps of the rounds after a round: of this session, then of the one that it repeats."""
+        """Return the recorded caps of the rounds after a round: of this session, then of the session that it repeats."""
         ours, earlier = self._records.caps_after(round_number), self._first.caps[round_number - self._first.progress.round :]
         return ours + earlier[len(ours) :]
 
@@ -138,7 +138,7 @@ class Replays:
         return [max(0, now - int(arrays[f"workers/{rank}/counts"][2])) for rank, now in enumerate(trained)]
 
     def _elapsed_at(self, state: PendingSnapshot | None, started_at: float | None) -> float:
-        """Return the training seconds from which a replay goes on: by a real clock, lost time has passed."""
+        """Return the training seconds at which a replay continues: by a real clock, lost time counts."""
         copied = state.seconds if state else self._first.elapsed
         if self._job.transport.implementation().one_process or started_at is None:
             return copied

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def restore_run_state(state: RunState, start: Start, manifest: Manifest) -> None:
-    """Fill the run state from the checkpoint when a run resumes in a new folder, which has no events yet."""
+    """Fill the run state from the checkpoint if a run resumes in a new folder, which has no events yet."""
     state.round = start.point.progress.round
     for member, before in zip(manifest.workers, counts_before(start, len(manifest.workers)), strict=True):
         worker = state.workers[member.rank] = WorkerState(member.rank)
@@ -63,7 +63,7 @@ def restore_run_state(state: RunState, start: Start, manifest: Manifest) -> None
 
 
 def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunContext) -> None:
-    """Warn if the learning rate's schedule has ended at 0, where it stays, and say what may still move the network."""
+    """Warn if the learning rate's schedule has ended at 0, where it stays, and name what may still move the network."""
     manifest = manifest_of(content)
     horizon = manifest.horizon
     if horizon and manifest.progress.item_iterations >= horizon and not loaded.job.optimizer.rate(horizon, horizon):
@@ -79,13 +79,13 @@ def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunCont
 
 
 def end_of(folder: Path, number: int) -> dict[str, Any]:
-    """Read the summary of a run that ended with this round; {} if there is none."""
+    """Read the summary of a run that ended with this round; {} without one."""
     ended = RunFolder(folder).summary
     return ended if ended.get("status") in COMPLETED and ended.get("rounds") == number else {}
 
 
 def made_progress(context: RunContext, content: Content) -> bool:
-    """Return whether a resumed run has committed anything beyond the checkpoint that it started from."""
+    """Return whether a resumed run has committed anything after its starting checkpoint."""
     commit = context.state.commit
     return commit is not None and commit.round > content.round
 
@@ -93,7 +93,7 @@ def made_progress(context: RunContext, content: Content) -> bool:
 def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) -> LoadedJob:
     """Drop the targets and the patience that ended the run at this checkpoint, if `--until` moves a limit and none of these.
 
-    The user then wants the run to go on to that limit.
+    The user then wants the run to continue to that limit.
     """
     progress, stop = manifest_of(content).progress, loaded.job.stop
     named = {condition.partition("=")[0].strip() for condition in until}
@@ -113,7 +113,7 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
 
 
 def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
-    """Name the stop condition that already holds at a checkpoint, if there is one. `folder` is that of its run, if known."""
+    """Name the stop condition that already holds at a checkpoint, if any. `folder`: its run's folder, if known."""
     progress, stop = manifest_of(content).progress, loaded.job.stop
     if progress.judged_round == progress.round and stop.reached(progress):
         return "target"
@@ -134,9 +134,9 @@ def finish_interrupted_run(
     reason: str,
     evaluate: Callable[[LoadedJob, Content], tuple[FinalScores | None, dict[str, dict[str, float]], dict[str, BesideTrivial]]],
 ) -> None:
-    """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
+    """Write the end of a run that was killed between its last checkpoint and its summary, for example during the test.
 
-    `evaluate` computes the numbers of a checkpoint on the test items, if there are any, those of trivial answers, and how the network compares.
+    `evaluate` computes a checkpoint's numbers on the test items, if any, the numbers of trivial answers, and the comparison with them.
     """
     with locked(folder):
         check_same_run(content, folder)
@@ -177,10 +177,10 @@ def resume(
     source: Path | None = None,
     accept_changes: bool = False,
 ) -> Outcome:
-    """Continue from a checkpoint. Later events of its folder are cut off, once it is certain that the run can continue.
+    """Continue from a checkpoint. Cut off later events of its folder once the run can certainly continue.
 
-    `moved`: the job is `moved_job`. `other_workers`: its workers may differ. `source`: the file of the checkpoint, if it is of another
-    folder. `accept_changes`: go on though user code computes something else than before. Raises BadCheckpoint if the checkpoint does not
+    `moved`: the job is `moved_job`. `other_workers`: its workers may differ. `source`: the checkpoint's file, if of another folder.
+    `accept_changes`: continue although user code computes different numbers. Raises BadCheckpoint if the checkpoint does not
     fit the job, and UserCodeFailed if changed code is not accepted.
     """
     manifest, folder = manifest_of(content), context.run_folder
@@ -243,7 +243,7 @@ def resume(
         assert context.display is not None
         context.display.adopt(earlier)
         ended = end_of(folder, progress.round)
-        remove_stale(folder, SUMMARY)  # the run has not ended any more
+        remove_stale(folder, SUMMARY)  # the run is no longer ended
         try:
             return train(loaded, context, start, lambda: prepared)
         finally:
@@ -252,7 +252,7 @@ def resume(
 
 
 def _try_code(loaded: LoadedJob, content: Content, context: RunContext, prepared: PreparedRun, start: Start) -> None:
-    """Have a dry run compare what user code computes with the checkpoint, before anything of the run changes."""
+    """Let a dry run compare the numbers of user code with the checkpoint, before the run changes anything."""
     if not user_code_under_test(loaded.job, judging=True):
         return
     network = shared_network(content)
@@ -268,7 +268,7 @@ def _try_code(loaded: LoadedJob, content: Content, context: RunContext, prepared
 
 
 def _best_beside(source: Path, progress: Progress) -> Path | None:
-    """Return the checkpoint of the best round, in the run that a checkpoint is of; None if it is of none."""
+    """Return the checkpoint of the best round in a checkpoint's run; None if it belongs to no run."""
     if progress.best_round == progress.round:
         return source
     folder = run_folder_of(source)
@@ -276,7 +276,7 @@ def _best_beside(source: Path, progress: Progress) -> Path | None:
 
 
 def _move_best(folder: Path, best_round: int, loaded: LoadedJob) -> None:
-    """Let the checkpoint of the best round find the data in their new place, too."""
+    """Record the data's new place also in the checkpoint of the best round."""
     if best_round and (content := checkpoint.read_best(folder, best_round)):
         moved = replace(content, job=loaded.text, manifest=content.manifest | {"folder": str(loaded.folder)})
         path = round_path(folder, best_round)
@@ -285,15 +285,15 @@ def _move_best(folder: Path, best_round: int, loaded: LoadedJob) -> None:
 
 
 def _shared_out(arrays: dict[str, Any]) -> str:
-    """Tell how the items are shared among other workers."""
+    """Describe how the items are shared among other workers."""
     number = next_pass(arrays)
     return "partitions are drawn again" if number is None else f"the stream is sharded again, and begins with pass {number}"
 
 
 def recorded_rounds(path: Path, after_round: int) -> list[list[RoundRecord]]:
-    """Read the records of the rounds after a checkpoint, as a session wrote them that went on from it.
+    """Read the records of the rounds after a checkpoint, written by a session that continued from it.
 
-    The resumed run repeats these rounds. By round, then by rank; rounds that not all workers have finished are left out.
+    The resumed run repeats these rounds. By round, then by rank; rounds that some workers have not finished are left out.
     """
     by_round: dict[int, dict[int, RoundRecord]] = {}
     for event in read_events(path) if path.exists() else ():

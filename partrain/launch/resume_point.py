@@ -1,4 +1,4 @@
-"""The point of training that workers begin at. Free of torch, which the coordinator never imports."""
+"""The point of training where workers begin. Free of torch, which the coordinator never imports."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from partrain.training.stop import Progress
 
 @dataclass
 class ResumePoint:
-    """The first round, or a recorded state that workers restore."""
+    """The first round, or a recorded state for workers to restore."""
 
     progress: Progress = field(default_factory=Progress)
     elapsed: float = 0.0
     """Training seconds before it."""
     resuming: bool = False
-    """Workers restore a state before they train."""
+    """True if workers restore a state before they train."""
     other_workers: bool = False
-    """The state is of other workers: each worker's own state of the rule starts again."""
+    """True if the state is of other workers: each worker's state of the rule starts again."""
     caps: list[list[int]] = field(default_factory=list)
-    """Recorded caps of the rounds that follow, which run again (`round_seconds`, `balance`): by round, then by rank."""
+    """Recorded caps of the following rounds, which run again (`round_seconds`, `balance`): by round, then by rank."""
     known_rounds: int = 0
-    """Rounds up to this one are known from an earlier attempt, and run again as they were: no request or time limit ends them."""
+    """Last round known from an earlier attempt. Rounds up to it run again unchanged: no request or time limit ends them."""
     ended: str | None = None
     """Reason for the end of training, if only the test is left."""
     moved: list[str] = field(default_factory=list)

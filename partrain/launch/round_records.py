@@ -1,4 +1,4 @@
-"""The workers' records of each round, read from the arena's ring: emitted as events, kept as rows of the history."""
+"""The workers' records of each round, read from the arena's ring, emitted as events and kept as rows of the history."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ class RoundRecords:
             arena: The arena, which holds the ring of records.
             progress: The run's progress, which this object keeps up to date.
             elapsed: Training seconds before this session.
-            job: The job, which names its metrics and the number that decides which judgement is the best.
+            job: The job, which names its metrics and the number that chooses the best judgement.
             plan: The job's workers, and the rounds between two regular evaluations.
             kind: Kind of the data set's items.
             context: Gets the events.
-            hooked: A user function may add numbers to each judgement: its round waits for the message about them.
-            recorded: Numbers of the rounds that follow, as an earlier session has recorded them.
+            hooked: True if a user function may add numbers to each judgement: the round then waits for the message with them.
+            recorded: Numbers of the following rounds, as recorded by an earlier session.
         """
         self._arena, self._elapsed, self._judge_every = arena, elapsed, plan.judge_every
         self._metrics, self._best_by = tuple(job.metrics(kind)), job.best_by(kind)
         self._context, self._hooked = context, hooked
         self._deciding = numbers_of(vars(job.stop))
-        """Judged numbers that `[stop]` names and that were defined so far."""
+        """Judged numbers that `[stop]` names and that have been defined so far."""
         self._added: dict[int, dict[str, float]] = {}
         """Numbers that the user's function adds to judgements, by round."""
         self.progress = progress
         self.newest = progress.round
-        """The newest round that was emitted."""
+        """The newest emitted round."""
         self._drained = progress.round
-        """The newest round that was read; after a replay, some are read again."""
+        """The newest read round; after a replay, some rounds are read again."""
         self._emitted: deque[tuple[int, list[float]]] = deque(recorded, maxlen=RING)
-        """`compared` of the newest rounds, and of those that an earlier session has recorded."""
+        """`compared` of the newest rounds, and of the rounds recorded by an earlier session."""
         self.rows: list[tuple[float, ...]] = []
-        """Rows of the history that the checkpoint writer does not have yet."""
+        """Rows of the history that the checkpoint writer does not yet have."""
         self.seconds = elapsed
         """Training seconds up to the newest round."""
         self.pace = 0.0
@@ -77,15 +77,15 @@ class RoundRecords:
         arena.put("drained", self.newest)
 
     def add(self, round_number: int, numbers: dict[str, float]) -> None:
-        """Take the numbers that the user's function adds to the judgement of a round."""
+        """Take the numbers that the user's function adds to a round's judgement."""
         self._added[round_number] = numbers
 
     def caps_after(self, round_number: int) -> list[list[int]]:
-        """Return the caps of the rounds after a round, as recorded: by round, then by rank."""
+        """Return the recorded caps of the rounds after a round: by round, then by rank."""
         return [caps for number, caps in sorted(self._caps.items()) if number > round_number]
 
     def forget_caps(self, round_number: int) -> None:
-        """Forget the caps of rounds up to one: there is a copy of the state after it."""
+        """Forget the caps of rounds up to this one: a copy of the state after it exists."""
         self._caps = {number: caps for number, caps in self._caps.items() if number > round_number}
 
     def drain(self) -> None:
@@ -105,9 +105,9 @@ class RoundRecords:
             self._arena.put("drained", number)
 
     def rewind(self, progress: Progress, elapsed: float, *, repeats: bool) -> None:
-        """Read the records of a new attempt, which goes on after the round of `progress` and `elapsed` seconds of training.
+        """Read the records of a new attempt, which continues after the round of `progress` and `elapsed` seconds of training.
 
-        If it `repeats` rounds that were emitted, they are not emitted again.
+        If it `repeats` emitted rounds, do not emit them again.
         """
         self._drained, self._elapsed, self._added = progress.round, elapsed, {}
         self._arena.put("drained", self._drained)
@@ -134,7 +134,7 @@ class RoundRecords:
         self.newest = number
 
     def _compare(self, number: int, records: Sequence[RoundRecord]) -> None:
-        """Warn if a round that runs again trains in another way than before. Rounds are the same unless user code is not."""
+        """Warn if a repeated round trains differently from before. Rounds are equal unless user code changed."""
         while self._emitted and self._emitted[0][0] < number:
             self._emitted.popleft()
         if self._emitted and self._emitted[0][0] == number and _differ(self._emitted[0][1], compared(records)):
@@ -145,7 +145,7 @@ class RoundRecords:
             )
 
     def _close_round(self, t: float, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
-        """Add a row to the history, and emit the judgement with its metrics if there was one."""
+        """Add a row to the history, and emit the judgement, if any, with its metrics."""
         first = records[0]
         trained = [record for record in records if record.items]  # an idle worker has no loss
         items = math.fsum(record.items for record in trained)
@@ -184,12 +184,12 @@ class RoundRecords:
 
 
 def compared(records: Sequence[RoundRecord]) -> list[float]:
-    """List the numbers by which two runs of a round are compared: items and loss of each worker, and the judged loss; NaN without one."""
+    """List the numbers that compare two runs of a round: items and loss of each worker, and the judged loss or NaN."""
     return [number for record in records for number in (record.items, record.loss)] + [records[0].judged_loss]
 
 
 def _differ(before: Sequence[float], now: Sequence[float]) -> bool:
-    """Return whether two runs of a round differ in a number that both have: a round that ended a run may have been judged only then."""
+    """Return whether two runs of a round differ in a number that both have: the last round of a run may be judged only in that run."""
     pairs = zip(before, now, strict=True)
     return any(first != second for first, second in pairs if not math.isnan(first) and not math.isnan(second))
 

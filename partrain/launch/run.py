@@ -1,4 +1,4 @@
-"""A run from job to summary: `partrain run`, and the part of `partrain resume` that trains."""
+"""A run from job to summary: `partrain run`, and the training part of `partrain resume`."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 
 def run(loaded: LoadedJob, context: RunContext) -> Outcome:
-    """Train a job in a new run folder, which is gone again if the run ends before it begins to train. Raises BadJob for a job with a `[sweep]`, which is many runs."""
+    """Train a job in a new run folder, removed if the run ends before it begins to train. Raises BadJob for a job with a `[sweep]`, which is many runs."""
     if loaded.job.sweep and not loaded.job.sweep.is_empty:
         raise BadJob("the job has a [sweep]: `partrain run` trains its trials; `--set sweep={}` trains the job once")
     # torchrun starts the run again in the same folder
     tidy = nullcontext() if context.machine else removed_unless_begun(context.run_folder, context.made)
     with locked(context.run_folder), tidy:
-        remove_stale(context.run_folder, EVENTS, SUMMARY)  # of an attempt that committed nothing
+        remove_stale(context.run_folder, EVENTS, SUMMARY)  # of an attempt that committed no checkpoint
         return train(loaded, context, Start(), lambda: prepare(loaded, context, None))
 
 
 def prepare(
     loaded: LoadedJob, context: RunContext, content: Content | None, *, moved: bool = False, other_workers: bool = False
 ) -> RecordedRun:
-    """Read the data and plan the run. Nothing in the run folder changes.
+    """Read the data and plan the run, without changes in the run folder.
 
-    `moved`: the user names the job of the checkpoint: its data or code have moved. `other_workers`: the job's workers are not those of the checkpoint.
+    `moved`: the user names the checkpoint's job: its data or code have moved. `other_workers`: the job's workers differ from the checkpoint's.
     """
     with locating(loaded):
         return _prepare(loaded, context, content, moved=moved, other_workers=other_workers)
@@ -87,7 +87,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *,
 
 
 def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], RecordedRun]) -> Outcome:
-    """Train, and write to the run folder how it ended, even if it could not start."""
+    """Train, and write the end to the run folder, even if training could not start."""
     assert context.display is not None
     with closing(context.hooks), EventLog(context.run_folder / EVENTS) as context.log, closing(context.display):
         _stage_job(loaded, context)
@@ -103,7 +103,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             problem = str(error).partition("\n")[0] or type(error).__name__
             reason = error.name if isinstance(error, Failure) else "internal"
             seconds = context.state.clock.train
-            with suppress(Failure):  # the disk may be what has failed
+            with suppress(Failure):  # the disk itself may have failed
                 context.emit(FaultEvent(t=context.now(), what=problem, rank=None))
                 close(Ended("failed", reason, start.point.progress, seconds), loaded.job.sync, None, context)
             raise
@@ -118,17 +118,17 @@ def _stage_job(loaded: LoadedJob, context: RunContext) -> None:
 
 @dataclass(frozen=True)
 class LostWorker:
-    """The end of a training that goes on without the worker that it lost."""
+    """The end of a training that continues without its lost worker."""
 
     failure: Failure
     fewer: LoadedJob
-    """The job with one worker less."""
+    """The job with one worker fewer."""
     run: str
-    """Identity of the run, which stays."""
+    """Identity of the run, which does not change."""
 
 
 def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | LostWorker:
-    """Go on without a lost worker from the newest checkpoint. Without one, begin again where the run began: at `first`."""
+    """Continue without a lost worker from the newest checkpoint. Without a checkpoint, begin again at `first`, where the run began."""
     loaded, newest = lost.fewer, RunFolder(context.run_folder).newest_checkpoint
     content = checkpoint.read(newest) if newest else first.content
     begun = f"goes on from round {content.round}" if content else "begins again"
@@ -152,7 +152,7 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
 
 
 def _perform(prepared: RecordedRun, start: Start, context: RunContext) -> Outcome | LostWorker:
-    """Meet the other machines, if there are any, and train."""
+    """Meet the other machines, if any, and train."""
     loaded, plan, dataset, rendezvous = prepared.loaded, prepared.plan, prepared.dataset, None
     job = loaded.job
     if context.torchrun:
@@ -160,7 +160,7 @@ def _perform(prepared: RecordedRun, start: Start, context: RunContext) -> Outcom
     if context.machine:
         rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
         rendezvous.propose(loaded, plan, start.point, context.run_folder, dataset.fingerprint, prepared.manifest.start_file)
-    with context.signals:  # to the last line: a run that is done is done
+    with context.signals:  # to the last line: a done run stays done
         coordinator = Coordinator(prepared, start, context, rendezvous)
         skews = label_skews(job, plan, dataset)
 
@@ -177,7 +177,7 @@ def _perform(prepared: RecordedRun, start: Start, context: RunContext) -> Outcom
 
 
 def _closed(ended: Ended, coordinator: Coordinator, context: RunContext) -> Outcome:
-    """Write the end of a run. Where that fails as well, the failure that ended the run is raised, and tells of both."""
+    """Write the end of a run. If that also fails, raise the failure that ended the run, with both reasons."""
     if ended.failure:
         context.emit(FaultEvent(t=context.now(), what=ended.failure.message, rank=ended.failure.rank))
     try:

@@ -1,4 +1,4 @@
-"""The folder of a run: what may begin or go on in it, one process at a time."""
+"""The folder of a run: one process at a time may begin or continue a run in it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class NewFolder(NamedTuple):
 
     path: Path
     made: Path | None
-    """The topmost folder that had to be made for it; None if it was there."""
+    """The topmost folder made for it; None if it existed."""
 
 
 def new_folder(out: Path | None, name: str) -> NewFolder:
-    """Make the folder of a new run: DIR, which may exist but hold no run, or `runs/<name>/<time>`."""
+    """Make the folder of a new run: `out`, which may exist but hold no run, or `runs/<name>/<time>`."""
     base = out or Path("runs") / name / time.strftime("%Y-%m-%dT%H-%M-%S")
     folder, number = base, 2
     try:
@@ -59,9 +59,9 @@ def new_folder(out: Path | None, name: str) -> NewFolder:
 
 @contextmanager
 def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
-    """Remove the files of a run that ended before it began to train, and the folders from `made` down. Files of others stay.
+    """Remove the files of a run that ended before it began to train, and the folders from `made` down. Other files stay.
 
-    A folder that holds anything else, as that of a workflow's step does, stays as it is.
+    A folder that holds anything else, such as a workflow step's, does not change.
     """
     try:
         yield
@@ -84,13 +84,13 @@ def _discard(folder: Path, made: Path | None) -> None:
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Return whether a checkpoint was committed there. A run that ended before that may be tried again."""
+    """Return whether the folder has a committed checkpoint. A run that ended before its first commit may be tried again."""
     files = RunFolder(folder)
     return files.holds_checkpoints or (files.events_file.exists() and COMMIT_MARK in read_regular(files.events_file))
 
 
 def remove_stale(folder: Path, *names: str) -> None:
-    """Remove small files of a run folder that tell of what is no more."""
+    """Remove outdated small files of a run folder."""
     for name in names:
         try:
             (folder / name).unlink(missing_ok=True)
@@ -99,16 +99,16 @@ def remove_stale(folder: Path, *names: str) -> None:
 
 
 def check_same_run(content: Content, folder: Path) -> None:
-    """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
+    """Refuse to continue a run in another run's folder, whose events and checkpoints would be lost."""
     start = RunFolder(folder).start
     if start and start.run_id not in ("", content.run):
         raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 
 def relink(content: Content, folder: Path, best_round: int | None, best: Path | None = None) -> None:
-    """Make `checkpoint.h5` and `best.h5` those of the events that stay, whose best round is `best_round`.
+    """Make `checkpoint.h5` and `best.h5` match the remaining events, whose best round is `best_round`.
 
-    A run that is killed before its first commit goes on from here again. `best.h5` goes if that round's file is not there: it would
+    A run killed before its first commit continues from here again. Without that round's file, remove `best.h5`: it would
     be of rounds that no longer count. A new folder gets a copy of the file `best`.
     """
     path = round_path(folder, content.round)
@@ -127,7 +127,7 @@ def relink(content: Content, folder: Path, best_round: int | None, best: Path | 
 
 
 def set_best_aside(folder: Path, number: int) -> Path | None:
-    """Rename `best.h5` of rounds up to this one, which code that has changed since was judged by; None if there is none."""
+    """Rename `best.h5` of rounds up to this one, judged by code that has changed since; None without the file."""
     path = folder / FORMER_BEST.format(f"{number:06d}")
     try:
         (folder / BEST).rename(path)
@@ -148,10 +148,10 @@ def stage_file(path: Path, text: str) -> None:
 
 
 class locked:
-    """One process at a time writes in the folder of a run or a workflow. The kernel lets go of the lock when the process dies."""
+    """The lock that lets one process at a time write in the folder of a run or workflow. The kernel frees it when the process dies."""
 
     def __init__(self, folder: Path, holder: str = "by a run that is under way") -> None:
-        """`holder`: words for the message about a folder that is in use."""
+        """`holder`: words for the message about a folder in use."""
         self._folder, self._holder = folder, holder
         self._descriptor = -1
 
@@ -166,7 +166,7 @@ class locked:
             raise CannotCreate(f"{self._folder}: {error.strerror}; give --out another folder") from None
 
     def _lock(self) -> None:
-        """Take the lock; try again for a moment, because `is_locked` may hold it so long. Raises BlockingIOError."""
+        """Take the lock; retry for a moment, because `is_locked` may hold it that long. Raises BlockingIOError."""
         for _ in range(LOCK_TRIALS - 1):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
     descriptors: list[int] = []
 
     def allocate(size: int) -> memoryview:
-        while descriptors:  # a reader that learns late how large the items are asks again
+        while descriptors:  # a reader that learns the size of the items late asks again
             os.close(descriptors.pop())
         descriptors.append(memory_file("partrain data"))
         return memoryview(mapped(descriptors[-1], max(size, 1)))

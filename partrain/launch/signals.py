@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives, and SIGUSR1: handlers count and wake the coordinator, nothing else."""
+"""Ctrl-C, similar signals, and SIGUSR1: handlers only count and wake the coordinator."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STOPPING = tuple(number for number in COMMAND_SIGNALS if number != COMMITTING)
 """Signals that ask a command to end."""
 
 ONE_WISH_S = 0.2
-"""Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
+"""Signals closer than this count as one: a closing terminal sends its signal twice, and so does timeout(1)."""
 
 
 UNHEARD_S = 10.0
-"""A command that was asked twice and has not taken note of it after this time ends at once: something that it waits for is frozen."""
+"""Seconds after which a command that did not notice a second request ends at once: it waits for something frozen."""
 
 
 class StoppedNow(Exception):
@@ -33,8 +33,8 @@ class StoppedNow(Exception):
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None], numbers: Sequence[int] = STOPPING) -> Iterator[None]:
-    """Have signals, those that ask a command to end by default, handled so; the others' handlers come back afterwards."""
-    ours = threading.current_thread() is threading.main_thread()  # no other thread may have handlers, nor has it signals
+    """Handle signals, by default those that ask a command to end, with `handler`; restore their former handlers afterwards."""
+    ours = threading.current_thread() is threading.main_thread()  # other threads may not set handlers, and get no signals
     heard = [number for number in numbers if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
     before = {number: signal.signal(number, handler) for number in heard}
     try:
@@ -45,7 +45,7 @@ def handled(handler: Callable[[int, FrameType | None], None], numbers: Sequence[
 
 
 class Signals:
-    """While open, the signals that ask a run to end are counted: once = after this round, twice = now. So are those for a checkpoint."""
+    """Counts, while open, the signals that ask a run to end: once = after this round, twice = now. Also counts requests for a checkpoint."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -53,7 +53,7 @@ class Signals:
         self.first: int | None = None
         self._noted_at = -ONE_WISH_S
         self._heeded = 0
-        """Requests that the coordinator has taken note of."""
+        """Requests that the coordinator has noticed."""
         self.pipe, self._write = -1, -1
         self._open = ExitStack()
 
@@ -72,7 +72,7 @@ class Signals:
 
     @property
     def name(self) -> str:
-        """Name of the signal that came first."""
+        """Name of the first signal."""
         return signal.Signals(self.first).name if self.first else ""
 
     def heed(self) -> None:
@@ -81,7 +81,7 @@ class Signals:
         self._heeded = self.count
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
-        """Handle a signal; one that is noted before they are opened counts too."""
+        """Count a signal, even before opening."""
         now = time.monotonic()
         if now - self._noted_at < ONE_WISH_S:
             return
@@ -95,7 +95,7 @@ class Signals:
             unheard.start()
 
     def _end_unheard(self, count: int) -> None:
-        """End the process if its main thread is stuck. The forkserver, and with it all other processes, ends with this one."""
+        """End the process if its main thread is stuck. The forkserver, and with it every other process, ends with it."""
         if self._heeded >= count or self.first is None:
             return
         code = INTERRUPTED if self.first == signal.SIGINT else TERMINATED

@@ -1,4 +1,4 @@
-"""The slots for snapshots: granted to the workers, filled, handed to the writer one at a time, and kept in case a worker is lost."""
+"""The slots for snapshots: granted to the workers, filled, passed to the writer one at a time, and kept for the loss of a worker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from partrain.comm.arena import ASKED, IF_LONG, LONG_S, SLOTS, Arena
 from partrain.launch.checkpoint_writer import BUSY_SHARE, LONGEST_REST_S
 
 FIRST_S = 1.0
-"""A coalescing writer rests first, unless a round is long. Little training can be lost by then, and cores are scarce at the start."""
+"""Seconds that a coalescing writer rests first, unless a round is long: little training can be lost yet, and cores are scarce at first."""
 ROUND_SHARE = 0.1
-"""Every round is written if writing takes at most this share of a round: with small networks, rounds of LONG_S and more."""
+"""Largest share of a round that writing may take for every round to be written: with small networks, in rounds of LONG_S and more."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class PendingSnapshot:
     slot: int
     progress: dict[str, Any]
     durable: bool = True
-    """True if it is to become a file."""
+    """True if it will become a file."""
     seconds: float = 0.0
     """Training seconds up to its round."""
     reason: str | None = None
-    """Reason for the end of training, if its round was the last."""
+    """Reason for the end of training, if its round was the last one."""
 
     @property
     def round(self) -> int:
@@ -43,20 +43,20 @@ class SnapshotSlots:
         self.newest: PendingSnapshot | None = None
         """The newest whole copy of the training state."""
         self._granted: int | None = None
-        """The slot that workers fill now or next."""
+        """The slot for workers to fill now or next."""
         self._waiting: list[PendingSnapshot] = []
         self.writing: PendingSnapshot | None = None
-        """The snapshot that the writer has."""
+        """The snapshot that the writer is writing."""
         self._next_s = math.inf
-        """A coalescing writer rests until this moment."""
+        """Moment until which a coalescing writer rests."""
         self._busy = 0.0
-        """CPU time of the newest file in seconds; 0 while there is none."""
+        """CPU seconds of the newest file; 0 without one."""
         self._hurried = False
-        """The user asked for a snapshot that is not being written yet, or those that wait are the last."""
+        """True if the user asked for a snapshot that is not yet being written, or if the waiting snapshots are the last."""
         self._grant()
 
     def start(self, restored: PendingSnapshot | None = None) -> None:
-        """Start asking for snapshots: training begins, or goes on from a `restored` state."""
+        """Start asking for snapshots: training begins, or continues from a `restored` state."""
         if restored:
             self.newest = restored
             self.grant_anew()
@@ -65,25 +65,24 @@ class SnapshotSlots:
             self._arena.put("wanted", IF_LONG)
 
     def keep_newest(self) -> None:
-        """Have the newest copy written, if it was not meant to be."""
+        """Schedule the newest copy for writing if it was not meant for a file."""
         if self.newest and not self.newest.durable:
             self._waiting.append(self.newest)
 
     def grant_anew(self) -> None:
-        """Grant a slot, whatever was granted: workers that began to fill it are dead."""
+        """Grant a slot despite any earlier grant: the workers that began to fill that slot are dead."""
         self._granted = None
         self._grant()
 
     def offer(self, pending: PendingSnapshot, pace: float) -> None:
-        """Take the granted slot, which workers filled in a round of `pace` seconds. Of waiting snapshots the newest and the best are
-        kept."""
+        """Take the granted slot, filled by workers in a round of `pace` seconds. Keep the newest and the best of the waiting snapshots."""
         self.newest, self._granted = pending, None
         if pending.durable:
             self._wait(pending, pace)
         self._grant()
 
     def _wait(self, pending: PendingSnapshot, pace: float) -> None:
-        """Let a snapshot wait for the writer."""
+        """Queue a snapshot for the writer."""
         if pace >= LONG_S and not self._busy:
             self._next_s = min(self._next_s, time.monotonic())
         best = pending.progress["best_round"]
@@ -91,7 +90,7 @@ class SnapshotSlots:
         self._arena.put("wanted", 0)
 
     def next(self, *, at_once: bool = False) -> PendingSnapshot | None:
-        """Give the snapshot to write now, if the writer is free and not resting."""
+        """Return the snapshot to write now, if the writer is free and not resting."""
         rests = self._coalesce and not at_once and not self._hurried and time.monotonic() < self._next_s
         if self.writing or not self._waiting or rests:
             return None
@@ -100,9 +99,9 @@ class SnapshotSlots:
         return self.writing
 
     def written(self, round_number: int, busy: float, pace: float) -> None:
-        """Note that a file is on disk, which took `busy` seconds of CPU time, and let the writer rest if that is much of a round's `pace`.
+        """Record a file on disk, which took `busy` CPU seconds, and let the writer rest if that is much of a round's `pace`.
 
-        The first file takes twice as long as others, and now and then one takes many times as long. Among long rounds, where that
+        The first file takes twice as long as others, and sometimes a file takes many times as long. In long rounds, where that
         matters little, the shorter of two files counts.
         """
         assert self.writing is not None
@@ -115,22 +114,22 @@ class SnapshotSlots:
         self._grant()
 
     def hurry(self) -> None:
-        """Have a snapshot of the next round taken, and let the writer not rest before it writes that."""
+        """Request a snapshot of the next round, and let the writer write it without rest."""
         self._hurried = True
         self._arena.put("wanted", ASKED)
 
     def hasten(self) -> None:
-        """Let the writer not rest before it has written those that wait."""
+        """Let the writer write the waiting snapshots without rest."""
         self._hurried = True
 
     def poll(self) -> None:
-        """Ask for a snapshot when the writer could take it."""
+        """Ask for a snapshot if the writer could take one."""
         if not self._hurried and not self._waiting and not self.writing and time.monotonic() >= self._next_s:
             self._arena.put("wanted", 1)
 
     @property
     def idle(self) -> bool:
-        """True if no snapshot waits or is being written."""
+        """True if no snapshot is waiting or being written."""
         return not self._waiting and self.writing is None
 
     def _grant(self) -> None:

@@ -20,9 +20,9 @@ class StallTimer:
         self._looked_at, self._seconds = time.monotonic(), 0.0
 
     def idle_seconds(self, sign: object) -> float:
-        """Give the seconds since `sign` last changed. Pass None while not waiting: it resets the timer."""
+        """Return the seconds since `sign` last changed. Pass None while not waiting, to reset the timer."""
         now = time.monotonic()
-        self._seconds += min(now - self._looked_at, 4 * POLL_S)  # if all processes were stopped, that was no stall
+        self._seconds += min(now - self._looked_at, 4 * POLL_S)  # a stop of all processes is not a stall
         self._looked_at = now
         if sign is None or sign != self._sign:
             self._sign, self._seconds = sign, 0.0

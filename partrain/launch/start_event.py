@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def start_event(
     recorded: RecordedRun, start: Start, context: RunContext, skews: list[WorkerSkew], ready: dict[int, Ready]
 ) -> StartEvent:
-    """Build the `start` event. `skews` are those of `label_skews`, `ready` the messages of this machine's workers by rank."""
+    """Build the `start` event. `skews`: the result of `label_skews`. `ready`: the messages of this machine's workers by rank."""
     job, plan, manifest = recorded.loaded.job, recorded.plan, recorded.manifest
     best_by = job.best_by(recorded.dataset.task)
     before = counts_before(start, len(plan.shares))
@@ -86,7 +86,7 @@ def _place(spec: WorkerSpec) -> WorkerPlace:
 
 
 def counts_before(start: Start, size: int) -> list[WorkerBefore]:
-    """Read from the checkpoint what each worker had done before this session."""
+    """Read each worker's counts before this session from the checkpoint."""
     if start.arrays is None:
         return [{}] * size
     counts: list[Any] = []
@@ -99,7 +99,7 @@ def counts_before(start: Start, size: int) -> list[WorkerBefore]:
 
 
 def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
-    """Measure the label skew of each worker's partition; empty if a shuffle leaves it to chance."""
+    """Measure the label skew of each worker's partition; empty if a shuffle makes it random."""
     partitions = unlike_partitions(job, plan, dataset)
     if not partitions:
         return [{}] * len(plan.shares)
@@ -107,14 +107,14 @@ def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
 
 
 def unlike_partitions(job: Any, plan: Plan, dataset: Dataset) -> Sequence[NDArray[Any]]:
-    """Cut the partitions of the first round, as numbers of items; () if a shuffle leaves their targets to chance."""
+    """Cut the partitions of the first round, as numbers of items; () if a shuffle makes their targets random."""
     if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
         return ()
     return share_out(dataset, job.dataset, job.partition, plan.partition_sizes, job.seed).partitions
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
-    """Warn if versions of packages or the processor are not those of the checkpoint."""
+    """Warn if versions of packages or the processor differ from the checkpoint's."""
     before, now = manifest_of(content).versions, manifest.versions
     if versions := [
         f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name] and not file_of(name)
@@ -125,14 +125,14 @@ def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> 
 
 
 def warn_if_code_changed(files: list[str], context: RunContext) -> None:
-    """Warn of the files of user code that are not those of the checkpoint, if there are any."""
+    """Warn of files of user code that differ from the checkpoint's, if any."""
     if files:
         context.warn(f"{', '.join(files)} changed after the checkpoint was written: the run may go on in another way")
 
 
 def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
-    """Warn if windows over items in their given order would be far from all labels."""
-    assert plan.training_items is not None  # of a stream no order is known
+    """Warn if windows over items in their given order would have labels far from all labels."""
+    assert plan.training_items is not None  # a stream has no known order
     cuts = windows(plan.training_items, plan.partition_sizes, job.partition.overlap)
     if text := skew_warning(dataset.item_targets[: plan.training_items], cuts):
         context.warn(text)

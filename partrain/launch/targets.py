@@ -1,4 +1,4 @@
-"""The targets of a data set as `[task]` needs them: the check that they fit, and the weights of classes."""
+"""The targets of a data set for `[task]`: the check that they fit, and the class weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_targets(loaded: LoadedJob, dataset: Dataset) -> None:
-    """Raise Rejected if the targets do not fit the task, or if a number that `[stop]` names is undefined for those held out."""
+    """Raise Rejected if the targets do not fit the task, or if a number in `[stop]` is undefined for the held-out targets."""
     job = loaded.job
     counts = isinstance(job.task, BuiltinTask) and job.task.loss == "poisson"
     if counts or job.kind_of_task(dataset.task).zero_one:
@@ -29,7 +29,7 @@ def check_targets(loaded: LoadedJob, dataset: Dataset) -> None:
 
 
 def _check_r2(job: Job, dataset: Dataset) -> None:
-    """Refuse to stop by R², which is undefined where the held-out targets do not vary."""
+    """Refuse to stop by R² if the held-out targets do not vary, which leaves R² undefined."""
     stop = job.stop
     if "r2" not in numbers_of(vars(stop)) or dataset.newest is not None or not job.dataset.holds_out:
         return
@@ -41,7 +41,7 @@ def _check_r2(job: Job, dataset: Dataset) -> None:
 
 
 def remark(job: Job, dataset: Dataset) -> str:
-    """Return a remark on targets that are labels by their numbers, but trained as numbers; "" if there is none."""
+    """Return a remark on targets that look like labels but are trained as numbers; "" without one."""
     advised = job.kind_of_task(dataset.task).instead
     chosen = job.task is not None and (not isinstance(job.task, BuiltinTask) or job.task.kind)
     if chosen or not advised or dataset.outputs < 2 or not len(dataset.targets) or not np.isin(dataset.targets, (0, 1)).all():
@@ -52,7 +52,7 @@ def remark(job: Job, dataset: Dataset) -> str:
 
 
 def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
-    """Resolve the weights; None if the job sets none. Raises WrongValue if a class has no item to balance."""
+    """Resolve the class weights; None if the job sets none. Raises WrongValue if a class has no item to balance."""
     weights = job.task.class_weights if isinstance(job.task, BuiltinTask) else None
     if weights is None:
         return None

@@ -12,18 +12,18 @@ from partrain.launch.run import prepare
 
 
 def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str], None]) -> int | None:
-    """Do all that `partrain run` does before workers start, the dry run of built-in networks included. No file is written.
+    """Do everything that `partrain run` does before workers start, including the dry run of built-in networks. Write no file.
 
     Args:
-        loaded: The job; its `[sweep]` is left aside.
+        loaded: The job; its `[sweep]` is ignored.
         warn: Shows a warning.
-        note: Shows a line that is no warning.
+        note: Shows a line that is not a warning.
 
     Returns:
-        The signal that ended the trial early; None if it passed.
+        The signal that ended the trial early; None if the trial passed.
 
     Raises:
-        Failure: the run would end with it.
+        Failure: The failure that would end the run.
     """
     loaded = replace(loaded, job=loaded.job.model_copy(update={"sweep": None}))
     context = RunContext(None, None, warn, note=note)
