@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 DRAWS = 1 << 16
-"""Different draws that decide whether a unit is dropped."""
+"""Number of different draws that decide whether to drop a unit."""
 
 
 class PeriodicEmbedding(nn.Module):
@@ -43,12 +43,12 @@ class PeriodicEmbedding(nn.Module):
 
 
 class ItemDropout(nn.Module):
-    """Dropout of an item's units (b, width), of all members alike (b, m, width). 16 random bits decide on a unit: drawing numbers takes long."""
+    """Dropout of an item's units (b, width), the same for all members (b, m, width). 16 random bits decide per unit: drawing is slow."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
         self.limit = min(round(share * DRAWS), DRAWS - 1)
-        """Draws of `DRAWS` that drop a unit."""
+        """Number of draws, out of `DRAWS`, that drop a unit."""
 
     def draw(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Draw from [-DRAWS / 2, DRAWS / 2) for each unit; draws below limit - DRAWS / 2 drop it."""
@@ -98,8 +98,8 @@ class Heads(nn.Module):
 class TabularModule(nn.Module):
     """Items (b, n), codes of categories among them -> answers (b, k).
 
-    Members share all layers but the factors of the features at the entrance, which start as random signs, and the last layer. In training the answers
-    are those of each member to each item (b * m, k), in evaluation mode the members' mean.
+    Members share all layers except the factors of the features at the entrance, which start as random signs, and the last layer. In training
+    mode each member answers each item (b * m, k); in evaluation mode the answers are the members' mean.
     """
 
     def __init__(self, section: TabularNetwork, interface: Interface) -> None:
@@ -149,15 +149,15 @@ class TabularModule(nn.Module):
 
 
 PENALTIES = 0.0001, 0.001, 0.01, 0.1, 1.0
-"""Penalties of the ridge regression that are tried, per item and for numbers of deviation 1."""
+"""Penalties that the ridge regression tries, per item and for numbers of deviation 1."""
 NEWEST = 0.2
-"""Share of the items, the last ones, by which the penalty is chosen."""
+"""Share of the items, from the end, that choose the penalty."""
 
 
 def start_from_items(module: nn.Module, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
-    """Start the linear path as a ridge regression of targets (n, k) that are numbers; it stays 0 where their mean errs less on the last items.
+    """Start the linear path as a ridge regression of numeric targets (n, k); it stays 0 if their mean errs less on the last items.
 
-    `inputs` (n, features) and targets are those of training, in their order in the data set. Of classes (n,) the path starts at 0.
+    `inputs` (n, features) and `targets` are the training items', in data set order. For classes (n,) the path starts at 0.
     """
     assert isinstance(module, TabularModule)
     path = module.straight

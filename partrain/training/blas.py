@@ -1,4 +1,4 @@
-"""C code of this package that multiplies matrices: by torch's own BLAS library, or by `product.h`."""
+"""C code of this package that multiplies matrices, by torch's own BLAS library or by `product.h`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from partrain.system.compiler import CannotCompile, library
 from partrain.system.environment import processor
 
 ZEN_5 = 26
-"""Family of AMD's processors from which on they compute with 512 bits at once."""
+"""First family of AMD processors that computes with 512 bits at once."""
 _PRODUCTS = {torch.float32: "sgemm_", torch.float64: "dgemm_"}
-"""BLAS's matrix product, by the type of the numbers."""
+"""Name of BLAS's matrix product by type of the numbers."""
 
 
 MOST_THREADS = 2
-"""Threads up to which the products of `product.h` are faster than BLAS's: they take one."""
+"""Most threads with which the products of `product.h`, which use one thread, are faster than BLAS's."""
 
 
 def code_and_product(source: Path, dtype: torch.dtype) -> tuple[ctypes.CDLL, int]:
-    """Return the compiled code of a C file, and the address of BLAS's product, which has torch's number of threads.
+    """Return the compiled code of a C file, and the address of BLAS's product, which uses torch's number of threads.
 
-    The address is 0 if the code is to use the products of `product.h`: on Zen 5, where BLAS (MKL) needs twice as long, on a few threads.
+    The address is 0 if the code should use the products of `product.h`: on Zen 5, where BLAS (MKL) takes twice as long, with few threads.
 
     Raises CannotCompile if there is no C compiler, or torch has no BLAS library.
     """

@@ -1,6 +1,6 @@
 """Linear layers in C code (`linear.c`), on processors where the products of `product.h` take half the time of torch's BLAS library.
 
-All else that surrounds the layers is left to autograd.
+Autograd handles everything around the layers.
 
 Symbols: b rows (items, or steps of items), I inputs, O outputs.
 """
@@ -19,7 +19,7 @@ from partrain.training.blas import code_and_product
 
 SOURCE = Path(__file__).with_name("linear.c")
 LEAST_PRODUCTS = 1 << 20
-"""b I O from which a layer gains: below that a call from Python takes longer than the product."""
+"""Least b I O for a gain: below it a call from Python takes longer than the product."""
 
 
 class _LinearFunction(torch.autograd.Function):
@@ -37,7 +37,7 @@ class _LinearFunction(torch.autograd.Function):
     def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # these gradients will be differentiated in their turn
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
             parts: list[Callable[[], Tensor]] = [lambda: delta @ weight, lambda: delta.T @ x, lambda: delta.sum(0)]
             return None, *(part() if needed else None for part, needed in zip(parts, needs, strict=True))
         delta = delta.contiguous()
@@ -48,15 +48,15 @@ class _LinearFunction(torch.autograd.Function):
 
 
 class CompiledLinear:
-    """The `forward` of torch's linear layer in training; whatever it does not know is left to torch."""
+    """The `forward` of torch's linear layer in training; torch handles every case that it does not know."""
 
     def __init__(self, layer: nn.Linear, code: ctypes.CDLL) -> None:
         self._layer, self._code = layer, code
 
     def __call__(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
-        """Do what torch's does, up to rounding."""
+        """Compute what torch's `forward` computes, up to rounding."""
         layer, weight = self._layer, self._layer.weight
-        trains = layer.training and torch.is_grad_enabled()  # a judged network has torch's bits, as it has in other programs
+        trains = layer.training and torch.is_grad_enabled()  # a judged network has torch's bits, as in other programs
         gains = trains and input.dim() > 1 and input.numel() * len(weight) >= LEAST_PRODUCTS
         fits = gains and input.is_cpu and input.dtype == weight.dtype == torch.float32 and input.shape[-1] == weight.shape[1]
         transformed = torch._C._are_functorch_transforms_active()  # by torch.func, whose tensors have no memory
@@ -68,7 +68,7 @@ class CompiledLinear:
 
 
 def compile_linear(module: nn.Module) -> bool:
-    """Let the linear layers of a network compute in C where that gains, and return whether it has any. Exact types only: a subclass may do anything.
+    """Let a network's linear layers compute in C where that is faster; return whether it has any. Exact types only: a subclass may do anything.
 
     Raises CannotCompile.
     """
@@ -79,7 +79,7 @@ def compile_linear(module: nn.Module) -> bool:
     code.forward.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 4]
     code.backward.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 6]
     for layer in () if blas else layers:
-        vars(layer)["forward"] = CompiledLinear(layer, code)  # hooks and the names of parameters stay as they are
+        vars(layer)["forward"] = CompiledLinear(layer, code)  # hooks and the names of parameters do not change
     return not blas
 
 

@@ -26,7 +26,7 @@ from partrain.training.blas import code_and_product
 from partrain.training.compiled_step import NO_STEP, CompiledStep, addresses
 
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
-"""Number of each activation in `mlp.c`; 0 is none."""
+"""Number of each activation in `mlp.c`; 0: no activation."""
 SOURCE = Path(__file__).with_name("mlp.c")
 
 
@@ -80,7 +80,7 @@ class CompiledMlp:
         )
         self._network = _Network(product, len(layers), self._layers)
         self.step = CompiledStep.of(code, optimizer, gradients)
-        """A step of the optimizer with what lies in `gradients`; None if steps are left to torch, and `train` takes none."""
+        """A step of the optimizer with the numbers in `gradients`; None if torch takes the steps, and `train` takes none."""
         self._most_items = 0
         self._memory: list[Tensor] = []
         self._some: list[int] = []
@@ -89,7 +89,7 @@ class CompiledMlp:
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledMlp | None:
-        """Recognise a plain stack of layers on the CPU; None for other networks. Exact types only: a subclass may do anything.
+        """Recognise a plain stack of layers on the CPU; return None for other networks. Exact types only: a subclass may do anything.
 
         Raises CannotCompile.
         """
@@ -124,14 +124,14 @@ class CompiledMlp:
         index: NDArray[np.int64] | None = None,
         scale: float = 1.0,
     ) -> list[float]:
-        """Compute a gradient and take an optimizer step for each of some mini-batches. Return their losses.
+        """Compute a gradient and take an optimizer step for each mini-batch. Return the losses.
 
         Args:
             inputs: Inputs (n, ...) of the network's type; with an index also bytes.
             targets: Targets (n,) or (n, outputs).
             sizes: Items of each mini-batch.
-            rates: Learning rate of each step; none: gradients only.
-            index: Numbers of the items that the mini-batches take in turn; default: all in their order.
+            rates: Learning rate of each step; if empty, compute only gradients.
+            index: Numbers of the items that the mini-batches take in turn; default: all items in order.
             scale: Factor of bytes.
 
         Raises:
@@ -167,7 +167,7 @@ class CompiledMlp:
         return items, inputs, targets
 
     def _rows(self, inputs: Tensor, *, bytes_too: bool) -> Tensor:
-        """Return the inputs (b, n), in the order of their memory."""
+        """Return the inputs (b, n) in memory order."""
         if self._flattens:
             inputs = inputs.flatten(1)
         elif inputs.dim() != 2:
@@ -178,7 +178,7 @@ class CompiledMlp:
         return inputs.contiguous()
 
     def _make_room(self, items: int) -> None:
-        """Allocate memory for the answers to `items` items, each on its own cache lines: products round by alignment."""
+        """Allocate memory for the answers to `items` items, each array on its own cache lines: alignment changes rounding."""
         if items <= self._most_items:
             return
         self._described = (None, None)
@@ -193,14 +193,14 @@ class CompiledMlp:
 
 
 def _shapes_fit(layers: Sequence[nn.Linear]) -> bool:
-    """Return whether the tensors have the sizes that the layers declare: torch multiplies whatever tensors a layer has."""
+    """Return whether the tensors have the sizes that the layers declare: torch multiplies any tensors that a layer has."""
     widths = [layers[0].in_features, *(layer.out_features for layer in layers)]
     shapes = [(layer.weight.shape, layer.bias.shape) for layer in layers]
     return all(widths) and shapes == [((out, width), (out,)) for width, out in itertools.pairwise(widths)]
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether a hook watches the network or all networks, or a `forward` was replaced."""
+    """Return whether the network, or all networks, have a hook, or a `forward` was replaced."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
     if nn.modules.module._has_any_global_hook() or any(  # type: ignore[no-untyped-call]
         getattr(parameter, name, None)

@@ -1,4 +1,4 @@
-"""Steps of SGD and Adam in C code (`steps.h`): all parameters in one call."""
+"""Steps of SGD and Adam in C code (`steps.h`), for all parameters in one call."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class OptimizerDescription(ctypes.Structure):
 
 
 NO_STEP = OptimizerDescription()
-"""An optimizer that takes no steps."""
+"""Description of an optimizer that takes no steps."""
 
 
 class CompiledStep:
-    """The step of an optimizer with what lies in the memory of the gradients."""
+    """The step of an optimizer with the numbers in the gradients' memory."""
 
     def __init__(self, code: ctypes.CDLL, optimizer: OptimizerDescription) -> None:
         self._step, self.optimizer = code.take_step, optimizer
@@ -46,9 +46,9 @@ class CompiledStep:
 
     @classmethod
     def of(cls, code: ctypes.CDLL, optimizer: LocalOptimizer, gradients: Sequence[Tensor]) -> CompiledStep | None:
-        """Describe an optimizer to C code that includes `steps.h`; None if its steps are left to torch.
+        """Describe an optimizer to C code that includes `steps.h`; return None if torch takes its steps.
 
-        `gradients` are memory for the gradient of each parameter.
+        `gradients`: memory for the gradient of each parameter.
         """
         section = optimizer.section
         if section.clip_norm is not None or section.clip_value is not None:

@@ -1,7 +1,7 @@
-"""Training of the network `tabular` by C code (`tabular.c`): its forward pass in one call, and its backward pass in another.
+"""Training of the network `tabular` by C code (`tabular.c`): the forward pass in one call, and the backward pass in another.
 
-torch calls some eighty operators for each mini-batch, and most of them move numbers rather than multiply them. The C code fuses these,
-and takes a few items at a time, whose activations stay in the cache. The loss is left to torch.
+torch calls about eighty operators for each mini-batch, and most of them move numbers rather than multiply them. The C code fuses these
+operators, and takes a few items at a time, so that their activations stay in the cache. torch computes the loss.
 
 Symbols: b items, n columns, m members, k outputs.
 """
@@ -25,7 +25,7 @@ from partrain.training.compiled_step import CompiledStep, addresses
 
 SOURCE = Path(__file__).with_name("tabular.c")
 TILE_ROWS = 128
-"""Rows of activations in a tile, about: the fastest of those tried."""
+"""Approximate rows of activations in a tile: the fastest number of those tried."""
 
 
 class _Parameter(ctypes.Structure):
@@ -99,7 +99,7 @@ class CompiledTabular:
         self._code, product = code_and_product(SOURCE, self._dtype)
         self._code.forward.restype = ctypes.c_int64
         self.step = CompiledStep.of(self._code, optimizer, list(gradients.values()))
-        """A step of the optimizer with what lies in `gradients`; None if steps are left to torch."""
+        """A step of the optimizer with the numbers in `gradients`; None if torch takes the steps."""
         layers: list[Any] = [block.layers for block in module.blocks]
         self._widths = module.enter.out_features, layers[0][1].out_features if layers else 0
         self._dropouts = [pair for block in layers for pair in zip((block[3], block[5]), reversed(self._widths), strict=True)]
@@ -123,11 +123,11 @@ class CompiledTabular:
         for description, parameter in self._parameters():
             description.value, description.gradient = addresses(parameter, gradients[id(parameter)])
         self._memory: dict[int, tuple[list[tuple[Any, str, int]], list[Tensor]]] = {}
-        """Places of activations and their memory, by the number of items."""
+        """Places of activations and their memory, by number of items."""
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledTabular | None:
-        """Recognise the network `tabular` on the CPU; None for others. Exact types only: a subclass may do anything.
+        """Recognise the network `tabular` on the CPU; return None for others. Exact types only: a subclass may do anything.
 
         Raises CannotCompile.
         """
@@ -160,17 +160,17 @@ class CompiledTabular:
         return answers.requires_grad_()
 
     def backward(self, delta: Tensor) -> None:
-        """Write the gradient of each parameter, given the loss's by the newest answers (b * m, k)."""
+        """Write the gradient of each parameter, from the loss's gradient by the newest answers (b * m, k)."""
         delta = delta.contiguous()
         self._network.delta = delta.data_ptr()
         self._code.backward(ctypes.byref(self._network))
 
     def _make_room(self, items: int) -> None:
-        """Point to memory for the activations of that many items, each on cache lines of its own: products round by alignment."""
+        """Point to memory for the activations of that many items, each array on its own cache lines: alignment changes rounding."""
         if self._network.items == items:
             return
         if items not in self._memory:
-            if len(self._memory) > 1:  # full batches, and the last one of a pass
+            if len(self._memory) > 1:  # full batches, and the last batch of a pass
                 self._memory.clear()
             places = list(self._places(items))
             memory = [torch.empty(shape, dtype=self._dtype) for *_, shape in places]
@@ -187,7 +187,7 @@ class CompiledTabular:
         return max(1, TILE_ROWS * torch.get_num_threads() // self.answers_per_item)
 
     def _places(self, items: int) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
-        """Yield the structure, the name in it and the shape of the activations of a batch, and of what a tile needs."""
+        """Yield the structure, the name in it and the shape of a batch's activations and of a tile's memory."""
         network, (width, hidden), members, tile = self._network, self._widths, self.answers_per_item, self._tile
         plain, rows, tile_rows = network.plain_count, items * members, tile * members
         for block in self._blocks:
@@ -211,7 +211,7 @@ class CompiledTabular:
         yield network, "few2", (tile, plain, 2 * network.frequencies)
 
     def _parameters(self) -> Iterator[tuple[_Parameter, Tensor]]:
-        """Yield the description of each parameter, and the parameter."""
+        """Yield each parameter's description and the parameter."""
         module, network = self._module, self._network
         for described, embedding in zip(self._embeddings, module.embeddings, strict=True):
             yield described.table, embedding.weight  # type: ignore[misc]

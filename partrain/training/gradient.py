@@ -1,8 +1,8 @@
 """The engine of a worker's local iterations: autograd, or compiled code for a plain stack of layers and for the network `tabular`.
 
-Autograd takes recurrent layers on the CPU through compiled code, too.
+Autograd also uses compiled code for recurrent layers on the CPU.
 
-Autograd can work in parts, to save memory, and in bfloat16, to save time.
+Autograd can work in parts to save memory, and in bfloat16 to save time.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from partrain.training.section import Engine, Precision
 Differentiate = Callable[[nn.Module, Sequence[nn.Parameter], Tensor, Tensor, int], tuple[Tensor, Sequence[Tensor | None]]]
 """The signature of `Task.differentiate`."""
 Gradients = Sequence[Tensor | None]
-"""A gradient tensor by tensor; None for a parameter that the loss does not depend on."""
+"""A gradient, tensor by tensor; None for a parameter that does not affect the loss."""
 
 
 Trained = Iterator[tuple[Sequence[float | Tensor], Sequence[int]]]
-"""Losses, numbers or tensors (), and items of some mini-batches, as soon as these are differentiated; their steps follow before the next ones."""
+"""Losses, numbers or tensors (), and item counts of mini-batches after differentiation; the steps follow before the next mini-batches."""
 
 
 class LocalEngine(Protocol):
-    """Local iterations of one replica."""
+    """Local iterations of a replica."""
 
     reuses_inputs: bool
-    """True if the engine keeps no reference to its inputs, whose memory the next ones may then take."""
+    """True if the engine keeps no reference to its inputs, so that the next inputs may take their memory."""
     draws: bool
     """True if the engine may draw random numbers."""
     compiled: bool
     """True if the network, or a part of it, computes in compiled code."""
 
     def train(self, piece: Piece, rates: Sequence[float], iteration: int) -> Trained:
-        """Take a step for each mini-batch of a piece, at its learning rate. `iteration`: local iterations before, for user code."""
+        """Take a step for each mini-batch of a piece, at its learning rate. `iteration`: number of earlier local iterations, for user code."""
 
     def gradient(self, piece: Piece, iteration: int) -> float | Tensor:
         """Write the gradient of a piece's only mini-batch into the row. Returns the mean loss, a number or a tensor ()."""
 
     def add_gradient(self, inputs: Any, targets: Tensor, iteration: int, share: float, *, add: bool) -> float | Tensor:
-        """Write `share` times the gradient of a large batch into the row, or add it to what the row holds. Returns the mean loss."""
+        """Write `share` times the gradient of a large batch into the row, or add it to the row. Return the mean loss."""
 
     def step(self, rate: float) -> None:
         """Take a step with the gradient in the row."""
 
     def most_numbered(self, samples: Samples) -> int:
-        """Return the most items of a piece that the engine gathers from all items by their numbers; 0 if the feed has to convert them."""
+        """Return the most items in a piece that the engine can gather by number from all items; 0 if the feed has to convert them."""
 
 
 class AutogradEngine:
@@ -98,11 +98,11 @@ class AutogradEngine:
 
 
 MOST_ITEMS, MOST_PRODUCTS = 1 << 16, 1 << 30
-"""Items, and items times parameters, that compiled code trains on between two signs of life: they take less than a second."""
+"""Most items, and items times parameters, in compiled code between two signs of life: they take less than a second."""
 
 
 class CompiledEngine:
-    """A network whose gradient compiled code writes into the replica's row, and the steps of some optimizers. Autograd takes large batches."""
+    """Compiled code that writes a network's gradient into the replica's row, and takes some optimizers' steps. Autograd takes large batches."""
 
     reuses_inputs = compiled = True
 
@@ -127,7 +127,7 @@ class CompiledEngine:
 
 
 class TabularEngine(CompiledEngine):
-    """The network `tabular` in compiled code, with the loss of any built-in task."""
+    """The network `tabular` in compiled code, with any built-in task's loss."""
 
     draws = True
 
@@ -171,18 +171,18 @@ class MlpEngine(CompiledEngine):
         return loss
 
     def _losses(self, piece: Piece, rates: Sequence[float] = ()) -> list[float]:
-        """Train on the mini-batches of a piece, each at its learning rate; without rates compute only the gradient of each."""
+        """Train on the mini-batches of a piece, each at its learning rate; without rates compute only their gradients."""
         targets = piece.targets if piece.numbers is not None else self._task.targets(piece.inputs, piece.targets)
         return self._mlp.train(piece.inputs, targets, piece.sizes, rates, piece.numbers, piece.scale)
 
 
 def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tuple[LocalEngine, str]:
-    """Choose the engine: a function of network, task and settings, never of a clock.
+    """Choose the engine by network, task and settings, never by a clock.
 
-    Returns it, and why the network's code could not be compiled, or "".
+    Return the engine, and the reason why the network's code could not be compiled, or "".
     """
     compiled, reason = False, ""
-    if type(task) in BUILT_IN and engine.compiled and engine.precision == "float32":  # user code may do anything in a task
+    if type(task) in BUILT_IN and engine.compiled and engine.precision == "float32":  # a user's task may do anything
         try:
             plain = task.plain and parts == 1
             if plain and (mlp := CompiledMlp.of(replica.module, replica.gradient_views, replica.optimizer)):
@@ -196,12 +196,12 @@ def engine_for(replica: Replica, task: Task, parts: int, engine: Engine) -> tupl
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Let a network compute in this precision: torch decides operation by operation which gains by it and which would suffer."""
+    """Let a network compute in this precision: torch decides for each operation whether it would gain or suffer."""
     return nullcontext() if precision == "float32" else torch.autocast(device.type, torch.bfloat16)
 
 
 def backward_of(task: Task, parts: int, precision: Precision, device: torch.device) -> Differentiate:
-    """Give the backward pass of a task, done in a number of parts and in a precision."""
+    """Return a task's backward pass in this number of parts and in this precision."""
     differentiate = task.differentiate if precision == "float32" else _in_precision(task, precision, device)
     return differentiate if parts == 1 else _in_parts(differentiate, parts)
 
@@ -209,7 +209,7 @@ def backward_of(task: Task, parts: int, precision: Precision, device: torch.devi
 def _in_precision(task: Task, precision: Precision, device: torch.device) -> Differentiate:
     """Run forward pass and loss in a precision; gradients keep the type of the parameters.
 
-    A task with a backward pass of its own runs all of it so.
+    A task with its own backward pass runs all of it in this precision.
     """
     owns_backward = type(task).differentiate is not Task.differentiate
 
