@@ -1,15 +1,15 @@
-/* Means of rows, and the check for numbers that are not finite: as flat.py does it by torch, with the same bits in one pass over memory. */
+/* Means of rows, and the check for non-finite numbers: with the bits of flat.py's torch code, in one pass over memory. */
 
 #include "numeric.h"
 
-enum { BLOCK = 1024 }; /* numbers whose float64 sums stay in the cache */
+enum { BLOCK = 1024 }; /* numbers with float64 sums that stay in the cache */
 
-/* A sum of two halves is rounded once in any case, and needs no float64. */
+/* A sum of two halves is rounded once in any case, so it needs no float64. */
 static void mean_of_two(NUMBER *restrict first, NUMBER *restrict second, int64_t size, NUMBER share) {
     for (int64_t j = 0; j < size; j++) first[j] = second[j] = share * first[j] + share * second[j];
 }
 
-/* Write sum_i w_i x_i / total, with x_i the numbers from `start` to `stop` of a row, to the same place of each target. */
+/* Write sum_i w_i x_i / total, with x_i the numbers from `start` to `stop` of row i, to the same place in each target. */
 void mean(NUMBER *const *rows, const double *weights, int64_t count, int64_t start, int64_t stop, double total,
           NUMBER *const *targets, int64_t target_count) {
     const int halves = count == 2 && weights[0] == weights[1] && (weights[0] == 0.5 || weights[0] == 1) && total == 1;

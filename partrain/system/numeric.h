@@ -1,4 +1,4 @@
-/* Parts that several C files share: arithmetic that gcc makes SIMD instructions of, and matrix products.
+/* Parts shared by several C files: arithmetic that gcc turns into SIMD instructions, and matrix products.
 
 Numbers are float if SINGLE is defined, else double. */
 
@@ -19,7 +19,7 @@ Numbers are float if SINGLE is defined, else double. */
 
 #include "product.h"
 
-#ifdef SINGLE /* loops over these become SIMD instructions, which calls of the C library do not */
+#ifdef SINGLE /* loops over these functions become SIMD instructions; loops over calls of the C library do not */
 
 /* exp as 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2], up to 2 units in the last place (Cephes). */
 static inline float exponential(float x) {
@@ -33,7 +33,7 @@ static inline float exponential(float x) {
     return (tail * r * r + r + 1.0f) * power.number;
 }
 
-/* tanh: an odd polynomial near 0, else by exp (Cephes). */
+/* tanh by an odd polynomial near 0, else by exp (Cephes). */
 static inline float hyperbolic_tangent(float x) {
     const float size = fabsf(x), square = x * x;
     const float near = ((((-5.70498872745e-3f * square + 2.06390887954e-2f) * square - 5.37397155531e-2f) * square +

@@ -1,7 +1,7 @@
-/* Matrix products: by torch's BLAS library, or by code of this file if `gemm` is null. Include numeric.h.
+/* Matrix products, by torch's BLAS library or, if `gemm` is null, by this file's code. Include numeric.h.
 
-BLAS libraries that take an AMD processor for one of 256 bits need twice as long as this code on those that compute with 512 bits at once.
-A number of a product here depends on the terms and their order alone: not on alignment, nor on the numbers next to it. */
+BLAS libraries that mistake an AMD processor of 512 bits at once for one of 256 bits take twice as long as this code.
+Each number of a product here depends only on its terms and their order, not on alignment or on neighboring numbers. */
 
 typedef void Gemm(const char *, const char *, const int *, const int *, const int *, const NUMBER *, const NUMBER *, const int *,
                   const NUMBER *, const int *, const NUMBER *, NUMBER *, const int *);
@@ -17,11 +17,11 @@ typedef struct {
     const float *a, *b;             /* term t of row i: a[i * a_row + t * a_term] times the vectors at b + t * b_term */
     int64_t a_row, a_term, b_term;
     float *c;
-    int64_t c_row, add;             /* add to what c holds */
+    int64_t c_row, add;             /* add to the numbers in c */
     __mmask16 first, second;        /* columns of the two vectors that c has */
 } Panel;
 
-/* Rows of a panel of C, VECTORS times 16 columns wide. Its numbers stay in registers while the terms pass. */
+/* Rows of a panel of C, VECTORS times 16 columns wide. Its numbers stay in registers during the sum over terms. */
 #define PANEL_ROWS(NAME, ROWS, VECTORS)                                                                                                     \
     static __attribute__((noinline)) void NAME(const Panel *panel, int64_t row) {                                                            \
         const float *a = panel->a + row * panel->a_row, *b = panel->b;                                                                       \
@@ -110,7 +110,7 @@ static void own_product(int a_transposed, int b_transposed, int64_t m, int64_t n
             const int64_t terms = k - term < MOST_TERMS ? k - term : MOST_TERMS;
             Panel panel = {terms, a + term * (a_transposed ? a_line : 1), b + term * b_line + column, a_transposed ? 1 : a_line,
                            a_transposed ? a_line : 1, b_line, c + column, c_line, add || term, first, second};
-            if (b_transposed || (m >= FEW_ROWS && b_line > PANEL)) { /* lines at equal distances would drive each other out of the cache */
+            if (b_transposed || (m >= FEW_ROWS && b_line > PANEL)) { /* lines at equal distances would evict each other from the cache */
                 if (b_transposed)
                     for (int64_t j = 0; j < width; j += 16)
                         for (int64_t t = 0; t < terms; t += 16)
@@ -126,7 +126,7 @@ static void own_product(int a_transposed, int b_transposed, int64_t m, int64_t n
 }
 #endif
 
-/* Return whether this file has products of its own for NUMBER. */
+/* Return whether this file has its own products for NUMBER. */
 int has_products(void) {
 #ifdef OWN_PRODUCTS
     return 1;
@@ -135,7 +135,7 @@ int has_products(void) {
 #endif
 }
 
-/* C (m, n) = op(A) op(B) + kept C, with k inner terms, in row-major order; a `transposed` operand lies in memory as its transpose. `line`: numbers
+/* C (m, n) = op(A) op(B) + kept C, with k inner terms, in row-major order; memory holds the transpose of a `transposed` operand. `line`: numbers
 from one row in memory to the next. kept: 0 or 1. */
 static inline void strided_product(Gemm *gemm, int a_transposed, int b_transposed, int64_t m, int64_t n, int64_t k, const NUMBER *a,
                                    int64_t a_line, const NUMBER *b, int64_t b_line, NUMBER kept, NUMBER *c, int64_t c_line) {
@@ -150,7 +150,7 @@ static inline void strided_product(Gemm *gemm, int a_transposed, int b_transpose
     gemm(b_transposed ? "T" : "N", a_transposed ? "T" : "N", &columns, &rows, &inner, &one, b, &b_lead, a, &a_lead, &kept, c, &c_lead);
 }
 
-/* The same, of matrices without gaps. */
+/* The same for matrices without gaps. */
 static inline void product(Gemm *gemm, int a_transposed, int b_transposed, int64_t m, int64_t n, int64_t k, const NUMBER *a,
                            const NUMBER *b, NUMBER kept, NUMBER *c) {
     strided_product(gemm, a_transposed, b_transposed, m, n, k, a, a_transposed ? m : k, b, b_transposed ? k : n, kept, c, n);

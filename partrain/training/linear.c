@@ -1,4 +1,6 @@
-/* A linear layer: answers and gradients of a batch. compiled_linear.py calls it, where product.h has products of its own. Matrices are in row-major order. */
+/* A linear layer: answers and gradients of a batch. compiled_linear.py calls it where product.h has its own products.
+
+Matrices are in row-major order. */
 
 #include "numeric.h"
 
@@ -10,7 +12,7 @@ void forward(int64_t rows, int64_t inputs, int64_t outputs, const NUMBER *x, con
         for (int64_t j = 0; j < outputs; j++) out[row * outputs + j] += bias[j];
 }
 
-/* Gradients of the loss by x, weight and bias, from `delta` (rows, outputs), the one by the answers. Each may be null: it is left out. */
+/* Gradients of the loss by x, weight and bias, from `delta` (rows, outputs), the gradient by the answers. A null result is skipped. */
 void backward(int64_t rows, int64_t inputs, int64_t outputs, const NUMBER *x, const NUMBER *weight, const NUMBER *delta,
               NUMBER *of_x, NUMBER *of_weight, NUMBER *restrict of_bias) {
     if (of_x) product(0, 0, 0, rows, inputs, outputs, delta, weight, 0, of_x);

@@ -1,6 +1,6 @@
 /* Training of a plain stack of linear layers: gradients and optimizer steps of many mini-batches in one call.
 
-compiled_mlp.py has the same structures. Matrices are in row-major order. Comparisons let NaN through. */
+compiled_mlp.py mirrors the structures. Matrices are in row-major order. Comparisons let NaN through. */
 
 #include "numeric.h"
 #include "steps.h"
@@ -59,7 +59,7 @@ static void through_activation(const Layer *layer, int64_t items) {
     }
 }
 
-/* Mean cross-entropy of answers (items, width) to labels, and its gradient; -1 if a label is no class. */
+/* Mean cross-entropy of answers (items, width) to labels, and its gradient; -1 if a label is not a class. */
 static int64_t cross_entropy(const Layer *last, const int64_t *labels, int64_t items, NUMBER *loss) {
     const int64_t width = last->outputs;
     double sum = 0;
@@ -116,18 +116,18 @@ static int64_t differentiate(const Network *network, const NUMBER *inputs, const
 
 typedef struct {
     const void *inputs;    /* rows (n, inputs): numbers, or bytes */
-    int64_t bytes;         /* the rows are bytes, which `scale` multiplies */
+    int64_t bytes;         /* the rows are bytes, multiplied by `scale` */
     double scale;
     const int64_t *labels; /* targets (n), or null */
     const NUMBER *numbers; /* targets (n, outputs), or null */
-    const int64_t *index;  /* rows that the mini-batches take in turn; null: all in their order */
-    NUMBER *some_inputs, *some_numbers; /* memory for the rows of a mini-batch, where there is an index */
+    const int64_t *index;  /* rows that the mini-batches take in turn; null: all rows in order */
+    NUMBER *some_inputs, *some_numbers; /* memory for the rows of a mini-batch, with an index */
     int64_t *some_labels;
 } Items;
 
-enum { AHEAD = 4, LINE = 64 }; /* rows that are fetched ahead; bytes of a cache line */
+enum { AHEAD = 4, LINE = 64 }; /* rows to fetch ahead; bytes of a cache line */
 
-/* Copy some rows, as numbers, to memory that stays in the cache. */
+/* Copy rows, as numbers, to memory that stays in the cache. */
 static void gather(const Items *items, const int64_t *index, int64_t count, int64_t in, int64_t out) {
     const NUMBER scale = items->scale;
     for (int64_t item = 0; item < count; item++) {
@@ -148,8 +148,8 @@ static void gather(const Items *items, const int64_t *index, int64_t count, int6
 
 /* Train on mini-batches of `sizes` items: a gradient and a step each; only gradients if the optimizer is NO_STEP.
 
-Each loss is written to `losses`. Returns the number of mini-batches that were trained on: fewer than `count` if a label of the next one is
-no class. */
+Write each loss to `losses`. Return the number of trained mini-batches: fewer than `count` if a label of the next mini-batch is
+not a class. */
 int64_t train(const Network *network, const Optimizer *optimizer, const Items *items, const int64_t *sizes, const double *rates,
               int64_t count, NUMBER *losses) {
     const int64_t in = network->layers[0].inputs, out = network->layers[network->count - 1].outputs;

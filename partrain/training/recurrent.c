@@ -1,6 +1,6 @@
 /* One direction of a recurrent layer: its states at all steps, and its gradients, in one call each.
 
-compiled_recurrent.py has the same structure. The rows of a step lie together, as in torch's PackedSequence. Gates have torch's order. */
+compiled_recurrent.py mirrors the structure. The rows of a step are adjacent, as in torch's PackedSequence. Gates have torch's order. */
 
 #include <string.h>
 
@@ -12,25 +12,25 @@ enum { START, ROWS, EARLIER_START, EARLIER_ROWS, STEP }; /* columns of `steps` *
 typedef struct {
     Gemm *gemm;
     int64_t kind, gate_count, rows, width, hidden, step_count;
-    const int64_t *steps; /* (step_count, STEP) in the direction's order: rows, and the rows of the step before whose items go on */
+    const int64_t *steps; /* (step_count, STEP) in the direction's order: rows, and the previous step's rows whose items continue */
     const NUMBER *x;      /* (rows, width) */
     const NUMBER *input_weight, *state_weight; /* (gate_count H, width), (gate_count H, H) */
     const NUMBER *input_bias, *state_bias;     /* (gate_count H) */
-    NUMBER *gates;        /* (rows, gate_count H): behind their activations */
-    NUMBER *inner;        /* (rows, H): cells of an LSTM; of a GRU what its third gate gets from the state, before the reset */
+    NUMBER *gates;        /* (rows, gate_count H): after their activations */
+    NUMBER *inner;        /* (rows, H): cells of an LSTM; for a GRU the third gate's input from the state, before the reset */
     NUMBER *out;          /* (rows, H): states */
-    NUMBER *state_gates;  /* (most rows of a step, gate_count H): what the gates of a step get from the state */
+    NUMBER *state_gates;  /* (most rows of a step, gate_count H): the inputs of a step's gates from the state */
     const NUMBER *zeros;  /* (H): the state before the first step */
-    /* of the backward pass alone: */
+    /* only for the backward pass: */
     const NUMBER *out_gradient, *cell_gradient; /* (rows, H), or null */
-    NUMBER *before;                  /* (rows, H): states that each step begins with */
-    NUMBER *of_gates, *of_state_gates; /* (rows, gate_count H): gradient by what the gates get from input and state; one but for a GRU */
-    NUMBER *carry, *cell_carry;      /* (most rows of a step, H): zeros at first */
+    NUMBER *before;                  /* (rows, H): states at the start of each step */
+    NUMBER *of_gates, *of_state_gates; /* (rows, gate_count H): gradient by the gates' inputs from input and state; one except for a GRU */
+    NUMBER *carry, *cell_carry;      /* (most rows of a step, H): initially zeros */
     NUMBER *input_weight_gradient, *state_weight_gradient, *input_bias_gradient, *state_bias_gradient;
     NUMBER *x_gradient;              /* null if not wanted */
 } Layer;
 
-/* Each function has a row of all matrices: gates a (gate_count H), from input u and state v, with biases c and d. */
+/* Each function takes a row of every matrix: gates a (gate_count H), from input u and state v, with biases c and d. */
 
 static void lstm(int64_t H, const NUMBER *restrict v, const NUMBER *restrict c, const NUMBER *restrict d, const NUMBER *restrict cell,
                  NUMBER *restrict a, NUMBER *restrict next_cell, NUMBER *restrict h) {

@@ -1,9 +1,9 @@
-/* Steps of SGD and Adam for all parameters of a network in one call. compiled_step.py has the same structures. Include numeric.h first. */
+/* Steps of SGD and Adam for all parameters of a network in one call. compiled_step.py mirrors the structures. Include numeric.h first. */
 
 enum { NO_STEP, SGD, ADAM, ADAMW };
 
 typedef struct {
-    NUMBER *param, *gradient, *first, *second; /* moments: momentum of SGD, or both of Adam */
+    NUMBER *param, *gradient, *first, *second; /* moments: SGD's momentum, or both of Adam */
     float *steps;
     int64_t size;
     double peak, decay;
@@ -15,7 +15,7 @@ typedef struct {
     Tensor *tensors;
 } Optimizer;
 
-/* Steps round as torch's fused kernels do where a tensor fills SIMD registers. */
+/* Steps round like torch's fused kernels where a tensor fills SIMD registers. */
 static void sgd(const Optimizer *optimizer, const Tensor *tensor, NUMBER rate) {
     NUMBER *restrict param = tensor->param, *restrict first = tensor->first;
     const NUMBER *restrict gradient = tensor->gradient;
@@ -46,7 +46,7 @@ static void adam(const Optimizer *optimizer, const Tensor *tensor, double rate) 
     }
 }
 
-/* Take a step with the gradients as they are. */
+/* Take a step with the current gradients. */
 void take_step(const Optimizer *optimizer, double rate) {
     for (const Tensor *tensor = optimizer->tensors; tensor < optimizer->tensors + optimizer->count; tensor++) {
         const double own = tensor->peak == optimizer->peak ? rate : tensor->peak * (rate / optimizer->peak);

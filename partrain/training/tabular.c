@@ -1,6 +1,6 @@
 /* Forward and backward pass of the network `tabular` (models/tabular.py) in training: one call for each.
 
-compiled_tabular.py has the same structures. Symbols: b items of a batch, m members, R = b * m rows of activations. Matrices are in row-major
+compiled_tabular.py mirrors the structures. Symbols: b items of a batch, m members, R = b * m rows of activations. Matrices are in row-major
 order. A pass takes items in tiles whose activations stay in the cache. Comparisons let NaN through. */
 
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
     Parameter norm_weight, norm_bias, weight1, bias1, weight2, bias2;
     const int16_t *draws1, *draws2; /* dropout: random bits, (b, hidden) and (b, width); null: no dropout */
-    int64_t limit1, limit2;         /* draws below these are dropped */
+    int64_t limit1, limit2;         /* draws below these limits drop a unit */
     NUMBER *in, *moments;           /* (R, width); mean and 1 / deviation of each row, (R, 2) */
     NUMBER *normal, *inner;         /* normalized input (R, width), output of the first layer (R, hidden) */
 } Block;
@@ -32,7 +32,7 @@ typedef struct {
     int64_t embedding_count, plain_count;  /* columns of categories, columns of numbers */
     const Embedding *embeddings;
     const int64_t *plain;
-    int64_t frequencies, periodic;         /* of each number; length of its embedding, or 0 */
+    int64_t frequencies, periodic;         /* per number; length of a number's embedding, or 0 */
     int64_t features, members, width, hidden, blocks, outputs;
     Parameter frequency, mix_weight, mix_bias, factors, enter_weight, enter_bias, norm_weight, norm_bias, last_weight, last_bias, straight;
     const Block *block;
@@ -41,8 +41,8 @@ typedef struct {
     NUMBER *last_in, *last_moments, *last_normal; /* input of the last LayerNorm, its moments, its output after ReLU */
     NUMBER *answers;                       /* (R, outputs) */
     const NUMBER *delta;                   /* gradient of the loss by the answers (R, outputs) */
-    NUMBER *wide, *narrow, *narrow2;       /* for a tile: (rows, max(hidden, features)), 2 x (rows, width) */
-    NUMBER *few, *few2;                    /* for a tile: (items * plain, periodic), (items * plain, 2 frequencies) */
+    NUMBER *wide, *narrow, *narrow2;       /* of a tile: (rows, max(hidden, features)), 2 x (rows, width) */
+    NUMBER *few, *few2;                    /* of a tile: (items * plain, periodic), (items * plain, 2 frequencies) */
     int64_t tile;                          /* items */
 } Network;
 
@@ -65,7 +65,7 @@ SUM(sum, x[j])
 SUM(squares, (x[j] - mean) * (x[j] - mean))
 SUM(dot, x[j] * y[j])
 
-/* LayerNorm of rows (count, width), and ReLU after it if `rectified`. */
+/* LayerNorm of rows (count, width), followed by ReLU if `rectified`. */
 static void normalize(const NUMBER *in, const NUMBER *restrict weight, const NUMBER *restrict bias, int64_t count, int64_t width,
                       int rectified, NUMBER *moments, NUMBER *out) {
     for (int64_t row = 0; row < count; row++) {
@@ -85,7 +85,7 @@ static void normalize(const NUMBER *in, const NUMBER *restrict weight, const NUM
     }
 }
 
-/* Gradients of a LayerNorm: by its input, added to `to` if `add`; by weight and bias, added. `of_out` (count, width) is overwritten. */
+/* Gradients of a LayerNorm: by its input, added to `to` if `add`; by weight and bias, added. Overwrites `of_out` (count, width). */
 static void through_norm(const NUMBER *in, const NUMBER *moments, Parameter weight, Parameter bias, int64_t count, int64_t width,
                          NUMBER *of_out, int add, NUMBER *to) {
     for (int64_t row = 0; row < count; row++) {
@@ -150,7 +150,7 @@ static inline void sine_cosine(double turns, double *sine, double *cosine) {
 }
 #endif
 
-/* Features (b, features) of some items: embeddings of categories, numbers, periodic embeddings of numbers. */
+/* Features (b, features) of `count` items: embeddings of categories, numbers, periodic embeddings of numbers. */
 static void embed(const Network *network, int64_t first, int64_t count) {
     const int64_t plain = network->plain_count, frequencies = network->frequencies, width = network->periodic;
     for (int64_t item = first; item < first + count; item++) {
@@ -186,7 +186,7 @@ static void embed(const Network *network, int64_t first, int64_t count) {
 
 static inline NUMBER scale_of(int64_t limit) { return (NUMBER)65536 / (65536 - limit); }
 
-/* First layer of a block after its product: bias, ReLU, dropout of an item's units in all members alike. */
+/* First layer of a block after its product: bias, ReLU, dropout of an item's units, the same in all members. */
 static void activate(const Block *block, int64_t first, int64_t count, int64_t members, int64_t hidden) {
     const NUMBER scale = scale_of(block->limit1), *restrict bias = block->bias1.value;
     const int16_t limit = block->limit1 - 32768;
@@ -268,7 +268,7 @@ static void forward_tile(const Network *network, int64_t first, int64_t count) {
         }
 }
 
-/* Compute the answers. Returns 0, or 1 if a code is no row of its table. */
+/* Compute the answers. Return 0, or 1 if a code is not a row of its table. */
 int64_t forward(const Network *network) {
     for (const Embedding *e = network->embeddings; e < network->embeddings + network->embedding_count; e++)
         for (int64_t item = 0; item < network->items; item++) {
@@ -280,7 +280,7 @@ int64_t forward(const Network *network) {
     return 0;
 }
 
-/* Gradients by everything that makes the features, from those by the features of some items (count, features). */
+/* Gradients by all parameters that compute the features, from the gradients by the features (count, features) of items. */
 static void through_embedding(const Network *network, int64_t first, int64_t count, const NUMBER *of_feature, NUMBER kept) {
     const int64_t plain = network->plain_count, frequencies = network->frequencies, width = network->periodic, rows = count * plain;
     for (int64_t item = 0; item < count; item++) {
@@ -375,10 +375,10 @@ static void backward_tile(const Network *network, int64_t first, int64_t count) 
     add_columns(of_x, rows, width, network->enter_bias.gradient);
     product(network->gemm, 1, 0, width, features, rows, of_x, network->entrance + row * features, kept, network->enter_weight.gradient);
     product(network->gemm, 0, 0, rows, features, width, of_x, network->enter_weight.value, 0, wide);
-    if (network->factors.value) /* of_feature (count, features) takes the place of the first row of each item */
+    if (network->factors.value) /* of_feature (count, features) overwrites the first `count` rows */
         for (int64_t item = 0; item < count; item++) {
             const NUMBER *restrict feature = network->feature + (first + item) * features;
-            NUMBER *to = wide + item * features; /* of the first item: its own first row */
+            NUMBER *to = wide + item * features; /* for the first item: its own first row */
             for (int64_t member = 0; member < members; member++) {
                 const NUMBER *restrict by = network->factors.value + member * features;
                 const NUMBER *from = wide + (item * members + member) * features;
