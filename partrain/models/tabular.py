@@ -104,6 +104,7 @@ class TabularModule(nn.Module):
 
     def __init__(self, section: TabularNetwork, interface: Interface) -> None:
         super().__init__()
+        self.settings = section, interface
         counts = interface.categories or (0,) * interface.item[0]
         self.coded = [at for at, count in enumerate(counts) if count]
         self.plain = [at for at, count in enumerate(counts) if not count]

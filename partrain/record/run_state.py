@@ -137,7 +137,7 @@ class RunState:
         """The end of the newest session, if it has ended."""
         self._behind = 0
         self._paces: list[tuple[float, Standing]] = []
-        """Time and standing at the begin and the end of the session's first round."""
+        """Time and standing at the start and, once it is over, the end of the session's first round."""
 
     def apply(self, event: Event) -> None:
         """Apply the next event. Unknown kinds are skipped: a newer partrain wrote them."""
@@ -233,7 +233,7 @@ class RunState:
         )
 
     def eta(self, now: float) -> float | None:
-        """Return the seconds until the first limit, at this session's pace; None before the first round. Later rounds leave it out."""
+        """Return the seconds until the first limit, at this session's pace. From its second round on, the first does not count."""
         at = self.standing()
         paces = [(t, then) for t, then in self._paces if then.rounds < at.rounds]
         if not paces or self.status is not None:

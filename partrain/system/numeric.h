@@ -1,6 +1,8 @@
-/* Parts shared by several C files: arithmetic that gcc turns into SIMD instructions, and matrix products.
+/* Arithmetic that gcc turns into SIMD instructions.
 
 Numbers are float if SINGLE is defined, else double. */
+
+#pragma once
 
 #include <stdint.h>
 #include <tgmath.h>
@@ -16,8 +18,6 @@ Numbers are float if SINGLE is defined, else double. */
 #else /* fma would be a slow call */
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
-
-#include "product.h"
 
 #ifdef SINGLE /* loops over these functions become SIMD instructions; loops over calls of the C library do not */
 

@@ -1,7 +1,11 @@
-/* Matrix products, by torch's BLAS library or, if `gemm` is null, by this file's code. Include numeric.h.
+/* Matrix products, by torch's BLAS library or, if `gemm` is null, by this file's code.
 
 BLAS libraries that mistake an AMD processor of 512 bits at once for one of 256 bits take twice as long as this code.
 Each number of a product here depends only on its terms and their order, not on alignment or on neighboring numbers. */
+
+#pragma once
+
+#include "numeric.h"
 
 typedef void Gemm(const char *, const char *, const int *, const int *, const int *, const NUMBER *, const NUMBER *, const int *,
                   const NUMBER *, const int *, const NUMBER *, NUMBER *, const int *);

@@ -22,19 +22,23 @@ MOST_THREADS = 2
 """Most threads with which the products of `product.h`, which use one thread, are faster than BLAS's."""
 
 
+def prefers_own_products(dtype: torch.dtype) -> bool:
+    """Return whether the products of `product.h` are faster here: on Zen 5, where BLAS (MKL) takes twice as long, with few threads."""
+    machine = processor()
+    wide = machine.vendor == "AuthenticAMD" and machine.family >= ZEN_5 and "avx512f" in machine.flags
+    return wide and dtype == torch.float32 and torch.get_num_threads() <= MOST_THREADS
+
+
 def code_and_product(source: Path, dtype: torch.dtype) -> tuple[ctypes.CDLL, int]:
     """Return the compiled code of a C file, and the address of BLAS's product, which uses torch's number of threads.
 
-    The address is 0 if the code should use the products of `product.h`: on Zen 5, where BLAS (MKL) takes twice as long, with few threads.
+    The address is 0 if the code should use the products of `product.h`.
 
     Raises CannotCompile if there is no C compiler, or torch has no BLAS library.
     """
     code = library(source, DEFINITIONS[dtype])
-    machine = processor()
-    wide = machine.vendor == "AuthenticAMD" and machine.family >= ZEN_5 and "avx512f" in machine.flags
-    if wide and dtype == torch.float32 and torch.get_num_threads() <= MOST_THREADS and code.has_products():
-        return code, 0
-    return code, _product(_PRODUCTS[dtype])
+    own = prefers_own_products(dtype) and code.has_products()
+    return code, 0 if own else _product(_PRODUCTS[dtype])
 
 
 @cache

@@ -135,7 +135,7 @@ class CompiledTabular:
             return None
         trained = [id(parameter) for _, parameter in trainable(module)]
         owned = [id(parameter) for part in module.modules() for parameter in part._parameters.values() if parameter is not None]
-        if sorted(owned) != sorted(trained):  # some are frozen, or belong to two layers
+        if sorted(owned) != sorted(trained) or not _as_built(module):  # some are frozen, or belong to two layers
             return None
         return cls(module, dict(zip(trained, gradients, strict=True)), optimizer)
 
@@ -231,3 +231,11 @@ class CompiledTabular:
             yield network.factors, module.factors
         if module.straight is not None:
             yield network.straight, module.straight.weight
+
+
+def _as_built(module: TabularModule) -> bool:
+    """Return whether the network still has the layers and shapes with which its settings build it: C reads what they promise."""
+    with torch.device("meta"):
+        built = TabularModule(*module.settings)
+    sizes, own_sizes = ([parameter.shape for parameter in network.parameters()] for network in (built, module))
+    return sizes == own_sizes and str(module) == str(built) and (module.coded, module.plain) == (built.coded, built.plain)

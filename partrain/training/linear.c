@@ -2,7 +2,7 @@
 
 Matrices are in row-major order. */
 
-#include "numeric.h"
+#include "product.h"
 
 /* out (rows, outputs) = x W^T + bias; bias may be null. */
 void forward(int64_t rows, int64_t inputs, int64_t outputs, const NUMBER *x, const NUMBER *weight, const NUMBER *bias,

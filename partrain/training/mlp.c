@@ -2,7 +2,7 @@
 
 compiled_mlp.py mirrors the structures. Matrices are in row-major order. Comparisons let NaN through. */
 
-#include "numeric.h"
+#include "product.h"
 #include "steps.h"
 
 enum { NO_ACTIVATION, RELU, TANH, SIGMOID };

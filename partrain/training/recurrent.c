@@ -4,7 +4,7 @@ compiled_recurrent.py mirrors the structure. The rows of a step are adjacent, as
 
 #include <string.h>
 
-#include "numeric.h"
+#include "product.h"
 
 enum { TANH, RELU, LSTM, GRU };
 enum { START, ROWS, EARLIER_START, EARLIER_ROWS, STEP }; /* columns of `steps` */

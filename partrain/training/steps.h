@@ -1,4 +1,8 @@
-/* Steps of SGD and Adam for all parameters of a network in one call. compiled_step.py mirrors the structures. Include numeric.h first. */
+/* Steps of SGD and Adam for all parameters of a network in one call. compiled_step.py mirrors the structures. */
+
+#pragma once
+
+#include "numeric.h"
 
 enum { NO_STEP, SGD, ADAM, ADAMW };
 

@@ -5,7 +5,7 @@ order. A pass takes items in tiles whose activations stay in the cache. Comparis
 
 #include <string.h>
 
-#include "numeric.h"
+#include "product.h"
 #include "steps.h"
 
 typedef struct {

@@ -18,7 +18,7 @@ from partrain.training import blas
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 CODE = """
-#include "numeric.h"
+#include "product.h"
 void multiply(Gemm *gemm, const int64_t *n, const NUMBER *a, const NUMBER *b, NUMBER kept, NUMBER *c) {
     strided_product(gemm, n[0], n[1], n[2], n[3], n[4], a, n[5], b, n[6], kept, c, n[7]);
 }

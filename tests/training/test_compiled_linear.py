@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from copy import deepcopy
 from pathlib import Path
@@ -11,8 +12,9 @@ import torch
 from support.networks import CASES
 from torch import Tensor, nn
 
+from partrain.system.compiler import CannotCompile
 from partrain.tasks import make
-from partrain.training import blas, compiled_linear
+from partrain.training import compiled_linear
 from partrain.training.compiled_linear import CompiledLinear, compile_linear
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -21,10 +23,9 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 @pytest.fixture(autouse=True)
 def has_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of `product.h` wherever the processor has AVX-512; every layer gains."""
-    code, _ = blas.code_and_product(compiled_linear.SOURCE, torch.float32)
-    if not code.has_products():
+    if not compiled_linear._code().has_products():
         pytest.skip("no products for this processor")
-    monkeypatch.setattr(compiled_linear, "code_and_product", lambda *_: (code, 0))
+    monkeypatch.setattr(compiled_linear, "prefers_own_products", lambda dtype: True)
     monkeypatch.setattr(compiled_linear, "LEAST_PRODUCTS", 0)
 
 
@@ -72,6 +73,45 @@ def test_gradients_of_gradients_are_torchs() -> None:
     torch.testing.assert_close(penalty(compiled), penalty(layer), rtol=1e-5, atol=1e-5)
 
 
+def test_several_gradients_at_once_are_torchs() -> None:
+    layer = nn.Linear(6, 4)
+    compiled = deepcopy(layer)
+    assert compile_linear(compiled)
+    inputs, several = torch.randn(9, 6, requires_grad=True), torch.randn(3, 9, 4)
+    own, wanted = (
+        torch.autograd.grad(network(inputs), inputs, several, is_grads_batched=True)[0] for network in (compiled, layer)
+    )
+    torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_compiled_network_is_copied_and_pickled() -> None:
+    """User code copies networks in training, as teachers of others are, and saves them."""
+    network = nn.Sequential(nn.Linear(6, 4), nn.ReLU(inplace=True))
+    assert compile_linear(network)
+    inputs = torch.randn(9, 6, requires_grad=True)
+    file = io.BytesIO()
+    torch.save(network, file)
+    file.seek(0)
+    copies = [deepcopy(network), torch.load(file, weights_only=False)]
+    wanted = gradients(network, inputs)
+    for copy in copies:
+        for own, gradient in zip(gradients(copy, inputs), wanted, strict=True):
+            assert torch.equal(own, gradient)
+        with torch.no_grad():
+            copy[0].weight.zero_()
+    assert network[0].weight.any()
+
+
+def test_a_bias_that_torch_broadcasts_is_left_to_torch() -> None:
+    """C would read beyond its one number."""
+    layer = nn.Linear(6, 4)
+    layer.bias = nn.Parameter(torch.ones(1))
+    compiled = deepcopy(layer)
+    assert compile_linear(compiled)
+    inputs = torch.randn(9, 6)
+    assert torch.equal(compiled(inputs), layer(inputs))
+
+
 def test_evaluation_has_torchs_bits() -> None:
     layer = nn.Linear(130, 40)
     compiled = deepcopy(layer)
@@ -88,7 +128,9 @@ class Own(nn.Linear):
 
 def test_what_it_does_not_know_is_left_to_torch() -> None:
     assert not compile_linear(nn.Sequential(Own(3, 3), nn.Conv2d(1, 1, 1)))
-    assert not compile_linear(nn.Linear(3, 3).double())
+    double = nn.Linear(3, 3).double()
+    compile_linear(double)
+    assert double(torch.zeros(2, 3).double()).grad_fn.name() == "AddmmBackward0"
     compiled = nn.Linear(5, 4)
     assert compile_linear(compiled)
     assert isinstance(vars(compiled)["forward"], CompiledLinear)
@@ -107,14 +149,27 @@ def test_small_layers_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(compiled_linear, "LEAST_PRODUCTS", 1000)
     calls: list[int] = []
     apply = compiled_linear._LinearFunction.apply
-    monkeypatch.setattr(
-        compiled_linear._LinearFunction, "apply", lambda code, x, *rest: calls.append(len(x)) or apply(code, x, *rest)
-    )
+    monkeypatch.setattr(compiled_linear._LinearFunction, "apply", lambda x, *rest: calls.append(len(x)) or apply(x, *rest))
     compiled = nn.Linear(10, 10)
     assert compile_linear(compiled)
     for rows in 9, 10:
         compiled(torch.zeros(rows, 10))
     assert calls == [10]
+
+
+def test_without_a_compiler_or_on_other_processors_torch_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled in vain, and no one is warned: torch's layers take twice the time at most."""
+
+    def refused(*_: object) -> None:
+        raise CannotCompile("no compiler")
+
+    monkeypatch.setattr(compiled_linear, "_code", refused)
+    layer = nn.Linear(3, 3)
+    assert not compile_linear(layer)
+    monkeypatch.setattr(compiled_linear, "prefers_own_products", lambda dtype: False)
+    monkeypatch.setattr(compiled_linear, "_code", lambda: pytest.fail("compiled in vain"))
+    assert not compile_linear(layer)
+    assert "forward" not in vars(layer)
 
 
 @pytest.mark.parametrize("name", ["transformer", "autoencoder", "cnn"])

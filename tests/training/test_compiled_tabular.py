@@ -177,7 +177,19 @@ def _tie(module: nn.Module) -> None:
     module.blocks[1].layers[1].weight = module.blocks[0].layers[1].weight  # type: ignore[index, union-attr]
 
 
-@pytest.mark.parametrize("change", [_subclass, _hook, _freeze, _tie])
+def _replace_a_layer(module: nn.Module) -> None:
+    module.blocks[0].layers[2] = nn.GELU()  # type: ignore[index, operator, union-attr]
+
+
+def _change_a_constant(module: nn.Module) -> None:
+    module.leave[0].eps = 0.1  # type: ignore[index, union-attr]
+
+
+def _change_a_shape(module: nn.Module) -> None:
+    module.enter.bias = nn.Parameter(torch.ones(1))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("change", [_subclass, _hook, _freeze, _tie, _replace_a_layer, _change_a_constant, _change_a_shape])
 def test_what_it_does_not_know_is_left_to_autograd(change: Any) -> None:
     module = Case(Interface((3,), 1, "regression"), {"name": "tabular", "width": 6, "hidden": 6}).build()
     assert compiled(module)[0]
