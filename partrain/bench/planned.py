@@ -22,10 +22,11 @@ from partrain.errors import BadJob
 from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, participants, plan_for, possible_items
 from partrain.job.workers import has_replicas
-from partrain.launch.start_event import unlike_partitions
+from partrain.launch.start_event import label_skews, taken_clients, unlike_partitions
 from partrain.number_format import clock, count, counted, plural, size
 from partrain.record.added_speed import least_worker
 from partrain.record.events import JudgementEvent, RoundEvent
+from partrain.record.result_lines import clients_line
 from partrain.record.round_record import RoundRecord
 from partrain.record.run_folder import RunFolder
 from partrain.record.summary import read_summary
@@ -57,6 +58,7 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
             "bytes": _bytes_of(dataset),
         },
         **built,
+        "clients": taken_clients(planned, label_skews(job, planned, dataset)) if planned.clients else None,
         "workers": [
             {
                 "rank": share.spec.rank,
@@ -87,7 +89,7 @@ def _class_counts(job: Job, planned: Plan, dataset: Dataset) -> list[dict[str, l
     """Count the items of each class in each partition, if the order makes them unequal; otherwise {}."""
     import numpy as np
 
-    partitions = unlike_partitions(job, planned, dataset) if dataset.kind.one_class else ()
+    partitions = unlike_partitions(job, planned, dataset) if dataset.kind.one_class and not planned.clients else ()
     if not partitions:
         return [{}] * len(planned.shares)
     classes = dataset.outputs
@@ -290,6 +292,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
         + (f" at the last round; events {size(disk['events'])}" if result["end"]["rounds"] else "")
         + f"; {size(disk['free'])} are free",
         *filter(None, [disk["warning"]]),
+        *([clients_line(result["clients"], len(result["workers"]))] if result["clients"] else []),
         f"round: {_participants(per_round['participants'], len(result['workers']))}{per_round['item_iterations']:,} item-iterations; judged every {_rounds(per_round['judge_every'])}",
         f"end: {_end(result)}",
         "",

@@ -49,7 +49,8 @@ class TransportSection(Section):
     worker, or one for all."""
 
     availability: list[Annotated[float, Field(ge=0.001, le=1)]] = Field([1.0], min_length=1)
-    """Chance that a worker can be reached in a round; a number for each worker, or one for all. partrain draws it for each round.
+    """Chance that a worker can be reached in a round; a number for each worker (with `[partition] clients`, for each client), or
+    one for all. partrain draws it for each round.
     `[sync] clients` are drawn from the workers that can be reached; without it, these all train. The others sit the round out."""
     network: SimulatedNetwork | None = None
     """`simulated`: the network between the workers, each on its own machine, as in `{bandwidth = 12.5e6, latency = 0.02}`.
@@ -75,21 +76,23 @@ class TransportSection(Section):
         every = {key: getattr(self, key) for key in self.implementation().settings}
         return {key: values[rank if len(values) > 1 else 0] for key, values in every.items()}
 
-    def availability_of(self, workers: int) -> list[float]:
-        """Return the chance that a worker can be reached in a round, by rank; [] if all always can."""
-        chances = self.availability if len(self.availability) == workers else self.availability[:1] * workers
+    def availability_of(self, clients: int) -> list[float]:
+        """Return the chance that a client can be reached in a round, by number; [] if all always can. A client is a worker, or has one."""
+        chances = self.availability if len(self.availability) == clients else self.availability[:1] * clients
         return chances if min(chances, default=1) < 1 else []
 
-    def check(self, workers: int) -> Iterator[Finding]:
-        """Find keys of another transport, and lists without exactly one value for each worker."""
+    def check(self, workers: int, clients: int | None) -> Iterator[Finding]:
+        """Find keys of another transport, and lists without exactly one value for each worker, or for each client that workers take."""
         for key in ("speed", "delay", "jitter", "availability"):
             values = getattr(self, key)
             if key not in self.model_fields_set:
                 continue
             if key != "availability" and key not in self.implementation().settings:
                 yield Finding(("transport", key), f"`{key}` works in simulation only", 'use kind = "simulated"', at="key")
-            elif len(values) not in (1, workers):
-                message = f"`{key}` has {len(values)} values for {workers} {plural('worker', workers)}"
-                yield Finding(("transport", key), message, f"give one or {workers}")
+                continue
+            who, count = ("client", clients) if clients and key == "availability" else ("worker", workers)
+            if len(values) not in (1, count):
+                message = f"`{key}` has {len(values)} values for {count} {plural(who, count)}"
+                yield Finding(("transport", key), message, f"give one or {count}")
         if self.network and not self.implementation().settings:
             yield Finding(("transport", "network"), "`network` works in simulation only", 'use kind = "simulated"', at="key")

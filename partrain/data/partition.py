@@ -76,6 +76,10 @@ class Partition(Section):
     """Draw unequal sizes of the partitions, as shares of a Dirichlet distribution: the smaller, the more unequal; 1 is very
     unequal.
     Default: equal sizes."""
+    clients: int | None = Field(None, ge=2)
+    """Number of clients among which the items are shared, instead of the workers. In each round each worker takes the items of one
+    client, which partrain draws. So there may be far more clients than workers; a client keeps no state from one round to the
+    next. Default: each worker is a client, and keeps its items."""
     redraw: Literal["never", "round"] = "never"
     """`never`: each worker keeps its items. `round`: partrain draws new partitions for each round, by the seed."""
     sampling: Literal["permutation", "balanced"] = "permutation"
@@ -89,6 +93,10 @@ class Partition(Section):
 
     @model_validator(mode="after")
     def _redraw_shuffles(self) -> Partition:
+        if self.redraw == "round" and self.clients:
+            raise ValueError(
+                'redraw = "round" draws other items for a client each round, which contradicts `clients`: leave it out'
+            )
         if self.redraw == "round" and self.order == "given":
             raise ValueError('redraw = "round" shuffles the items again each round, which contradicts order = "given"')
         if self.redraw == "round" and self.order == "by-group":
@@ -108,13 +116,15 @@ class Partition(Section):
 
     @property
     def draws_sizes(self) -> bool:
-        """True if the sizes of the partitions are drawn, or follow from groups; see `drawn_sizes`."""
+        """True if the sizes of the partitions are drawn, or follow from groups or clients; see `drawn_sizes`."""
         return bool(self.sizes_by)
 
     @property
     def sizes_by(self) -> str:
         """The setting that decides the sizes of the partitions; "" if they are equal, or come from `partition_size`."""
-        return 'order = "by-group"' if self.order == "by-group" else "" if self.size_alpha is None else "`size_alpha`"
+        if self.order == "by-group":
+            return 'order = "by-group"'
+        return "`size_alpha`" if self.size_alpha is not None else "`clients`" if self.clients else ""
 
 
 def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[range]:
@@ -314,24 +324,28 @@ def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tu
 
 
 def drawn_sizes(section: Partition, dataset: Dataset, chosen: DataSection, workers: int, seed: int) -> list[int]:
-    """Return the sizes of the partitions where the section `draws_sizes`, by rank.
+    """Return the sizes of the partitions where the section `draws_sizes` or has `clients`, by rank or by client.
 
-    Raises WrongValue if there are fewer groups or items than workers, or if the data set does not keep the groups of its items.
+    Raises WrongValue if there are fewer groups or items than workers or clients, or if the data set does not keep the groups of its
+    items.
     """
     training, _ = split(dataset, chosen, section.order, seed)
+    count = section.clients or workers
+    who = plural("client" if section.clients else "worker", count)
     if section.order == "by-group":
         place = ("partition", "order")
         if dataset.group is None:
             raise WrongValue(Finding(place, "the windows of a series are not told apart by group", "use another order"))
         groups = dataset.group[training]
-        if workers > (count := len(set(groups.tolist()))):
-            raise WrongValue(Finding(place, f"{workers:,} workers are more than the {count:,} groups of the training items"))
-        return [len(part) for part in orders.by_group(groups, workers)]
-    assert section.size_alpha is not None
-    if workers > len(training):
-        what = f"{workers:,} workers are more than the {len(training):,} training items"
-        raise WrongValue(Finding(("partition", "size_alpha"), what))
-    return orders.unequal_sizes(len(training), workers, section.size_alpha, generator(seed, "sizes"))
+        if count > (most := len(set(groups.tolist()))):
+            raise WrongValue(Finding(place, f"{count:,} {who} are more than the {most:,} groups of the training items"))
+        return [len(part) for part in orders.by_group(groups, count)]
+    if count > len(training):
+        what = f"{count:,} {who} are more than the {len(training):,} training items"
+        raise WrongValue(Finding(("partition", "clients" if section.clients else "size_alpha"), what))
+    if section.size_alpha is None:
+        return [len(window) for window in windows(len(training), [None] * count, section.overlap)]
+    return orders.unequal_sizes(len(training), count, section.size_alpha, generator(seed, "sizes"))
 
 
 def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:

@@ -13,7 +13,7 @@ from partrain.number_format import counted, scores
 from partrain.record.added_speed import least_worker
 from partrain.record.file_names import BEST
 from partrain.record.privacy import privacy_line
-from partrain.record.result_lines import result_lines
+from partrain.record.result_lines import clients_line, result_lines
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import Standing, suggest_until
 from partrain.record.waiting import cause, participation_of, shares_of
@@ -61,10 +61,12 @@ def closing_lines(
     tested = f"test, round {content['tested_round']:,}" if "tested_round" in content else "test"
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)
-    lines += _waiting(content, remedy)
+    lines += [] if replicas else _waiting(content, remedy)  # replicas of a process take turns
     if participation_of(content["workers"]) is not None:
         shares = [worker.get("participation", 1.0) for worker in content["workers"]]
         lines.append(f"each worker trained in {_span(shares)} of the rounds")
+    if "clients" in content:
+        lines.append(clients_line(content["clients"], len(content["workers"])))
     if "privacy" in content:
         lines.append(privacy_line(content["privacy"]))
     if not replicas and (least := least_worker(content["workers"], seconds)):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, signature
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -356,7 +356,13 @@ def _batch_size(
 
 
 def _batch_norm(
-    sync: AnyRule, optimizer: AnyOptimizer, model: AnyModel, workers: list[WorkerGroup], cut: list[range], spec: DatasetSpec
+    sync: AnyRule,
+    optimizer: AnyOptimizer,
+    model: AnyModel,
+    workers: list[WorkerGroup],
+    cut: list[range],
+    spec: DatasetSpec,
+    partition: Partition,
 ) -> Iterator[Finding]:
     """Refuse batches, or parts of them, of fewer items than the network can train on."""
     if sync.full_batch or model.freeze or model.least_batch(spec.shape) < 2:
@@ -366,7 +372,9 @@ def _batch_norm(
         for group, caps in zip(workers, caps_of(sync, workers), strict=True)
         for _ in range(group.size)
     ]
-    for size, (whole, own) in zip(map(len, cut), groups, strict=True):
+    sizes = list(map(len, cut))
+    pairs = product(sorted(set(sizes)), dict.fromkeys(groups)) if partition.clients else zip(sizes, groups, strict=True)
+    for size, (whole, own) in pairs:
         last = optimizer.last_batch(size, own, whole_passes=whole)
         if last // min(optimizer.accumulate, last) > 1:
             continue

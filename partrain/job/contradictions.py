@@ -128,9 +128,14 @@ def _too_many_clients(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:
     return f"{many:,.0f} of {count_of(workers):,}" if many > count_of(workers) else ""
 
 
+def _kept(sync: AnyRule) -> str:
+    """Name the thing that a worker has of its own from one round to the next; "" if there is none."""
+    return "its replica" if _differ(sync) else "its own state" * sync.keeps_worker_state
+
+
 OF_SECTIONS: tuple[Check, ...] = (
     lambda optimizer: optimizer.check(),
-    lambda transport, workers: transport.check(count_of(workers)),
+    lambda transport, workers, partition: transport.check(count_of(workers), partition.clients),
 )
 """Checks that a table defines itself."""
 
@@ -138,11 +143,29 @@ OF_JOB = (
     row("sync.passes", lambda sync: {"iterations", "passes"} <= sync.model_fields_set,
         "[sync] has both `iterations` and `passes`", "keep one"),
     row("sync.clients", _too_many_clients, "`clients` draws {0} workers", "lower it, or add workers", "value"),
-    row("sync.client_sampling", lambda sync: sync.clients is None and "client_sampling" in sync.model_fields_set,
+    row("sync.client_sampling", lambda sync, partition: sync.clients is None and partition.clients is None
+        and "client_sampling" in sync.model_fields_set,
         "`client_sampling` has no effect: all workers train", "add `clients`"),
-    row("sync.client_sampling", lambda sync: sync.clients is not None and sync.client_sampling == "items" and sync.weights == "items",
-        "items count twice: for the chance of a worker and for its weight", 'use weights = "equal"', "value", "warning"),
+    row("sync.client_sampling", lambda sync, partition: (sync.clients is not None or partition.clients is not None)
+        and sync.client_sampling == "items" and sync.weights == "items",
+        "items count twice: for the chance of a client and for its weight", 'use weights = "equal"', "value", "warning"),
     row("sync.clients", lambda sync: sync.clients is not None and _differ(sync), NO_COMMON_NETWORK, "use `average`"),
+    row("partition.clients", lambda partition, workers: partition.clients and partition.clients < count_of(workers) and count_of(workers),
+        "{partition.clients:,} clients are fewer than the {0:,} workers that take one each", "raise it, or take fewer workers", "value"),
+    row("partition.clients", lambda partition, sync: partition.clients and _kept(sync),
+        'under rule "{sync.rule}" a worker keeps {0}, and with `clients` it takes another client in each round',
+        "remove it, and give each client a worker: `count` in [[workers]], and `clients` in [sync]"),
+    row("partition.clients", lambda partition, sync, optimizer: partition.clients and not _kept(sync) and sync.optimizer_state == "local"
+        and optimizer.moments,
+        'with optimizer_state = "local" a worker keeps its moments, and with `clients` it takes another client in each round',
+        'use optimizer_state = "reset" or "average"'),
+    row("partition.clients", lambda partition, sync, faults: partition.clients and (
+        "`clients` in [sync]" if sync.clients is not None else "`ramp_workers`" if sync.ramp_workers
+        else "`round_seconds` in [faults]" if faults.round_seconds is not None else ""),
+        "{0} is for workers that keep their items, and with `clients` a worker takes other items in each round", "keep one"),
+    row("partition.clients", lambda partition, sync: partition.clients and not _kept(sync) and sync.buffers != "average" and sync.buffers,
+        'buffers = "{0}" goes by the items that a worker keeps, and with `clients` it takes other items in each round',
+        'use buffers = "average"'),
     row("transport.availability", lambda sync, transport: _absent(transport) and _differ(sync), NO_COMMON_NETWORK,
         "use `average`"),
     row("sync.ramp_workers", lambda sync, transport: sync.ramp_workers
@@ -268,6 +291,9 @@ OF_TARGETS = (
 """With the targets of the data set."""
 
 OF_ITEMS = (
+    row("partition.clients", lambda partition, dataset, spec: partition.clients
+        and partition.clients > (items := spec.items - spec.held_out_of(dataset)) and items,
+        "{partition.clients:,} clients are more than the {0:,} training items", "", "value"),
     row("dataset.augment", lambda dataset, spec: isinstance(dataset, ImageChanges) and dataset.augment
         and (len(spec.shape) != 3 or spec.tokens or spec.parts),
         "`augment` is for images (channels, height, width), and items are {spec.shape}", "remove it"),

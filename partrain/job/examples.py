@@ -146,6 +146,7 @@ EXAMPLES: dict[str, Any] = {
     "[transport] delay": [0.01],
     "[transport] jitter": [0.2],
     "[partition] size_alpha": 1.0,
+    "[partition] clients": 1000,
     "[transport] availability": [0.8],
     "[transport] network": {"bandwidth": 12.5e6, "latency": 0.02},
     "[stop] rounds": 200,

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import TYPE_CHECKING
 
 from partrain.data.folds import held_out_count
@@ -53,6 +54,8 @@ class Plan:
     """Item-iterations at which the learning-rate schedule ends; None for a constant rate."""
     average_from: int | None = None
     """Item-iterations from which mixed networks enter the average of `swa`; None without it."""
+    clients: tuple[int, ...] = ()
+    """Items of each client, if workers take clients in turn (`[partition] clients`)."""
 
     @property
     def items(self) -> int:
@@ -60,9 +63,9 @@ class Plan:
         return sum(share.items for share in self.shares)
 
     @property
-    def partition_sizes(self) -> tuple[int | None, ...]:
-        """The job's `partition_size` of each worker, by rank."""
-        return tuple(share.spec.partition_size for share in self.shares)
+    def part_sizes(self) -> tuple[int | None, ...]:
+        """Items of each client, if workers take clients in turn; otherwise the job's `partition_size` of each worker, by rank."""
+        return self.clients or tuple(share.spec.partition_size for share in self.shares)
 
 
 def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
@@ -75,7 +78,7 @@ def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
         shards = shard_lengths(job.dataset, loaded.folder, workers) if dataset.stream.counted else [None] * workers
     elif job.partition.draws_sizes:
         drawn = drawn_sizes(job.partition, dataset, job.dataset, workers, job.seed)
-        check_against_data(loaded, dataset.spec, drawn[: workers // machines])
+        check_against_data(loaded, dataset.spec, drawn if job.partition.clients else drawn[: workers // machines])
         return make_plan(job, dataset.items, machines, held_out=dataset.spec.held_out_of(job.dataset), drawn=drawn)
     return make_plan(job, dataset.items, machines, shards, dataset.spec.held_out_of(job.dataset))
 
@@ -91,24 +94,28 @@ def make_plan(
     """Plan a job for a data set of `items` items (`held_out` ones included), on machines with the job's workers each.
 
     `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` then counts held-out items.
-    `drawn`: sizes of the partitions, by rank, if the job draws them. Raises ValueError if the partitions cannot be cut, BadJob if
+    `drawn`: sizes of the partitions, by rank or by client, if the job draws them. Raises ValueError if the partitions cannot be cut, BadJob if
     a batch exceeds a shard.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     firsts = range(0, machines * len(local), len(local))
     specs = [replace(spec, rank=first + spec.rank, process=first + spec.process) for first in firsts for spec in local]
-    if drawn:
+    clients = tuple(drawn or ()) if job.partition.clients else ()
+    if drawn and not clients:
         specs = [replace(spec, partition_size=size) for spec, size in zip(specs, drawn, strict=True)]
     if held_out is None:
         held_out = held_out_count(job.dataset.held_out, items)
     training: int | None = items - held_out
     sizes: Sequence[int | None]
-    if shards is None:
+    if clients:
+        likely = clients if job.sync.client_sampling == "items" else [1] * len(clients)
+        sizes = [round(sum(map(mul, likely, clients)) / sum(likely))] * len(specs)
+    elif shards is None:
         sizes = [len(cut) for cut in windows(items - held_out, [spec.partition_size for spec in specs], job.partition.overlap)]
     else:
         sizes, training = shards, None if None in shards else sum(size or 0 for size in shards)
         _check_shards(job, specs, shards)
-    shares = tuple(_worker_plan(spec, size, job) for spec, size in zip(specs, sizes, strict=True))
+    shares = tuple(_worker_plan(spec, size, job, max(clients, default=None)) for spec, size in zip(specs, sizes, strict=True))
     per_round = sum(share.items for share in shares) * participants(job, len(shares)) / len(shares)
     end = last_item_iteration(job, shares)
     return Plan(
@@ -118,6 +125,7 @@ def make_plan(
         job.stop.judge_every or max(1, math.ceil(held_out / (JUDGING_SHARE * per_round))),
         (job.optimizer.horizon or end) if job.optimizer.needs_horizon else None,
         math.ceil(job.sync.swa * (end or 0)) if job.sync.swa is not None else None,
+        clients,
     )
 
 
@@ -131,16 +139,18 @@ def _check_shards(job: Job, specs: Sequence[WorkerSpec], shards: Sequence[int | 
             )
 
 
-def _worker_plan(spec: WorkerSpec, partition: int | None, job: Job) -> WorkerPlan:
+def _worker_plan(spec: WorkerSpec, partition: int | None, job: Job, largest: int | None = None) -> WorkerPlan:
+    """Plan a worker's round. `largest`: items of the largest client, if workers take clients in turn; `partition` is then the expected one."""
     visits = job.sync.visits_per_worker or 1
     if partition is None:
         iterations, batch = spec.iterations or 1, job.optimizer.batch(0, spec.batch_size)
         return WorkerPlan(spec, None, iterations, iterations * batch * visits, batch)
-    batch = min(job.optimizer.batch(partition, spec.batch_size), partition)
+    most = largest or partition
+    batch = min(job.optimizer.batch(most, spec.batch_size), most)
     if spec.passes is not None:
         return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits, batch)
-    iterations = spec.iterations or 1
-    return WorkerPlan(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits, batch)
+    iterations, items = spec.iterations or 1, partition if job.sync.full_batch else min(batch, partition)
+    return WorkerPlan(spec, partition, iterations, iterations * items * visits, batch)
 
 
 def last_item_iteration(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
@@ -161,7 +171,7 @@ def last_round(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
 def is_estimate(job: Job, shares: Sequence[WorkerPlan]) -> bool:
     """Return whether measured times, losses or learning rates change the item-iterations of rounds."""
     unequal = len({share.items for share in shares}) > 1
-    drawn = job.transport.availability_of(len(shares)) or (job.sync.clients is not None and unequal)
+    drawn = min(job.transport.availability) < 1 or (job.sync.clients is not None and unequal) or job.partition.clients
     shared_visits = not job.sync.synchronous and unequal
     return bool(drawn) or shared_visits or job.caps_rounds or job.sync.planned_iterations(1) is None
 
@@ -188,6 +198,7 @@ def possible_items(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
 
 def participants(job: Job, workers: int) -> int:
     """Count the workers that train in a round once a ramp is over: `clients`, or the average number that can be reached."""
-    reached = sum(job.transport.availability_of(workers) or [1.0] * workers)
+    clients = job.partition.clients or workers
+    reached = sum(job.transport.availability_of(clients) or [1.0] * clients)
     count = workers if job.sync.clients is None else job.sync.active_workers(workers, 1)
     return max(1, min(count, round(reached)))

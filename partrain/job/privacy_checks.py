@@ -16,11 +16,11 @@ GUESSED = 10**12
 """Seeds below this can be guessed: a computer tries them all in days."""
 
 
-def _missing(sync: AnyRule, bound: float | None) -> str:
+def _missing(sync: AnyRule, clients: int | None, bound: float | None) -> str:
     """Return the first key that noise requires and the job lacks."""
     wanted = {
         "`max_update_norm` in [faults], the bound of a client's update": bound is not None,
-        "`clients`, the number of workers in a round": sync.clients is not None,
+        "`clients`, the number of workers in a round": sync.clients is not None or clients is not None,
         'client_sampling = "uniform"': sync.client_sampling == "uniform",
         'weights = "equal"': sync.weights == "equal",
     }
@@ -40,7 +40,8 @@ def _has_batch_norm(model: AnyModel) -> str:
 
 
 OF_PRIVACY = (
-    row("sync.noise", lambda sync, faults: sync.noise_multiplier and _missing(sync, faults.max_update_norm),
+    row("sync.noise", lambda sync, partition, faults: sync.noise_multiplier
+        and _missing(sync, partition.clients, faults.max_update_norm),
         "`noise` needs {0}", "add it, or remove `noise`"),
     row("transport.availability", lambda sync, transport: sync.noise_multiplier and min(transport.availability) < 1,
         "`noise` needs the same number of workers in each round, and some cannot be reached", "remove one of the two"),

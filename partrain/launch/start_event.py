@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
@@ -16,7 +17,7 @@ from partrain.job.workers import WorkerSpec
 from partrain.launch.context import RunContext, Start
 from partrain.launch.prepared import RecordedRun
 from partrain.launch.worker.messages import Ready
-from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerHere, WorkerPlace, WorkerSkew
+from partrain.record.events import StartedWorker, StartEvent, TakenClients, WorkerBefore, WorkerHere, WorkerPlace, WorkerSkew
 from partrain.record.privacy import NoisyMean
 from partrain.rules import AnyRule
 from partrain.system.cores import usable_cores
@@ -35,6 +36,7 @@ def start_event(
     job, plan, manifest = recorded.loaded.job, recorded.plan, recorded.manifest
     best_by = job.best_by(recorded.dataset.task)
     before = counts_before(start, len(plan.shares))
+    own_skews = skews if skews and not plan.clients else [WorkerSkew()] * len(plan.shares)
     workers: list[StartedWorker] = [
         {
             "rank": share.spec.rank,
@@ -43,13 +45,13 @@ def start_event(
             **_place(share.spec),
             **_process(ready.get(share.spec.rank)),
             "partition": share.partition,
-            **skews[share.spec.rank],
+            **skew,
             "iterations": share.iterations,
             "passes": share.spec.passes,
             "batch_size": share.batch,
             **before[share.spec.rank],
         }
-        for share in plan.shares
+        for share, skew in zip(plan.shares, own_skews, strict=True)
     ]
     return StartEvent(
         t=context.booted + context.started,
@@ -68,13 +70,24 @@ def start_event(
         workers=workers,
         stop=job.stop.model_dump(exclude_none=True),
         lower_is_better=best_by is None or best_by.lower,
-        privacy=_privacy(job.sync, len(plan.shares)),
+        privacy=_privacy(job.sync, len(plan.shares), len(plan.clients) or len(plan.shares)),
+        clients=taken_clients(plan, skews),
     )
 
 
-def _privacy(sync: AnyRule, workers: int) -> NoisyMean | None:
+def _privacy(sync: AnyRule, workers: int, clients: int) -> NoisyMean | None:
     noise = sync.noise_multiplier
-    return {"noise": noise, "clients": sync.active_workers(workers, 1), "workers": workers} if noise else None
+    return {"noise": noise, "clients": sync.active_workers(workers, 1), "workers": clients} if noise else None
+
+
+def taken_clients(plan: Plan, skews: Sequence[WorkerSkew]) -> TakenClients | None:
+    """Describe the clients that workers take in turn, if they do. `skews`: the result of `label_skews`."""
+    if not plan.clients:
+        return None
+    taken: TakenClients = {"count": len(plan.clients), "smallest": min(plan.clients), "largest": max(plan.clients)}
+    if measured := [skew["unevenness"] for skew in skews if "unevenness" in skew]:
+        taken["unevenness"] = round(fmean(measured), 4)
+    return taken
 
 
 def _process(message: Ready | None) -> WorkerHere:
@@ -99,10 +112,10 @@ def counts_before(start: Start, size: int) -> list[WorkerBefore]:
 
 
 def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
-    """Measure the label skew of each worker's partition; empty if a shuffle makes it random."""
+    """Measure the label skew of each partition, by rank or by client; [] if a shuffle makes it random."""
     partitions = unlike_partitions(job, plan, dataset)
     if not partitions:
-        return [{}] * len(plan.shares)
+        return []
     return [{"unevenness": distance} for distance in label_skew(dataset.item_targets, partitions)]
 
 
@@ -110,7 +123,7 @@ def unlike_partitions(job: Any, plan: Plan, dataset: Dataset) -> Sequence[NDArra
     """Cut the partitions of the first round, as numbers of items; () if a shuffle makes their targets random."""
     if plan.training_items is None or dataset.stream or job.partition.order == "shuffled" or not dataset.kind.orders:
         return ()
-    return share_out(dataset, job.dataset, job.partition, plan.partition_sizes, job.seed).partitions
+    return share_out(dataset, job.dataset, job.partition, plan.part_sizes, job.seed).partitions
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
@@ -133,6 +146,6 @@ def warn_if_code_changed(files: list[str], context: RunContext) -> None:
 def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
     """Warn if windows over items in their given order would have labels far from all labels."""
     assert plan.training_items is not None  # a stream has no known order
-    cuts = windows(plan.training_items, plan.partition_sizes, job.partition.overlap)
+    cuts = windows(plan.training_items, plan.part_sizes, job.partition.overlap)
     if text := skew_warning(dataset.item_targets[: plan.training_items], cuts):
         context.warn(text)

@@ -88,7 +88,7 @@ class Optimizer(Scheduled):
 
     def last_batch(self, partition: int, own: int | None = None, *, whole_passes: bool) -> int:
         """Return the items of the smallest batch on a partition of this size: a pass's last batch, if rounds are whole passes."""
-        batch = self.batch(partition, own)
+        batch = min(self.batch(partition, own), partition)
         return (partition % batch or batch) if whole_passes else batch
 
     def check(self) -> Iterator[Finding]:

@@ -82,6 +82,11 @@ class RuleTraits(Section):
         return True
 
     @property
+    def keeps_worker_state(self) -> bool:
+        """True: replicas are equal, but a worker keeps its own state from one round to the next, such as a control variate."""
+        return False
+
+    @property
     def uses_weights(self) -> bool:
         """True: `weights` apply to parameters. Otherwise they apply only to moments and buffers."""
         return self.keeps_replicas_equal and self.synchronous

@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypedDict, get_args
+from typing import Any, ClassVar, NotRequired, TypedDict, get_args
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -89,6 +89,19 @@ class StartedWorker(WorkerSkew, WorkerPlace, WorkerBefore, WorkerHere):
     """Number of items of a batch."""
 
 
+class TakenClients(TypedDict):
+    """The clients that workers take in turn (`[partition] clients`)."""
+
+    count: int
+    """Number of clients."""
+    smallest: int
+    """Number of items of the smallest client."""
+    largest: int
+    """Number of items of the largest client."""
+    unevenness: NotRequired[float]
+    """Mean label skew of the clients, if measured: total variation distance to all items, 0 to 1."""
+
+
 class EndSeconds(TypedDict, total=False):
     """The seconds of the whole run, with all sessions."""
 
@@ -138,6 +151,8 @@ class StartEvent:
     """Changes of user code since the checkpoint that the user accepted (`resume --accept-changes`), in words."""
     privacy: NoisyMean | None = None
     """The noisy mean of every round, if the job has `[sync] noise`."""
+    clients: TakenClients | None = None
+    """The clients, if workers take them in turn."""
 
 
 @dataclass(kw_only=True)

@@ -23,6 +23,14 @@ def result_lines(content: Mapping[str, Any], *, spent: bool = False) -> list[str
     return [*_undefined(content), *_beside_trivial(content), *_course(content, spent=spent)]
 
 
+def clients_line(clients: Mapping[str, Any], workers: int) -> str:
+    """Describe the clients that some workers take in turn."""
+    smallest, largest = clients["smallest"], clients["largest"]
+    items = counted(largest, "item") if smallest == largest else f"{smallest:,} to {counted(largest, 'item')}"
+    skew = f", mean label skew {clients['unevenness']:.0%}" if "unevenness" in clients else ""
+    return f"clients: {clients['count']:,} of {items}{skew}; {workers:,} are drawn for each round"
+
+
 def _undefined(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each deciding number that was undefined in a judgement."""
     judgements = content.get("judgements", 0)

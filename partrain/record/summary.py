@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
-from partrain.record.events import BesideTrivial
+from partrain.record.events import BesideTrivial, TakenClients
 from partrain.record.privacy import Privacy, privacy_of
 from partrain.record.result import BestJudgement, best_judgement
 from partrain.record.run_state import RunState
@@ -82,6 +82,8 @@ class SummaryOptions(TypedDict, total=False):
     """Number of losses far above the losses before them."""
     privacy: Privacy
     """The privacy of a client, if the job has `[sync] noise`."""
+    clients: TakenClients
+    """The clients, if workers take them in turn."""
 
 
 class SlowWorker(TypedDict):
@@ -227,6 +229,8 @@ def summary(state: RunState) -> Summary:
         faults["spikes"] = spikes
     if state.start.privacy:
         ended["privacy"] = privacy_of(state.start.privacy, state.round)
+    if state.start.clients:
+        ended["clients"] = state.start.clients
     return {
         "status": state.status or "failed",
         "reason": state.reason or "killed",

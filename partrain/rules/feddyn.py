@@ -75,6 +75,10 @@ class Feddyn(CorrectedSteps):
     def still_moves(self) -> str:
         return "the server's correction"
 
+    @property
+    def keeps_worker_state(self) -> bool:
+        return True
+
     def init(self, worker: Worker, group: Group) -> FeddynState:
         return FeddynState(worker.params.new_zeros(worker.params.shape), worker.params.new_zeros(worker.params.shape))
 

@@ -59,6 +59,10 @@ class Scaffold(CorrectedSteps):
             message = f"control variates are estimated from the steps of plain SGD; those of {what} are no mean of gradients"
             yield warning(("optimizer", "name"), message, 'use "sgd" without momentum')
 
+    @property
+    def keeps_worker_state(self) -> bool:
+        return True
+
     def init(self, worker: Worker, group: Group) -> ScaffoldState:
         return ScaffoldState(worker.params.new_zeros(worker.params.shape), worker.params.new_zeros(worker.params.shape))
 

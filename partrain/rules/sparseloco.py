@@ -64,6 +64,10 @@ class Sparseloco(Rule):
     def still_moves(self) -> str:
         return "updates that messages left out"
 
+    @property
+    def keeps_worker_state(self) -> bool:
+        return True
+
     def init(self, worker: Worker, group: Group) -> ErrorFeedbackState:
         return ErrorFeedbackState(worker.params.new_zeros(len(worker.params)))
 

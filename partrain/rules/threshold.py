@@ -120,6 +120,10 @@ class Threshold(Rule):
         todo = "lower `threshold` in [sync], or let it fall (adaptive = true, the lower `target` above 0)"
         return f"nothing was sent {since}, for no update came up to the threshold: {todo}"
 
+    @property
+    def keeps_worker_state(self) -> bool:
+        return True
+
     def init(self, worker: Worker, group: Group) -> ThresholdState:
         return ThresholdState(worker.params.new_zeros(len(worker.params)), self.threshold)
 

@@ -56,6 +56,10 @@ class Topk(Rule):
     def still_moves(self) -> str:
         return "updates that messages left out" if self.error_feedback and self.compressor.kind != "identity" else ""
 
+    @property
+    def keeps_worker_state(self) -> bool:
+        return self.error_feedback
+
     def init(self, worker: Worker, group: Group) -> ErrorFeedbackState | None:
         return ErrorFeedbackState(worker.params.new_zeros(len(worker.params))) if self.error_feedback else None
 

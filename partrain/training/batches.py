@@ -179,7 +179,7 @@ class Batches:
         batch_size: int,
         iterations: int,
         *,
-        whole_passes: bool,
+        passes: int | None = None,
         seed: int,
         rank: int,
         redraw: Callable[[int], NDArray[np.int64]] | None = None,
@@ -189,7 +189,8 @@ class Batches:
     ) -> None:
         """Cut a partition into batches.
 
-        `redraw` draws the partition of a round, if each round has its own. `resize` cuts it for caps of all workers, if it follows
+        `passes` over the partition make a round; None: `iterations`. `redraw` draws the partition of a round, if each round has its
+        own; a batch has no more items than the partition. `resize` cuts it for caps of all workers, if it follows
         them. `labels` (n,) of all items: a pass is drawn with replacement, each class of the partition equally often. `weights` (n,) of
         all items: a pass has each item as often as its weight demands.
         """
@@ -200,11 +201,12 @@ class Batches:
         self.position = 0
         """Items trained on since the first pass began: the cursor a checkpoint keeps."""
         self._ahead = 0
-        self._whole_passes = whole_passes
+        self._passes = passes
+        self.largest_batch = batch_size
+        """Items of a mini-batch on a partition that has as many."""
         self._seed, self._rank = seed, rank
         self._redraw, self._resize, self._labels, self._weights = redraw, resize, labels, weights
         self._caps: Sequence[int] = ()
-        self._passes = iterations // self.per_pass
         self._pass: tuple[int, NDArray[np.int64]] = (-1, partition)
         self._label: tuple[str | int, ...] = ()
 
@@ -212,9 +214,10 @@ class Batches:
         """Take the caps of all workers, by rank; the partition may follow them. Return the iterations of this worker's rounds."""
         self.iterations = caps[self._rank]
         if self._resize and list(caps) != self._caps:
-            self.partition, self._caps = self._resize(caps), list(caps)
+            self.partition = self._resize(caps)
             self._pass = (-1, self.partition)
-        if self._resize and self._whole_passes:
+        self._caps = list(caps)
+        if self._resize and self._passes:
             self.iterations = self._passes * self.per_pass
         return self.iterations
 
@@ -243,7 +246,10 @@ class Batches:
         if self._redraw is not None:
             self.partition, self.position = self._redraw(number), 0
             self._label, self._pass = ("round", number), (-1, self.partition)
-        if self._whole_passes:
+            self.batch_size = min(self.largest_batch, len(self.partition))
+            if self._passes and not self._caps:
+                self.iterations = self._passes * self.per_pass
+        if self._passes:
             self.position = -(-self.position // len(self.partition)) * len(self.partition)
         self._ahead = self.position
 
@@ -256,7 +262,7 @@ class Batches:
         block: list[int] = []
         items = 0
         for number in itertools.count(1):
-            last = self._whole_passes and number % self.per_pass == 0
+            last = self._passes and number % self.per_pass == 0
             block.append(short if last else self.batch_size)
             items += block[-1]
             if number % self.iterations == 0 or items + self.batch_size > most:

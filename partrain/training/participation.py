@@ -1,4 +1,4 @@
-"""The workers that train in a round: all, the first of a ramp, or clients drawn from those that can be reached."""
+"""The workers that train in a round: all, the first of a ramp, or those drawn from all that can be reached; and their clients."""
 
 from __future__ import annotations
 
@@ -17,29 +17,42 @@ class Participation:
         chances by items (there with replacement) is `client_sampling = "items"`.
     """
 
-    def __init__(self, rule: Rule, seed: int, sizes: Sequence[int], availability: Sequence[float] = ()) -> None:
+    def __init__(
+        self, rule: Rule, seed: int, sizes: Sequence[int], availability: Sequence[float] = (), workers: int | None = None
+    ) -> None:
         """Prepare the draws.
 
         Args:
             rule: The sync rule (`clients`, `ramp_workers`).
             seed: The job's seed.
-            sizes: Items of each worker's partition, by rank.
-            availability: Chance that a worker can be reached in a round, by rank; empty: always.
+            sizes: Items of each client, by number. A client is a worker, or has one for a round only.
+            availability: Chance that a client can be reached in a round, by number; empty: always.
+            workers: Number of workers that take clients in turn (`[partition] clients`); None: each client is a worker.
         """
         self._rule, self._seed, self._sizes, self._availability = rule, seed, sizes, availability
-        self.of = lru_cache(maxsize=2)(self._of)  # the workers of a process ask in turn
-        """Function that returns the ranks of the workers that train in a round (its number), ascending; at least one."""
+        self._workers = workers
+        self.clients = lru_cache(maxsize=2)(self._drawn)  # the workers of a process ask in turn
+        """Function that returns the clients that train in a round (its number), ascending; at least one."""
 
-    def _of(self, round_number: int) -> Sequence[int]:
-        workers = len(self._sizes)
-        count = self._rule.active_workers(workers, round_number)
-        if self._rule.clients is None and not self._availability:
+    def of(self, round_number: int) -> Sequence[int]:
+        """Return the ranks of the workers that train in a round, ascending. Worker k takes the k-th client that trains."""
+        clients = self.clients(round_number)
+        return clients if self._workers is None else range(len(clients))
+
+    def client_of(self, rank: int, round_number: int) -> int:
+        """Return the client of a worker in a round; the last one for a worker that sits the round out."""
+        clients = self.clients(round_number)
+        return clients[min(rank, len(clients) - 1)]
+
+    def _drawn(self, round_number: int) -> Sequence[int]:
+        count = self._workers or self._rule.active_workers(len(self._sizes), round_number)
+        if self._rule.clients is None and self._workers is None and not self._availability:
             return range(count)
         draw = generator(self._seed, "clients", round_number)
-        reached = list(range(workers))
+        reached = list(range(len(self._sizes)))
         if self._availability:
             reached = []
-            while not reached:  # a round begins when a worker can be reached
+            while not reached:  # a round begins when one can be reached
                 reached = [rank for rank, chance in enumerate(self._availability) if draw.random() < chance]
         if len(reached) <= count:
             return reached

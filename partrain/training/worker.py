@@ -95,8 +95,8 @@ class LocalWorker:
         plain = augment is None and isinstance(batches, Batches)
         most = self._engine.most_numbered(samples) if plain else 0
         self._feed = Feed(samples, batches, reuse=self._engine.reuses_inputs, augment=augment, most_numbered=most)
-        planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
-        self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
+        self._visits = rule.visits_per_worker or 1
+        self._learning_rate = LearningRate(optimizer, rule, planned_items, batches.iterations * self._visits, horizon)
         self._seed, self._user_code, self.metrics = seed, user_code, metrics
         self._planned_items, self._participation = planned_items, participation or Participation(rule, seed, planned_items)
         self.heartbeat: Callable[[], None] = lambda: None
@@ -159,13 +159,15 @@ class LocalWorker:
         """
         self._reset_counters(round_number)
         self.caps = caps
+        planned = self._planned_items
         if self.round_caps and caps:
-            self.iterations = self.batches.limit(caps)
-            planned = self.round_caps.items(self._planned_items, caps)
-            self._learning_rate.plan(planned, self.iterations * self.round_caps.visits)
+            self.batches.limit(caps)
+            planned = self.round_caps.items(planned, caps)
         self.participants = self._participation.of(round_number)
         self.active = not self.sits_out
         self._feed.begin(round_number)
+        self.iterations = self.batches.iterations
+        self._learning_rate.plan(planned, self.iterations * self._visits)
         self._learning_rate.begin(round_number, item_iterations, self.participants)
         self.lr = self._learning_rate.at(0.0)
 

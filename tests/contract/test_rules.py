@@ -52,6 +52,13 @@ def test_all_rules_are_here() -> None:
     assert {form["rule"] for form in FORMS.values()} == NAMES
 
 
+@pytest.mark.parametrize("name", [name for name, rule in VARIANTS.items() if rule.keeps_replicas_equal])
+def test_a_rule_says_whether_a_worker_keeps_a_state_of_its_own(name: str) -> None:
+    rule = VARIANTS[name]
+    _, taken = Trial(rule).run(2)
+    assert rule.keeps_worker_state == any(path.startswith("workers/0/rule/") for path in taken.arrays)
+
+
 @every_rule
 def test_what_all_workers_want_is_a_fixed_point(rule: Rule) -> None:
     for replicas in descend(rule, start=[3.0, -1.0], targets=[[3.0, -1.0]] * 3, rounds=3):

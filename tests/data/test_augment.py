@@ -37,7 +37,7 @@ def images(folder: Path, count: int = 90, channels: int = 3) -> NDArray[np.uint8
 def feed(block: int, augment: Any, position: int = 0) -> list[torch.Tensor]:
     """The batches of a worker whose blocks hold this many bytes."""
     inputs = torch.rand(40, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    batches = Batches(np.arange(40), 8, 3, whole_passes=False, seed=5, rank=1)
+    batches = Batches(np.arange(40), 8, 3, seed=5, rank=1)
     batches.position = position
     made = Feed(Samples(inputs, torch.arange(40), 1.0), batches, reuse=False, augment=augment)
     made._block_items = block

@@ -37,7 +37,7 @@ stop = { rounds = 4, judge_every = 1 }
 def draw(weights: list[float], passes: int = 1) -> Counter[int]:
     """How often each item is drawn in some passes."""
     items = len(weights)
-    batches = Batches(np.arange(items), 1, 1, whole_passes=True, seed=0, rank=0, weights=np.array(weights, np.float32))
+    batches = Batches(np.arange(items), 1, 1, passes=1, seed=0, rank=0, weights=np.array(weights, np.float32))
     batches.begin(1)
     return Counter(batches.draw(items * passes).tolist())
 
@@ -52,7 +52,7 @@ def test_a_pass_has_each_item_as_often_as_its_weight_tells(weights: list[int]) -
 
 def test_equal_weights_draw_each_item_once_in_another_order() -> None:
     assert set(draw([0.3] * 1000).values()) == {1}
-    batches = Batches(np.arange(50), 1, 1, whole_passes=True, seed=0, rank=0, weights=np.ones(50, np.float32))
+    batches = Batches(np.arange(50), 1, 1, passes=1, seed=0, rank=0, weights=np.ones(50, np.float32))
     batches.begin(1)
     assert batches.draw(50).tolist() != batches.draw(50).tolist() != list(range(50))
 

@@ -121,7 +121,7 @@ def test_a_line_reads_back_as_the_event(event):
 LINES = [
     (
         start(),
-        "version name run_id rule resumed_from parameters held_out judge_every cores workers stop lower_is_better start_file code accepted privacy",
+        "version name run_id rule resumed_from parameters held_out judge_every cores workers stop lower_is_better start_file code accepted privacy clients",
     ),
     (round_(3), "rank round iterations items loss lr compute wait mix distance bytes staleness seconds"),
     (judgement(2), "round item_iterations seconds loss metrics best regular"),

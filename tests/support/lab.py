@@ -436,9 +436,7 @@ class Trial:
     def batches(self, rank: int, cap: int) -> Batches:
         partition = np.asarray(self.partitions[rank], dtype=np.int64)
         drawn_as = 0 if self.twins else rank
-        return Batches(
-            partition, self.optimizer.batch_size, cap, whole_passes=self.rule.passes is not None, seed=self.seed, rank=drawn_as
-        )
+        return Batches(partition, self.optimizer.batch_size, cap, passes=self.rule.passes, seed=self.seed, rank=drawn_as)
 
 
 class Hooks:

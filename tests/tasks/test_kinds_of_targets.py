@@ -127,7 +127,7 @@ partition = { sampling = "balanced" }
 
 def test_a_balanced_pass_draws_each_class_equally_often() -> None:
     labels = (np.arange(101) >= 95).astype(np.int64) + (np.arange(101) >= 99)
-    batches = Batches(np.arange(101), 10, 10, whole_passes=True, seed=0, rank=0, labels=labels)
+    batches = Batches(np.arange(101), 10, 10, passes=1, seed=0, rank=0, labels=labels)
     batches.begin(1)
     one, two = batches.draw(101), batches.draw(101)
     assert sorted(Counter(labels[one].tolist()).values()) == [33, 34, 34]

@@ -69,6 +69,18 @@ def test_rounds_and_seeds_draw_anew_and_a_round_always_the_same() -> None:
     assert len({tuple(ranks) for ranks in first}) == 28, "all pairs of 8"
 
 
+def test_workers_take_the_clients_of_a_round_in_turn() -> None:
+    drawn = Participation(Average(iterations=1), 1, [5] * 50, workers=4)
+    each = Participation(Average(iterations=1, clients=4), 1, [5] * 50)
+    for number in range(1, 100):
+        assert drawn.of(number) == range(4)
+        assert [drawn.client_of(rank, number) for rank in range(4)] == each.of(number), "as if each client had a worker"
+    seldom = Participation(Average(iterations=1), 1, [5] * 50, [0.02] * 50, workers=4)
+    counts = {len(seldom.of(number)) for number in range(1, 100)}
+    assert counts >= {1, 2}
+    assert max(counts) <= 4, "fewer where fewer can be reached"
+
+
 def test_a_worker_that_sits_a_round_out_trains_nothing_sends_nothing_and_gets_the_mean() -> None:
     parts = [range(16), range(16, 32), range(32, 48)]
     trial = Trial(Average(iterations=2, clients=1), Sgd(lr=0.1, batch_size=4), partitions=parts)

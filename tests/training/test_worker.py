@@ -249,7 +249,9 @@ def rounds_of(batches: Batches, rounds: int) -> list[list[list[int]]]:
 
 
 def batches(items: int = 10, batch: int = 4, cap: int = 3, passes: bool = False, seed: int = 0, rank: int = 0) -> Batches:
-    return Batches(np.arange(100, 100 + items), batch, cap, whole_passes=passes, seed=seed, rank=rank)
+    return Batches(
+        np.arange(100, 100 + items), batch, cap, passes=cap // -(-items // batch) if passes else None, seed=seed, rank=rank
+    )
 
 
 def test_under_iterations_every_batch_is_full_and_runs_on_into_the_next_pass() -> None:
@@ -311,7 +313,7 @@ def test_redrawn_partitions_are_new_each_round_and_in_an_order_of_their_own() ->
     def drawn(number: int) -> np.ndarray:
         return np.arange(100 * number, 100 * number + 6)
 
-    one = Batches(drawn(0), 3, 2, whole_passes=False, seed=0, rank=0, redraw=drawn)
+    one = Batches(drawn(0), 3, 2, seed=0, rank=0, redraw=drawn)
     first, second = ([item for batch in one for item in batch] for one in rounds_of(one, 2))
     assert (sorted(first), sorted(second)) == (list(range(100, 106)), list(range(200, 206)))
     assert [item - 100 for item in first] != [item - 200 for item in second]

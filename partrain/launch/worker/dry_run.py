@@ -8,7 +8,7 @@ that the network starts from; without user code the dry run ends there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import util
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
-from partrain.job.plan import WorkerPlan
+from partrain.job.plan import Plan
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.code_files import CodeFiles
 from partrain.launch.worker.messages import CodeChanged, CodeRead, DryRunPassed, RunRemark, StartedFrom
@@ -116,7 +116,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 
     frozen = frozen_sums(setup.module) if second else {}
     if user_code_under_test(job) or spec.try_built_in:
-        yield from _train(setup, worker, names, homes, job, spec.plan.shares)
+        yield from _train(setup, worker, names, homes, job, spec.plan)
     if files:
         channel.send(CodeRead(files.digests(job.user_code)))
     own_metrics = bool(job.task and job.task.metrics_code)
@@ -183,7 +183,7 @@ def _train(
     names: set[str],
     homes: dict[str, tuple[int, int]],
     job: Job,
-    shares: Sequence[WorkerPlan],
+    plan: Plan,
 ) -> Iterator[str]:
     """Train on a batch, and check that the network still has the same tensors; also train on the smallest batch of all workers.
 
@@ -205,14 +205,15 @@ def _train(
         raise UserCodeFailed(f"{_named(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 
     sizes = [
-        job.optimizer.last_batch(share.partition, share.spec.batch_size, whole_passes=share.spec.passes is not None)
-        for share in shares
-        if share.partition
+        job.optimizer.last_batch(size, share.spec.batch_size, whole_passes=share.spec.passes is not None)
+        for share in plan.shares
+        for size in dict.fromkeys(plan.clients or [share.partition])
+        if size
     ]
     last = min(sizes, default=batches.batch_size)
     if last < batches.batch_size and isinstance(batches, Batches):
         yield f"training on a batch of {last}, the last of a pass"
-        batches.batch_size = last
+        batches.batch_size = batches.largest_batch = last
         worker.begin(2, 0)
         worker.gradient()
 

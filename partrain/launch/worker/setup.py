@@ -78,9 +78,10 @@ class ProcessSetup:
     @cached_property
     def participation(self) -> Participation:
         """The draw of each round's workers."""
-        job, shares = self.spec.job, self.spec.plan.shares
-        sizes = [share.partition or share.items for share in shares]
-        return Participation(job.sync, job.seed, sizes, job.transport.availability_of(len(shares)))
+        job, plan = self.spec.job, self.spec.plan
+        sizes = plan.clients or [share.partition or share.items for share in plan.shares]
+        workers = len(plan.shares) if plan.clients else None
+        return Participation(job.sync, job.seed, sizes, job.transport.availability_of(len(sizes)), workers)
 
     def task(self) -> Task:
         """Make a worker's task."""
@@ -214,22 +215,27 @@ class WorkerSetup:
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
         """Cut the worker's partition into batches. Return them and the indices of the held-out items."""
         job, plan, rank, assignment = self._spec.job, self._spec.plan, self._rank, self._shared.assignment
-        share, planned = plan.shares[rank], plan.partition_sizes
+        share, planned, drawn = plan.shares[rank], plan.part_sizes, self._shared.participation
 
         def resized(caps: Sequence[int]) -> NDArray[np.int64]:
             assert plan.training_items is not None
             sizes = parts_by(caps, plan.training_items, [other.batch for other in plan.shares], job.partition.overlap)
             return np.asarray(assignment(None, tuple(sizes)).partitions[rank], np.int64)
 
+        def redrawn(number: int) -> NDArray[np.int64]:
+            if plan.clients:
+                return first.partitions[drawn.client_of(rank, number)]
+            return assignment(number, planned).partitions[rank]
+
         first = assignment(None, planned)
         batches = Batches(
             first.partitions[rank],
             share.batch,
             share.iterations,
-            whole_passes=share.spec.passes is not None,
+            passes=share.spec.passes,
             seed=job.seed,
             rank=rank,
-            redraw=(lambda number: assignment(number, planned).partitions[rank]) if job.partition.redraw == "round" else None,
+            redraw=redrawn if plan.clients or job.partition.redraw == "round" else None,
             resize=resized if job.partition.balance == "rate" and job.partition.redraw == "never" else None,
             labels=dataset.targets if job.partition.sampling == "balanced" else None,
             weights=dataset.sample_weight,
