@@ -47,12 +47,17 @@ def remarked(sample: Sample, stacklevel: int = 4) -> Sample:
     return sample
 
 
-def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False) -> Sample:
-    """Return items of a script, or of the file at a path, in the network's form; if `labeled`, with their targets."""
+def sample_of(
+    network: TrainedNetwork, items: Any, targets: Any = None, *, labeled: bool = False, group: str | None = None
+) -> Sample:
+    """Return items of a script, or of the file at a path, in the network's form; if `labeled`, with their targets.
+
+    `group`: the column of a table that names the group of each item, if groups are requested.
+    """
     if isinstance(items, str | os.PathLike):
         if targets is not None:
             raise BadJob(f"evaluate: {items} holds inputs and targets: leave y out")
-        return read(network, Path(items), labeled=labeled)
+        return read(network, Path(items), labeled=labeled, group=group)
     codec = network.codec
     if codec.is_documents or not network.record.parts:
         items = as_frame(items)
@@ -61,6 +66,8 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
     if codec.is_documents:
         return _texts(network, items, targets, labeled=labeled)
     wanted, from_frame = labeled and bool(network.kind.targets), is_frame(items) and (codec.is_table or codec.is_series)
+    if group and not from_frame:
+        raise BadJob(f"evaluate: by_group needs X with the column `{group}`: give a DataFrame, or the path of a table")
     if wanted and targets is None and not from_frame:
         raise BadJob("evaluate: X has no targets: give y, too")
     answers = _answers(network, targets) if labeled and targets is not None and not from_frame else None
@@ -70,10 +77,10 @@ def sample_of(network: TrainedNetwork, items: Any, targets: Any = None, *, label
                 raise BadJob("evaluate: a series holds what follows each window: leave y out")
             items = objects.with_column(items, targets, codec.targets[0])
         nulls = Dialect.of(network.loaded.job.dataset).null_values
-        others = {codec.stored.get("time"), codec.stored.get("group")}
+        others = {codec.stored.get("time"), codec.stored.get("group"), group}
         used = {*codec.stored.get("inputs", ()), *codec.columns, *codec.targets, *others}
         frame = to_polars(items, {str(name) for name in items.columns} - used)
-        sample, answers = of_table(network, FrameTable(frame, _X.name, "", nulls), labeled=wanted)
+        sample, answers = of_table(network, FrameTable(frame, _X.name, "", nulls), labeled=wanted, group=group)
     elif network.record.parts:
         arrays = _several_arrays(network, items) | ({} if answers is None else {"targets": answers})
         held = {name: in_memory(array, f"X: array `{name}`", _X) for name, array in arrays.items()}

@@ -98,30 +98,41 @@ class Trained:
         """True if the run met a target of `[stop]`."""
         return bool(self.summary.get("status") == "reached")
 
-    def evaluate(self, X: Any = None, y: Any = None, *, split: Split | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, X: Any = None, y: Any = None, *, split: Split | None = None, by_group: bool = False, fine_tune: int = 0
+    ) -> dict[str, Any]:
         """Return number of items, loss and metrics, by default of the test set, or of the validation items if there is none.
 
         Args:
             X: Items, as in training: an array, a DataFrame (with the target's column, or `y`), a torch Dataset, the path of a file.
             y: Their targets.
             split: `training`, `validation` or `test` items of the data set, instead of `X` and `y`.
+            by_group: Also judge each group of `[dataset] group`, under `groups`; X is then a DataFrame or a file with this column.
+            fine_tune: Passes over half of each group's items, after which the other half is judged again, under `fine_tuned` of
+                `groups`.
 
         Example: `trained.evaluate(X_test, y_test)["accuracy"]`
         """
         from partrain.inference import evaluate as judging
+        from partrain.inference.by_group import group_column
+
+        if fine_tune and not by_group:
+            raise BadJob("evaluate: fine_tune needs by_group=True: a copy of the network is fine-tuned for each group")
 
         if X is None:
             if not self._trusted:
                 with _permission():
                     require_permission(self._loaded, self._content, self.checkpoint, "items")
             with standing_for_tables(self._objects):
-                results = judging.evaluate(self.network, self._content, split)
+                results = judging.evaluate(self.network, self._content, split, by_group=by_group, fine_tune=fine_tune)
             if not results:
                 raise InputMissing('the data set has neither test nor validation items: give X and y, or split="training"')
             return dict(results.get("test") or next(iter(results.values())))
         if split is not None:
             raise BadJob("evaluate: X are items, and `split` names others: give one of the two")
-        return judging.evaluate_sample(self.network, remarked(sample_of(self.network, X, y, labeled=True), 3))
+        group = group_column(self.network) if by_group else None
+        sample = remarked(sample_of(self.network, X, y, labeled=True, group=group), 3)
+        return judging.evaluate_sample(self.network, sample, by_group=by_group, fine_tune=fine_tune)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the network's answers (n, ...): classes, numbers in the target's units, reconstruction errors, or a series' next moments.

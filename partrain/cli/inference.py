@@ -85,6 +85,15 @@ def evaluate(
             "--by-group", help="Evaluate on each group of [dataset] group, too: mean, median, worst tenth and worst group."
         ),
     ] = False,
+    fine_tune: Annotated[
+        int,
+        typer.Option(
+            "--fine-tune",
+            metavar="PASSES",
+            min=0,
+            help="With --by-group: train on half of each group's items, then judge the other half before and after.",
+        ),
+    ] = 0,
     newest: Newest = False,
     skip_bad: SkipBad = False,
     trust_code: TrustCode = False,
@@ -99,6 +108,10 @@ def evaluate(
         raise typer.BadParameter("only with --input", param_hint="--targets")
     if skip_bad and (targets or not source):
         raise typer.BadParameter("only with --input, and without --targets: both would no longer match", param_hint="--skip-bad")
+    if fine_tune and not by_group:
+        raise typer.BadParameter(
+            "only with --by-group: a copy of the network is fine-tuned for each group", param_hint="--fine-tune"
+        )
     path, content, network = _restored(
         checkpoint, newest=newest, trusted=trust_code, own=job, use="items" if source is None else "network"
     )
@@ -107,7 +120,7 @@ def evaluate(
 
     left_out: dict[str, Any] = {}
     if source is None:
-        results = judging.evaluate(network, content, split, by_group=by_group)
+        results = judging.evaluate(network, content, split, by_group=by_group, fine_tune=fine_tune)
     else:
         from partrain.inference.inputs.kinds import STDIN
         from partrain.inference.inputs.read import read
@@ -115,7 +128,8 @@ def evaluate(
         sample = read(
             network, source, targets, labeled=True, skip_bad=skip_bad, group=group_column(network) if by_group else None
         )
-        results = {STDIN if str(source) == "-" else str(source): judging.evaluate_sample(network, sample, by_group=by_group)}
+        judged = judging.evaluate_sample(network, sample, by_group=by_group, fine_tune=fine_tune)
+        results = {STDIN if str(source) == "-" else str(source): judged}
         left_out = _report(sample)
     _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json=as_json)
 

@@ -57,17 +57,22 @@ def scores_of_groups(
         judge: Function that returns the scores of some items, given by number.
         own_errors: Names of the job's custom metrics of which lower is better.
     """
-    members: dict[Class, list[int]] = {}
-    for item, name in enumerate(groups):
-        members.setdefault(name, []).append(item)
-    judged = {name: judge(torch.tensor(members[name])) for name in ordered_groups(members)}
-    numbers = [name for name in next(iter(judged.values())) if all(_is_number(scores[name]) for scores in judged.values())]
+    judged = {name: judge(torch.tensor(numbers)) for name, numbers in items_by_group(groups).items()}
+    numbers = [name for name in next(iter(judged.values())) if all(is_score(scores[name]) for scores in judged.values())]
     rows = [{"group": name, "items": scores["items"], **{key: scores[key] for key in numbers}} for name, scores in judged.items()]
     spread = {key: _spread(rows, key, lower=lower_is_better(key, own_errors)) for key in numbers}
     return {"column": column, "count": len(rows), "numbers": spread, "each": rows}
 
 
-def _is_number(value: Any) -> bool:
+def items_by_group(groups: Sequence[Class]) -> dict[Class, list[int]]:
+    """List the numbers of the items of each group, groups in order."""
+    members: dict[Class, list[int]] = {}
+    for item, name in enumerate(groups):
+        members.setdefault(name, []).append(item)
+    return {name: members[name] for name in ordered_groups(members)}
+
+
+def is_score(value: Any) -> bool:
     """Return whether a value is a score; counts are not, and None is an undefined score."""
     return value is None or isinstance(value, float)
 

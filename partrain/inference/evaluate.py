@@ -37,10 +37,12 @@ LABELS = {
 """Labels of groups of metrics."""
 
 
-def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None, *, by_group: bool = False) -> dict[str, Any]:
+def evaluate(
+    network: TrainedNetwork, content: Content, wanted: Split | None = None, *, by_group: bool = False, fine_tune: int = 0
+) -> dict[str, Any]:
     """Evaluate on one split; by default on validation and test items, if there are any.
 
-    `by_group`: also on each of their groups.
+    `by_group`: also on each of their groups; `fine_tune`: and after this number of passes over half of the items of each.
     """
     if by_group:
         group_column(network)
@@ -52,14 +54,14 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
     names = [wanted] if wanted else ("validation", "test")
     results = {name: scores(network, items, trained) for name, items in splits.items() if name in names}
     groups = groups_by_split(network, dataset) if by_group else {}
-    return {name: scored | _of_groups(network, splits[name], groups.get(name)) for name, scored in results.items()}
+    return {name: scored | _of_groups(network, splits[name], groups.get(name), fine_tune) for name, scored in results.items()}
 
 
-def evaluate_sample(network: TrainedNetwork, sample: Sample, *, by_group: bool = False) -> dict[str, Any]:
-    """Evaluate on items with targets. `by_group`: also on each of their groups."""
+def evaluate_sample(network: TrainedNetwork, sample: Sample, *, by_group: bool = False, fine_tune: int = 0) -> dict[str, Any]:
+    """Evaluate on items with targets. `by_group`, `fine_tune`: as in `evaluate`."""
     assert sample.targets is not None
     items = network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest)
-    return scores(network, items) | _of_groups(network, items, sample.groups if by_group else None)
+    return scores(network, items) | _of_groups(network, items, sample.groups if by_group else None, fine_tune)
 
 
 def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = None) -> dict[str, Any]:
@@ -83,8 +85,11 @@ def _judged(network: TrainedNetwork, items: Samples, metrics: JudgedMetrics) -> 
     return numbers | (metrics.report(names) | numbers)
 
 
-def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] | None) -> dict[str, Any]:
-    """Return the scores of each group under `groups`. `groups`: the group name of each item; None: return no scores of groups."""
+def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] | None, fine_tune: int) -> dict[str, Any]:
+    """Return the scores of each group under `groups`. `groups`: the group name of each item; None: return no scores of groups.
+
+    `fine_tune`: passes over half of the items of each group; 0: none.
+    """
     if groups is None:
         return {}
     with blame_user_code(network.loaded):
@@ -93,7 +98,13 @@ def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] 
     def judge(some: Tensor) -> dict[str, Any]:
         return _judged(network, items.chosen(some), metrics)
 
-    return {"groups": scores_of_groups(group_column(network), groups, judge, network.own_errors)}
+    result = scores_of_groups(group_column(network), groups, judge, network.own_errors)
+    if fine_tune:
+        from partrain.inference.fine_tune import fine_tuned_scores
+
+        with blame_user_code(network.loaded):
+            result["fine_tuned"] = fine_tuned_scores(network, items, groups, judge, fine_tune)
+    return {"groups": result}
 
 
 def render(results: dict[str, Any]) -> list[str]:
@@ -114,6 +125,10 @@ def render(results: dict[str, Any]) -> list[str]:
             lines += ["", *_confusion(scored["confusion"], [str(row.get("name", row["label"])) for row in scored["classes"]])]
         if "groups" in scored:
             lines += ["", *render_groups(scored["groups"])]
+            if "fine_tuned" in scored["groups"]:
+                from partrain.inference.fine_tune import render_fine_tuned
+
+                lines += ["", *render_fine_tuned(scored["groups"]["fine_tuned"])]
     return lines
 
 

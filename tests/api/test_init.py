@@ -163,3 +163,28 @@ def test_texts_of_a_data_frame(place: Path) -> None:
     assert trained.predict(whole.head(2)).tolist() == ["no", "yes"]
     with pytest.raises(BadJob, match='a DataFrame of kind "csv"'):
         partrain.train(model="mlp", dataset={"data": whole, "target": "verdict", "kind": "csv"})
+
+
+def test_groups_are_judged_and_fine_tuned_in_python_as_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(1)
+    rows = [(f"p{group}", x, x * group + draw.standard_normal() / 10) for group in range(12) for x in draw.standard_normal(12)]
+    table = pandas.DataFrame(rows, columns=["person", "x", "y"])
+    table.to_csv("t.csv", index=False)
+    trained = partrain.train(
+        model={"name": "mlp", "hidden": [8]},
+        dataset={"kind": "csv", "path": "t.csv", "target": "y", "group": "person", "validation": 36},
+        optimizer={"name": "adam", "lr": 0.01},
+        stop={"rounds": 3},
+    )
+    told = trained.evaluate(by_group=True, fine_tune=2)["groups"]
+    assert (told["column"], told["fine_tuned"]["count"]) == ("person", told["count"])
+    by_file, by_frame = (trained.evaluate(items, by_group=True, fine_tune=2) for items in ("t.csv", table))
+    assert by_file == by_frame
+    assert by_file["groups"]["count"] == by_file["groups"]["fine_tuned"]["count"] == 12
+    with pytest.raises(BadJob, match="by_group needs X with the column `person`"):
+        trained.evaluate(np.zeros((3, 1), np.float32), np.zeros(3), by_group=True)
+    with pytest.raises(BadJob, match="fine_tune needs by_group=True"):
+        trained.evaluate(fine_tune=2)

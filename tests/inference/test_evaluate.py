@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.runs import partrain
+from support.runs import partrain, write_job
 
 from partrain.data import load
 from partrain.inference.by_group import scores_of_groups
@@ -323,6 +323,60 @@ def test_groups_are_summed_up_each_counting_once(run_of: Runs) -> None:
     assert lines[first + 1].split("  ")[0] == "each group once"
     assert [line.split()[0] for line in lines[first + 3 :]] == [*NUMBERS["clinics"], "auroc:"]
     assert lines[-1] == "auroc: not defined in 1 of 12 groups, left out"
+
+
+@pytest.mark.parametrize("run", ["clinics", "stations"])
+def test_a_network_is_fine_tuned_for_each_group_and_stays_as_it_was(run_of: Runs, run: str) -> None:
+    path = run_of(run).parent / f"{run}.csv"
+    words = "--by-group", "--input", path
+    told, again, plain = (
+        report(run_of(run), *words, *more)[str(path)] for more in (["--fine-tune", 30], ["--fine-tune", 30], [])
+    )
+    assert told == again, "the same halves, in the same order"
+    tuned = told["groups"].pop("fine_tuned")
+    assert told == plain, "the numbers of the network itself stay"
+    large = [row for row in told["groups"]["each"] if row["items"] >= 4]
+    assert (tuned["passes"], tuned["count"], tuned["left_out"]) == (30, len(large), told["groups"]["count"] - len(large))
+    assert [(row["group"], row["items"]) for row in tuned["each"]] == [
+        (row["group"], row["items"] - row["items"] // 2) for row in large
+    ]
+    loss = tuned["numbers"]["loss"]
+    for when in ("before", "after"):
+        assert loss[when] == pytest.approx(np.mean([row[when]["loss"] for row in tuned["each"]]))
+    gains = [row["before"]["loss"] - row["after"]["loss"] for row in tuned["each"]]
+    assert (loss["better"], loss["worse"]) == (sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains))
+    assert all(gains), "each group has its own network"
+    lines = partrain("evaluate", run_of(run), *words, "--fine-tune", 30).out.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("fine-tuned by 30 passes over half of a group's items"))
+    assert [line.split()[0] for line in lines[at + 3 :]] == NUMBERS[run]
+
+
+def test_fine_tuning_learns_the_group(tmp_path: Path) -> None:
+    """The target rises with x in half of the groups, and falls in the others: the common network answers the mean."""
+    draw = np.random.default_rng(0)
+    rows = [f"p{group},{x:.3f},{x * (-1) ** group:.3f}" for group in range(20) for x in draw.standard_normal(24)]
+    (tmp_path / "slopes.csv").write_text("\n".join(["person,x,y", *rows]) + "\n")
+    job = write_job(
+        tmp_path,
+        'dataset={kind="csv", path="slopes.csv", target="y", target_kind="number", group="person", validation=100}',
+        'model={name="mlp", hidden=[16]}',
+        'optimizer={name="adam", lr=0.02, batch_size=8, schedule="cosine"}',
+        "stop={rounds=10}",
+    )
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    tuned = report(tmp_path / "run", "--by-group", "--fine-tune", 20)["validation"]["groups"]["fine_tuned"]
+    loss = tuned["numbers"]["loss"]
+    assert loss["after"] < 0.3 * loss["before"]
+    assert loss["better"] == tuned["count"] >= 4
+
+
+def test_fine_tuning_needs_groups(run_of: Runs, tmp_path: Path) -> None:
+    said = partrain("evaluate", run_of("clinics"), "--fine-tune", 2)
+    assert (said.code, "only with --by-group" in said.err) == (2, True), said
+    head, rows = rows_of(run_of("clinics").parent / "clinics.csv")
+    (tmp_path / "few.csv").write_text("\n".join([head, *rows[:2]]))
+    said = partrain("evaluate", run_of("clinics"), "--by-group", "--fine-tune", 2, "--input", tmp_path / "few.csv")
+    assert (said.code, "no group has 4 items" in said.err) == (66, True), said
 
 
 @given(st.lists(st.none() | st.floats(0, 10), min_size=1, max_size=60), st.booleans())

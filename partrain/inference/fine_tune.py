@@ -1,0 +1,159 @@
+"""`partrain evaluate --by-group --fine-tune`: the network after a few more local iterations on items of each group.
+
+Source: Cheng, Chadha, Duchi. Federated Asymptotics: a model to compare federated learning algorithms. 2021. arXiv:2108.07313, where
+    FedAvg with fine-tuning is level with methods made for personal networks.
+Source: Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage. Federated Evaluation of On-device Personalization. 2019. arXiv:1910.10252
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from partrain.display.text_table import table
+from partrain.errors import InputMissing
+from partrain.inference.by_group import is_score, items_by_group
+from partrain.number_format import counted
+from partrain.rules.average import Average
+from partrain.seeds import generator
+from partrain.tasks.metric_names import lower_is_better
+from partrain.training.batches import Batches, Samples
+from partrain.training.replica import Replica, row_layout
+from partrain.training.worker import LocalWorker
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from partrain.inference.network import TrainedNetwork
+    from partrain.preprocess.cells import Class
+
+    Indices = NDArray[np.int64]
+
+FEWEST = 4
+"""Items of the smallest group that is fine-tuned: two to train on, and two to judge."""
+
+
+def fine_tuned_scores(
+    network: TrainedNetwork,
+    items: Samples,
+    groups: Sequence[Class],
+    judge: Callable[[Tensor], Mapping[str, Any]],
+    passes: int,
+) -> dict[str, Any]:
+    """Train the network on one half of each group's items, and judge it on the other half before and after.
+
+    Each group starts from the same network, with the job's optimizer at its constant rate. The halves are drawn from the job's seed;
+    of a series the older items are trained on. The module is unchanged afterwards.
+
+    Args:
+        network: The network.
+        items: Items with targets.
+        groups: The group name of each item.
+        judge: Function that returns the scores of some items, given by number.
+        passes: Passes over the half to train on.
+
+    Raises:
+        InputMissing: all groups have too few items.
+    """
+    members = {name: np.array(numbers) for name, numbers in items_by_group(groups).items()}
+    large = {name: numbers for name, numbers in members.items() if len(numbers) >= FEWEST}
+    if not large:
+        raise InputMissing(
+            f"--fine-tune: no group has {FEWEST} items, and each is split into items to train on and items to judge"
+        )
+    halves = [_halves(network, numbers, place) for place, numbers in enumerate(large.values())]
+    rows: list[dict[str, Any]] = []
+    with _trainer(network, items, [trained for trained, _ in halves], passes) as train:
+        for place, (name, (_, judged)) in enumerate(zip(large, halves, strict=True)):
+            chosen = torch.from_numpy(judged)
+            before = judge(chosen)
+            with train(place):
+                after = judge(chosen)
+            rows.append({"group": name, "items": len(judged), "before": _scores(before), "after": _scores(after)})
+    compared = {key: _compared(rows, key, network.own_errors) for key in rows[0]["before"]}
+    return {"passes": passes, "count": len(rows), "left_out": len(members) - len(rows), "numbers": compared, "each": rows}
+
+
+def _halves(network: TrainedNetwork, numbers: Indices, place: int) -> tuple[Indices, Indices]:
+    """Split the items of a group into those to train on and those to judge."""
+    if not network.codec.is_series:
+        numbers = generator(network.loaded.job.seed, "halves", place).permutation(numbers)
+    middle = len(numbers) // 2
+    return numbers[:middle], numbers[middle:]
+
+
+@contextmanager
+def _trainer(network: TrainedNetwork, items: Samples, parts: Sequence[Indices], passes: int) -> Iterator[Callable[[int], Any]]:
+    """Yield a function that trains the network on one of the parts, and restores it after the `with` block."""
+    job, module = network.loaded.job, network.module
+    section = job.optimizer.model_copy(update={"schedule": "constant", "warmup": 0.0})
+    layout = row_layout(module, section)
+    replica = Replica(module, layout, torch.zeros(layout.numbers, dtype=layout.params.dtype), section)
+    largest = max(map(len, parts))
+    size = section.batch(largest)
+    if job.model.least_batch(tuple(items.inputs.shape[1:])) > 1:  # BatchNorm: no batch of one item
+        parts = [part[1:] if len(part) % size == 1 else part for part in parts]
+    batches = Batches(parts[0], size, 1, passes=passes, seed=job.seed, rank=0, redraw=lambda number: parts[number - 1])
+    worker = LocalWorker(
+        0, replica, items, batches, network.task, Average(passes=passes), job.seed, [largest], engine=job.engine,
+        user_code=bool(job.user_code), faults=job.faults,
+    )  # fmt: skip
+    start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+    @contextmanager
+    def train(place: int) -> Iterator[None]:
+        replica.optimizer.reset()
+        worker.begin(place + 1, 0)
+        module.train()
+        worker.train()
+        module.eval()
+        yield
+        module.load_state_dict(start)
+
+    yield train
+
+
+def _scores(judged: Mapping[str, Any]) -> dict[str, float | None]:
+    return {key: value for key, value in judged.items() if is_score(value)}
+
+
+def _compared(rows: Sequence[Mapping[str, Any]], key: str, own_errors: Collection[str]) -> dict[str, Any]:
+    """Compare a number before and after, over the groups in which both are defined; each counts once."""
+    pairs = [(row["before"].get(key), row["after"].get(key)) for row in rows]
+    defined = [(before, after) for before, after in pairs if before is not None and after is not None]
+    if not defined:
+        return {"before": None, "after": None, "better": 0, "worse": 0, "undefined": len(rows)}
+    sign = -1 if lower_is_better(key, own_errors) else 1
+    gains = [sign * (after - before) for before, after in defined]
+    return {
+        "before": fmean(before for before, _ in defined),
+        "after": fmean(after for _, after in defined),
+        "better": sum(gain > 0 for gain in gains),
+        "worse": sum(gain < 0 for gain in gains),
+        "undefined": len(rows) - len(defined),
+    }
+
+
+def render_fine_tuned(tuned: Mapping[str, Any]) -> list[str]:
+    """Render the scores before and after as a table."""
+    left_out = f"; {counted(tuned['left_out'], 'group')} with fewer than {FEWEST} items left out" if tuned["left_out"] else ""
+    count, passes = counted(tuned["count"], "group"), "1 pass" if tuned["passes"] == 1 else f"{tuned['passes']:,} passes"
+    head = ("each group once", "before", "after", "better in", "worse in")
+    rows = [
+        [key, _shown(row["before"]), _shown(row["after"]), f"{row['better']:,}", f"{row['worse']:,}"]
+        for key, row in tuned["numbers"].items()
+    ]
+    return [
+        f"fine-tuned by {passes} over half of a group's items, judged on its other half ({count}{left_out}):",
+        *table(head, rows),
+    ]
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
