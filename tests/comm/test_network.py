@@ -27,6 +27,13 @@ def test_a_meeting_goes_round_and_all_share_an_uplink() -> None:
     assert SimulatedNetwork(bandwidth=1e6, uplink=1e6).meeting(4, 100_000) == pytest.approx(1.2)
 
 
+def test_a_server_receives_from_all_at_once_and_answers_all_at_once() -> None:
+    """100 workers of 1 MB/s: the server's 50 MB/s are 0.5 MB/s for each, there and back; its 1 GB/s are more than they can use."""
+    assert SimulatedNetwork(bandwidth=1e6, server=5e7).meeting(100, 100_000) == pytest.approx(0.4)
+    assert SimulatedNetwork(bandwidth=1e6, server=1e9).meeting(100, 100_000) == pytest.approx(0.2)
+    assert SimulatedNetwork(bandwidth=1e6, server=5e7, latency=0.1).meeting(100, 100_000) == pytest.approx(0.8)
+
+
 NETWORK = 'transport={kind="simulated", network={bandwidth=1e6, latency=0.01}}'
 
 
