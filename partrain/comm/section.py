@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from partrain.comm.network import SimulatedNetwork
 from partrain.config.problems import Finding
@@ -30,6 +30,22 @@ TRANSPORTS = {
 """`module:Class` of the transport of each `kind` on one machine. `shared` has another one for processes with several workers."""
 
 
+LEAST_CHANCE = 0.001
+"""Least chance that a worker can be reached in some round: below it, rounds would seldom begin."""
+
+
+def _chances(value: Any) -> Any:
+    several = value if isinstance(value, list) else [value]
+    numbers = [chance for chance in several if isinstance(chance, int | float) and not isinstance(chance, bool)]
+    if len(numbers) < max(1, len(several)) or not 0 <= min(numbers) <= max(numbers) <= 1:
+        raise ValueError("expected a chance from 0 to 1, or a list of chances, one for each round")
+    if max(numbers) < LEAST_CHANCE:
+        raise ValueError(
+            f"a worker that can never be reached has no use: give it a chance of {LEAST_CHANCE} or more in some round"
+        )
+    return value
+
+
 class TransportSection(Section):
     """The `[transport]` table."""
 
@@ -48,9 +64,10 @@ class TransportSection(Section):
     """`simulated`: spread of the time of iterations, as the standard deviation of its logarithm; a number for each
     worker, or one for all."""
 
-    availability: list[Annotated[float, Field(ge=0.001, le=1)]] = Field([1.0], min_length=1)
+    availability: list[Annotated[float | list[float], BeforeValidator(_chances)]] = Field([1.0], min_length=1)
     """Chance that a worker can be reached in a round; a number for each worker (with `[partition] clients`, for each client), or
-    one for all. partrain draws it for each round.
+    one for all. Instead of a number, a list has a chance for each round, and begins again after its last one, such as `[[1, 1, 0]]`;
+    of 0 and 1 alone it is a trace. partrain draws for each round.
     `[sync] clients` are drawn from the workers that can be reached; without it, these all train. The others sit the round out."""
     network: SimulatedNetwork | None = None
     """`simulated`: the network between the workers, each on its own machine, as in `{bandwidth = 12.5e6, latency = 0.02}`.
@@ -76,10 +93,21 @@ class TransportSection(Section):
         every = {key: getattr(self, key) for key in self.implementation().settings}
         return {key: values[rank if len(values) > 1 else 0] for key, values in every.items()}
 
-    def availability_of(self, clients: int) -> list[float]:
-        """Return the chance that a client can be reached in a round, by number; [] if all always can. A client is a worker, or has one."""
-        chances = self.availability if len(self.availability) == clients else self.availability[:1] * clients
-        return chances if min(chances, default=1) < 1 else []
+    @property
+    def always_reached(self) -> bool:
+        """True if all workers can be reached in each round."""
+        return all(min(chances) == 1 for chances in self._cycles())
+
+    def availability_of(self, clients: int) -> list[list[float]]:
+        """Return the chances that a client can be reached in the rounds of a cycle, by number; [] if all always can.
+
+        A client is a worker, or has one in some rounds.
+        """
+        cycles = self._cycles()
+        return [] if self.always_reached else cycles if len(cycles) == clients else cycles[:1] * clients
+
+    def _cycles(self) -> list[list[float]]:
+        return [chances if isinstance(chances, list) else [chances] for chances in self.availability]
 
     def check(self, workers: int, clients: int | None) -> Iterator[Finding]:
         """Find keys of another transport, and lists without exactly one value for each worker, or for each client that workers take."""

@@ -120,7 +120,7 @@ def _differ(sync: AnyRule) -> bool:
 
 def _absent(transport: TransportSection) -> bool:
     """Return whether workers sit rounds out because they cannot be reached."""
-    return min(transport.availability) < 1
+    return not transport.always_reached
 
 
 def _too_many_clients(sync: AnyRule, workers: Sequence[WorkerGroup]) -> str:

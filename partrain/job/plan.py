@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import mul
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from partrain.data.folds import held_out_count
@@ -171,7 +172,7 @@ def last_round(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
 def is_estimate(job: Job, shares: Sequence[WorkerPlan]) -> bool:
     """Return whether measured times, losses or learning rates change the item-iterations of rounds."""
     unequal = len({share.items for share in shares}) > 1
-    drawn = min(job.transport.availability) < 1 or (job.sync.clients is not None and unequal) or job.partition.clients
+    drawn = not job.transport.always_reached or (job.sync.clients is not None and unequal) or job.partition.clients
     shared_visits = not job.sync.synchronous and unequal
     return bool(drawn) or shared_visits or job.caps_rounds or job.sync.planned_iterations(1) is None
 
@@ -199,6 +200,6 @@ def possible_items(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
 def participants(job: Job, workers: int) -> int:
     """Count the workers that train in a round once a ramp is over: `clients`, or the average number that can be reached."""
     clients = job.partition.clients or workers
-    reached = sum(job.transport.availability_of(clients) or [1.0] * clients)
+    reached = sum(map(fmean, job.transport.availability_of(clients) or [[1.0]] * clients))
     count = workers if job.sync.clients is None else job.sync.active_workers(workers, 1)
     return max(1, min(count, round(reached)))

@@ -43,7 +43,7 @@ OF_PRIVACY = (
     row("sync.noise", lambda sync, partition, faults: sync.noise_multiplier
         and _missing(sync, partition.clients, faults.max_update_norm),
         "`noise` needs {0}", "add it, or remove `noise`"),
-    row("transport.availability", lambda sync, transport: sync.noise_multiplier and min(transport.availability) < 1,
+    row("transport.availability", lambda sync, transport: sync.noise_multiplier and not transport.always_reached,
         "`noise` needs the same number of workers in each round, and some cannot be reached", "remove one of the two"),
     row("sync.optimizer_state", lambda sync, optimizer: sync.noise_multiplier and sync.optimizer_state == "average" and optimizer.moments,
         "the moments of the optimizers would be averaged without noise", 'set optimizer_state = "local" or "reset"'),

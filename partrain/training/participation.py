@@ -18,7 +18,12 @@ class Participation:
     """
 
     def __init__(
-        self, rule: Rule, seed: int, sizes: Sequence[int], availability: Sequence[float] = (), workers: int | None = None
+        self,
+        rule: Rule,
+        seed: int,
+        sizes: Sequence[int],
+        availability: Sequence[Sequence[float]] = (),
+        workers: int | None = None,
     ) -> None:
         """Prepare the draws.
 
@@ -26,7 +31,7 @@ class Participation:
             rule: The sync rule (`clients`, `ramp_workers`).
             seed: The job's seed.
             sizes: Items of each client, by number. A client is a worker, or has one for a round only.
-            availability: Chance that a client can be reached in a round, by number; empty: always.
+            availability: Chances that a client can be reached in the rounds of a cycle, by number; empty: always.
             workers: Number of workers that take clients in turn (`[partition] clients`); None: each client is a worker.
         """
         self._rule, self._seed, self._sizes, self._availability = rule, seed, sizes, availability
@@ -51,9 +56,11 @@ class Participation:
         draw = generator(self._seed, "clients", round_number)
         reached = list(range(len(self._sizes)))
         if self._availability:
-            reached = []
+            reached, moment = [], round_number - 1
             while not reached:  # a round begins when one can be reached
-                reached = [rank for rank, chance in enumerate(self._availability) if draw.random() < chance]
+                now = [cycle[moment % len(cycle)] for cycle in self._availability]
+                reached = [client for client, chance in enumerate(now) if draw.random() < chance]
+                moment += 1
         if len(reached) <= count:
             return reached
         chances = None

@@ -179,6 +179,11 @@ def said(tmp_path: Path):
     (('rule = "average"', 'rule = "average"\nclients = 1\nclient_sampling = "items"\nweights = "equal"'), ""),
     (("[stop]", "[transport]\navailability = [0.5, 0.5, 0.5]\n[stop]"), "14:16 `availability` has 3 values for 2 workers; give one or 2…"),
     (("[stop]", "[transport]\navailability = [0.5]\n[stop]"), ""),
+    (("[stop]", "[transport]\navailability = [[1, 0], 0.5]\n[stop]"), ""),
+    (("[stop]", "[transport]\navailability = [[0, 0]]\n[stop]"),
+     "14:17 a worker that can never be reached has no use: give it a chance of 0.001 or more in some round"),
+    (("[stop]", "[transport]\navailability = [0.5, 2]\n[stop]"), "14:22 expected a chance from 0 to 1, or a list of chances, one for each round"),
+    (("[stop]", "[transport]\navailability = [[0.5, true]]\n[stop]"), "14:17 expected a chance from 0 to 1, or a list of chances, one for each round"),
     # Workers that take clients in turn
     (("[stop]", "[partition]\nclients = 40\n[stop]"), ""),
     (("[stop]", '[partition]\nclients = 40\n[stop]', 'rule = "average"', 'rule = "average"\nclient_sampling = "items"\nweights = "equal"'), ""),

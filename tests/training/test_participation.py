@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from partrain.training.participation import Participation
 ROUNDS = 4_000
 
 
-def draws(sizes: list[int], availability: tuple[float, ...] = (), seed: int = 1, **sync: Any) -> list[list[int]]:
+def draws(sizes: list[int], availability: Sequence[Sequence[float]] = (), seed: int = 1, **sync: Any) -> list[list[int]]:
     """Draw the workers of many rounds."""
     drawn = Participation(Average(iterations=1, **sync), seed, sizes, availability)
     return [list(drawn.of(number)) for number in range(1, ROUNDS + 1)]
@@ -54,12 +55,13 @@ def test_a_worker_of_twice_the_items_is_drawn_twice_as_often() -> None:
 
 def test_workers_are_drawn_among_those_that_can_be_reached() -> None:
     chances = (0.2, 0.5, 0.9, 1.0)
-    measured = frequencies(draws([9] * 4, chances), 4)
+    cycles = [[chance] for chance in chances]
+    measured = frequencies(draws([9] * 4, cycles), 4)
     np.testing.assert_allclose(measured, chances, atol=4 * 0.5 / ROUNDS**0.5)
-    rounds = draws([9] * 4, chances, clients=2)
+    rounds = draws([9] * 4, cycles, clients=2)
     assert {len(ranks) for ranks in rounds} == {1, 2}, "fewer where fewer can be reached"
     assert frequencies(rounds, 4)[0] < 0.2
-    assert all(draws([9] * 3, (0.05, 0.05, 0.05))), "a round begins when a worker can be reached"
+    assert all(draws([9] * 3, [[0.05]] * 3)), "a round begins when a worker can be reached"
 
 
 def test_rounds_and_seeds_draw_anew_and_a_round_always_the_same() -> None:
@@ -69,13 +71,19 @@ def test_rounds_and_seeds_draw_anew_and_a_round_always_the_same() -> None:
     assert len({tuple(ranks) for ranks in first}) == 28, "all pairs of 8"
 
 
+def test_a_trace_says_which_workers_can_be_reached_and_begins_again() -> None:
+    trace = [[1, 0, 0, 0], [0, 1, 0], [1, 1, 0, 0]]
+    expected = [[0, 2], [1, 2], [0, 1, 2], [0, 1, 2], [0, 1, 2], [2], [1]]
+    assert draws([9] * 3, trace)[:7] == expected, "rounds 3, 4 and 7 take the next moment at which one can be reached"
+
+
 def test_workers_take_the_clients_of_a_round_in_turn() -> None:
     drawn = Participation(Average(iterations=1), 1, [5] * 50, workers=4)
     each = Participation(Average(iterations=1, clients=4), 1, [5] * 50)
     for number in range(1, 100):
         assert drawn.of(number) == range(4)
         assert [drawn.client_of(rank, number) for rank in range(4)] == each.of(number), "as if each client had a worker"
-    seldom = Participation(Average(iterations=1), 1, [5] * 50, [0.02] * 50, workers=4)
+    seldom = Participation(Average(iterations=1), 1, [5] * 50, [[0.02]] * 50, workers=4)
     counts = {len(seldom.of(number)) for number in range(1, 100)}
     assert counts >= {1, 2}
     assert max(counts) <= 4, "fewer where fewer can be reached"
