@@ -14,6 +14,7 @@ from partrain.cli.shared import examples, print_note, print_warning
 from partrain.errors import NotTrusted
 from partrain.inference.open import Use, load_job, open_checkpoint
 from partrain.inference.output import document
+from partrain.number_format import counted
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -246,6 +247,14 @@ def export(
     card: Annotated[
         bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="With --fine-tune: export a network for this group of [dataset] group."),
+    ] = None,
+    fine_tune: Annotated[
+        int,
+        typer.Option("--fine-tune", metavar="PASSES", min=0, help="With --group: train a copy on all items of the group first."),
+    ] = 0,
     force: Force = False,
     newest: Newest = False,
     trust_code: TrustCode = False,
@@ -256,6 +265,11 @@ def export(
     """Export a checkpoint's network to a format of other programs, and compare the answers of both."""
     from partrain.inference.output import check, create
 
+    if (group is None) != (fine_tune == 0):
+        raise typer.BadParameter("give --group NAME and --fine-tune PASSES together", param_hint="--group")
+    if group is not None and card:
+        raise typer.BadParameter("the card describes the network of all groups; leave it out with --group", param_hint="--card")
+
     check(output, force=force)
     beside = output.with_suffix(".md")
     if card and beside == output:
@@ -265,9 +279,16 @@ def export(
     for option, value in (("--input-type", input_type), ("--words", words)):
         if value and not with_preprocessing:
             raise typer.BadParameter("only with --with-preprocessing", param_hint=option)
-    path, content, network = _restored(checkpoint, newest=newest, trusted=trust_code, own=job)
+    use: Use = "network" if group is None else "items"
+    path, content, network = _restored(checkpoint, newest=newest, trusted=trust_code, own=job, use=use)
     from partrain.inference.deliver import deliver
 
+    tuned = ""
+    if group is not None:
+        from partrain.inference.fine_tune import fine_tune as train
+
+        items = train(network, content, group, fine_tune)
+        tuned = f"fine-tuned for `{group}` on {counted(items, 'item')}"
     made = deliver(network, file_format, output, with_preprocessing=with_preprocessing, dtype=input_type, words=words)
     create(output, made.data, force=force)
     if card:
@@ -276,7 +297,8 @@ def export(
         create(beside, describe(network, content, path, made).encode(), force=force)
     facts = {"output": str(output), "format": file_format, "bytes": len(made.data), **made.verified, "facts": made.facts}
     facts |= {"card": str(beside)} if card else {}
-    lines = [made.compared, made.usage, *([f"{beside}: the model card"] if card else [])]
+    facts |= {"group": group, "fine_tuned_items": items} if group is not None else {}
+    lines = [*([tuned] if tuned else []), made.compared, made.usage, *([f"{beside}: the model card"] if card else [])]
     _show(facts, lines, as_json=as_json)
 
 

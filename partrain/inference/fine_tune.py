@@ -1,4 +1,4 @@
-"""`partrain evaluate --by-group --fine-tune`: the network after a few more local iterations on items of each group.
+"""`--fine-tune` of `evaluate --by-group` and of `export --group`: a copy of the network, trained on the items of one group.
 
 Source: Cheng, Chadha, Duchi. Federated Asymptotics: a model to compare federated learning algorithms. 2021. arXiv:2108.07313, where
     FedAvg with fine-tuning is level with methods made for personal networks.
@@ -7,8 +7,10 @@ Source: Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage. Federated Evaluation o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,9 @@ import numpy as np
 import torch
 
 from partrain.display.text_table import table
-from partrain.errors import InputMissing
-from partrain.inference.by_group import is_score, items_by_group
+from partrain.errors import Diverged, InputMissing
+from partrain.inference.by_group import group_column, groups_by_split, is_score, items_by_group
+from partrain.inference.network import TrainedNetwork, blame_user_code, items_by_split, load_dataset
 from partrain.number_format import counted
 from partrain.rules.average import Average
 from partrain.seeds import generator
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from partrain.inference.network import TrainedNetwork
+    from partrain.checkpoint import Content
     from partrain.preprocess.cells import Class
 
     Indices = NDArray[np.int64]
@@ -69,13 +72,14 @@ def fine_tuned_scores(
         )
     halves = [_halves(network, numbers, place) for place, numbers in enumerate(large.values())]
     rows: list[dict[str, Any]] = []
-    with _trainer(network, items, [trained for trained, _ in halves], passes) as train:
-        for place, (name, (_, judged)) in enumerate(zip(large, halves, strict=True)):
-            chosen = torch.from_numpy(judged)
-            before = judge(chosen)
-            with train(place):
-                after = judge(chosen)
-            rows.append({"group": name, "items": len(judged), "before": _scores(before), "after": _scores(after)})
+    tuner = FineTuner(network, items, [trained for trained, _ in halves], passes)
+    for place, (name, (_, judged)) in enumerate(zip(large, halves, strict=True)):
+        chosen = torch.from_numpy(judged)
+        before = judge(chosen)
+        tuner.train(place)
+        after = judge(chosen)
+        tuner.restore()
+        rows.append({"group": name, "items": len(judged), "before": _scores(before), "after": _scores(after)})
     compared = {key: _compared(rows, key, network.own_errors) for key in rows[0]["before"]}
     return {"passes": passes, "count": len(rows), "left_out": len(members) - len(rows), "numbers": compared, "each": rows}
 
@@ -88,35 +92,79 @@ def _halves(network: TrainedNetwork, numbers: Indices, place: int) -> tuple[Indi
     return numbers[:middle], numbers[middle:]
 
 
-@contextmanager
-def _trainer(network: TrainedNetwork, items: Samples, parts: Sequence[Indices], passes: int) -> Iterator[Callable[[int], Any]]:
-    """Yield a function that trains the network on one of the parts, and restores it after the `with` block."""
-    job, module = network.loaded.job, network.module
-    section = job.optimizer.model_copy(update={"schedule": "constant", "warmup": 0.0})
-    layout = row_layout(module, section)
-    replica = Replica(module, layout, torch.zeros(layout.numbers, dtype=layout.params.dtype), section)
-    largest = max(map(len, parts))
-    size = section.batch(largest)
-    if job.model.least_batch(tuple(items.inputs.shape[1:])) > 1:  # BatchNorm: no batch of one item
-        parts = [part[1:] if len(part) % size == 1 else part for part in parts]
-    batches = Batches(parts[0], size, 1, passes=passes, seed=job.seed, rank=0, redraw=lambda number: parts[number - 1])
-    worker = LocalWorker(
-        0, replica, items, batches, network.task, Average(passes=passes), job.seed, [largest], engine=job.engine,
-        user_code=bool(job.user_code), faults=job.faults,
-    )  # fmt: skip
-    start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+class FineTuner:
+    """The training of a network's module on parts of some items, each from the same start."""
 
-    @contextmanager
-    def train(place: int) -> Iterator[None]:
-        replica.optimizer.reset()
+    def __init__(self, network: TrainedNetwork, items: Samples, parts: Sequence[Indices], passes: int) -> None:
+        """Prepare the module, whose parameters move to a row.
+
+        Args:
+            network: The network.
+            items: All items, with targets.
+            parts: The numbers of the items of each part.
+            passes: Passes over a part.
+        """
+        job, module = network.loaded.job, network.module
+        section = job.optimizer.model_copy(update={"schedule": "constant", "warmup": 0.0})
+        layout = row_layout(module, section)
+        replica = Replica(module, layout, torch.zeros(layout.numbers, dtype=layout.params.dtype), section)
+        largest = max(map(len, parts))
+        size = section.batch(largest)
+        if job.model.least_batch(tuple(items.inputs.shape[1:])) > 1:  # BatchNorm: no batch of one item
+            parts = [part[1:] if len(part) % size == 1 else part for part in parts]
+        batches = Batches(parts[0], size, 1, passes=passes, seed=job.seed, rank=0, redraw=lambda number: parts[number - 1])
+        self._worker = LocalWorker(
+            0, replica, items, batches, network.task, Average(passes=passes), job.seed, [largest], engine=job.engine,
+            user_code=bool(job.user_code), faults=job.faults,
+        )  # fmt: skip
+        self._start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+    def train(self, place: int) -> None:
+        """Train on a part. Raises Diverged if the loss is no finite number."""
+        worker = self._worker
+        worker.optimizer.reset()
         worker.begin(place + 1, 0)
-        module.train()
+        worker.module.train()
         worker.train()
-        module.eval()
-        yield
-        module.load_state_dict(start)
+        worker.module.eval()
+        if not math.isfinite(worker.loss()):
+            raise Diverged(f"--fine-tune: the training loss is {worker.loss()}; take fewer passes")
 
-    yield train
+    def restore(self) -> None:
+        """Return to the start."""
+        self._worker.module.load_state_dict(self._start)
+
+
+def fine_tune(network: TrainedNetwork, content: Content, group: str, passes: int) -> int:
+    """Train the network's module on all items of a group, whatever split they are in; return their number.
+
+    Raises InputMissing if the data set has no such group.
+    """
+    group_column(network)
+    dataset = load_dataset(network.loaded, content)
+    splits, names = items_by_split(network, dataset), groups_by_split(network, dataset)
+    parts = [
+        items.chosen(torch.tensor([at for at, name in enumerate(names[split]) if str(name) == group], dtype=torch.int64))
+        for split, items in splits.items()
+    ]
+    items = replace(
+        parts[0], inputs=torch.cat([part.inputs for part in parts]), targets=torch.cat([part.targets for part in parts])
+    )
+    if parts[0].newest is not None:
+        items = replace(items, newest=torch.cat([part.newest for part in parts if part.newest is not None]))
+    count = len(items.targets)
+    if count < 2:
+        known = sorted({str(name) for of in names.values() for name in of})
+        near = f"; did you mean `{close[0]}`?" if (close := get_close_matches(group, known, 1)) and not count else ""
+        what = (
+            f"has {counted(count, 'item')}, and fine-tuning needs two"
+            if count
+            else f"is none of its {counted(len(known), 'group')}"
+        )
+        raise InputMissing(f"--group: `{group}` {what}{near}")
+    with blame_user_code(network.loaded):
+        FineTuner(network, replace(items, group=None), [np.arange(count)], passes).train(0)
+    return count
 
 
 def _scores(judged: Mapping[str, Any]) -> dict[str, float | None]:

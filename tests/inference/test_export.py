@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from support.runs import partrain
 from partrain.errors import UserCodeFailed
 from partrain.inference.deliver import Delivery
 from partrain.inference.export import export
-from partrain.inference.network import TrainedNetwork
+from partrain.inference.inputs.read import read
+from partrain.inference.network import TrainedNetwork, evaluate_items
 
 Runs = Callable[[str], Path]
 Networks = Callable[[str], TrainedNetwork]
@@ -207,3 +209,36 @@ def test_no_pickle_is_needed(run_of: Runs, tmp_path: Path) -> None:
 def test_the_same_network_gives_the_same_bytes(network_of: Networks, format: str) -> None:
     """safetensors writes metadata in another order each time."""
     assert len({export(network_of("clouds"), format)[0] for _ in range(12)}) == 1
+
+
+def test_the_network_of_one_group(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
+    """It answers the rows of its group better than the network of all groups, and other groups have other networks."""
+    run, network = run_of("clinics"), network_of("clinics")
+    head, *rows = (run.parent / "clinics.csv").read_text().splitlines()
+    losses = {}
+    for group in "clinic 3", "clinic 7":
+        own = [row for row in rows if row.startswith(f"{group},") and row.split(",")[2]]
+        told = made(run, "safetensors", tmp_path / group, "--group", group, "--fine-tune", 20)
+        assert (told["group"], told["fine_tuned_items"]) == (group, len(own))
+        (tmp_path / "own.csv").write_text("\n".join([head, *own]))
+        sample = read(network, tmp_path / "own.csv", labeled=True)
+        items = network.items(sample.inputs, sample.targets, 1.0)
+        tuned = replace(network, module=deepcopy(network.module))
+        tuned.module.load_state_dict(load_file(tmp_path / group))
+        losses[group] = [evaluate_items(one, items)["loss"] for one in (network, tuned)]
+        assert losses[group][1] < losses[group][0], losses
+    one, other = (load_file(tmp_path / group) for group in losses)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--group", "clinic 3"], 2, "give --group NAME and --fine-tune PASSES together"),
+        (["--group", "clinic 3", "--fine-tune", 2, "--card"], 2, "the card describes the network of all groups"),
+        (["--group", "clinik 3", "--fine-tune", 2], 66, "--group: `clinik 3` is none of its 12 groups; did you mean `clinic 3`?"),
+    ],
+)
+def test_a_group_that_cannot_be(run_of: Runs, tmp_path: Path, words: list, code: int, text: str) -> None:
+    said = partrain("export", run_of("clinics"), "-f", "safetensors", "-o", tmp_path / "x", *words)
+    assert (said.code, text in " ".join(said.err.replace("│", " ").split())) == (code, True), said
