@@ -154,12 +154,12 @@ def fine_tune(network: TrainedNetwork, content: Content, group: str, passes: int
         items = replace(items, newest=torch.cat([part.newest for part in parts if part.newest is not None]))
     count = len(items.targets)
     if count < 2:
-        known = sorted({str(name) for of in names.values() for name in of})
-        near = f"; did you mean `{close[0]}`?" if (close := get_close_matches(group, known, 1)) and not count else ""
+        every = sorted({str(name) for of in names.values() for name in of})
+        near = f"; did you mean `{close[0]}`?" if (close := get_close_matches(group, every, 1)) and not count else ""
         what = (
             f"has {counted(count, 'item')}, and fine-tuning needs two"
             if count
-            else f"is none of its {counted(len(known), 'group')}"
+            else f"is none of its {counted(len(every), 'group')}"
         )
         raise InputMissing(f"--group: `{group}` {what}{near}")
     with blame_user_code(network.loaded):
