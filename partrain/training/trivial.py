@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,11 @@ from partrain.tasks.task import Task
 from partrain.training.batches import Samples
 from partrain.training.comparison import ItemOutcomes, absolute_errors
 from partrain.training.evaluate import evaluate
+from partrain.training.gathering import gather
+
+if TYPE_CHECKING:
+    from partrain.comm.group import ArenaGroup
+    from partrain.data.base import DatasetInfo
 
 MOST_TARGETS = 1_000_000
 """Largest number of training targets that give the commonest class or the mean."""
@@ -117,6 +124,47 @@ def comparisons(
         errors["constant"] = constant.first
     made = {name: network.beside(trivial, codec.classes, seed, items.group) for name, trivial in errors.items()}
     return {name: comparison for name, comparison in made.items() if comparison}
+
+
+class TrivialComparison:
+    """The comparison of a run's network with trivial answers to the same items, which its workers evaluate together."""
+
+    def __init__(self, kind: TaskKind, task: Task, metrics: JudgedMetrics, data: DatasetInfo, items: Samples | None) -> None:
+        """Prepare the comparison.
+
+        Args:
+            kind: Kind of the answers.
+            task: The task.
+            metrics: The job's metrics, which see the network's answers.
+            data: The data set, with its codec and number of outputs.
+            items: The items: of the test, or held-out ones without a test; None without any.
+        """
+        self._kind, self._task, self._metrics, self.items = kind, task, metrics, items
+        self._codec, self._outputs = Codec(data.codec), data.outputs
+        self._answers = compared(kind, task, data.outputs, items) if items else None
+
+    @property
+    def of_single_answers(self) -> bool:
+        """True if a number of single answers compares the network with trivial ones."""
+        return self._answers is not None
+
+    def observe(self) -> None:
+        """Collect the network's answers from now on."""
+        if self._answers:
+            self._metrics.observe = self._answers.add
+
+    def gather(self, group: ArenaGroup) -> None:
+        """Gather the collected answers of all workers."""
+        if self._answers:
+            self._answers.gather(partial(gather, group))
+
+    def result(self, trained: Tensor | None, seed: int) -> tuple[Scores, dict[str, BesideTrivial]]:
+        """Evaluate the trivial answers, and compare the network with them; see `trivial_scores` and `comparisons`."""
+        assert self.items is not None
+        self._metrics.observe = None
+        of_items = self._kind, self._task, self._metrics, self._codec, self._outputs, trained, self.items
+        beside = comparisons(self._answers, self._kind, self._task, self._codec, self._outputs, trained, self.items, seed)
+        return trivial_scores(*of_items), beside
 
 
 def naive(codec: Codec, items: Samples) -> Scores:

@@ -53,9 +53,9 @@ MOMENTS = {
         f"from partrain.comm.shared import SharedTransport; SharedTransport.barrier = lambda *_: {KILL}",
         4,
     ),
-    "while it copies its state": (f"import partrain.launch.worker.process as r; r.save = lambda *_: {KILL}", 4),
+    "while it copies its state": (f"import partrain.launch.worker.coordinator_hooks as r; r.save = lambda *_: {KILL}", 4),
     "after its state is copied": (
-        f"import partrain.launch.worker.process as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})",
+        f"import partrain.launch.worker.coordinator_hooks as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})",
         4,
     ),
 }

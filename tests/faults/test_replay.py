@@ -16,7 +16,7 @@ from partrain import checkpoint
 from partrain.launch import snapshot_slots
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-NO_COPIES = "import partrain.launch.worker.process as r; r.COPY_EVERY_S = r.LONG_S = 1e9"
+NO_COPIES = "import partrain.launch.worker.coordinator_hooks as r; r.COPY_EVERY_S = r.LONG_S = 1e9"
 """Code of a worker's first iteration: no copy of the state is made for the sake of lost workers. Patch FIRST_S, too."""
 LAYERS = "nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)"
 OFTEN = {"average", "diloco", "gossip"}

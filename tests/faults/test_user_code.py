@@ -221,7 +221,7 @@ def test_networks_that_differ(tmp_path: Path, deed: str, words: str) -> None:
 
 def test_a_defect_of_ours(tmp_path: Path) -> None:
     """70, with a traceback; the run folder says how it ended, and what waited for the disk is there."""
-    deed = "import partrain.launch.worker.process as r; r.WorkerProcess.record = lambda *_: {}['ours']"
+    deed = "import partrain.launch.worker.coordinator_hooks as r; r.CoordinatorHooks.record = lambda *_: {}['ours']"
     said = partrain("run", sabotage(tmp_path, deed, "checkpoint.commit='coalesce'", call=5), "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (70, ["internal"]), said
     assert "Traceback" in said.err

@@ -490,9 +490,9 @@ NOW = [time.perf_counter()]
 def slow_copies():
     from types import SimpleNamespace
 
-    import partrain.launch.worker.process as process
+    import partrain.launch.worker.coordinator_hooks as hooks
 
-    save, begin = process.save, process.WorkerProcess.training_started
+    save, begin = hooks.save, hooks.CoordinatorHooks.training_started
 
     def copy(*all):
         NOW[0] += 0.2
@@ -503,8 +503,8 @@ def slow_copies():
         while not worker.arena.get("wanted"):
             time.sleep(0.001)
 
-    process.time = SimpleNamespace(perf_counter=lambda: NOW[0])
-    process.save, process.WorkerProcess.training_started = copy, begin_once_copies_are_wanted
+    hooks.time = SimpleNamespace(perf_counter=lambda: NOW[0])
+    hooks.save, hooks.CoordinatorHooks.training_started = copy, begin_once_copies_are_wanted
 """
 """A clock on which a copy takes 0.2 s, and an iteration 0.04 s, however busy the machine is."""
 
