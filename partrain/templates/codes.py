@@ -34,7 +34,6 @@ PRIOR = 3.0
 """Number of rows with the overall mean that enter the mean of a number."""
 MOST_KINDS = 10
 """Maximum number of target classes to examine, the most frequent ones."""
-_ZEROS = re.compile(r"0\d+")
 _POINT = re.compile(r"\d+\.\d+")
 
 
@@ -65,7 +64,7 @@ def count_rows(columns: Mapping[str, ColumnFacts], rows: FirstRows) -> dict[str,
 
 def _spelling(facts: ColumnFacts) -> str:
     """Return the spelling that shows that numbers are names; "" if none does."""
-    if facts.whole and any(map(_ZEROS.fullmatch, facts.different)):
+    if facts.whole and facts.padded:
         return "numbers with leading zeros"
     if len(facts.different) <= min(MOST_VERSIONS, facts.rows // ROWS) and all(map(_POINT.fullmatch, facts.different)):
         spelled = defaultdict[float, list[str]](list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -18,6 +19,7 @@ FEWEST_WORDS = 5
 """Number of frequent words from which sentences are an input."""
 MOST_VALUES = 20_000
 """Maximum number of different numbers of a column that are remembered."""
+_ZEROS = re.compile(r"0\d+")
 
 
 class ColumnFacts:
@@ -84,6 +86,11 @@ class ColumnFacts:
     @property
     def whole(self) -> bool:
         return all(text.lstrip("+-").isdigit() for text in self.different)
+
+    @property
+    def padded(self) -> bool:
+        """True if whole numbers have leading zeros, as postal codes have."""
+        return any(map(_ZEROS.fullmatch, self.different))
 
     @property
     def dates(self) -> bool:

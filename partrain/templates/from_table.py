@@ -92,7 +92,11 @@ def _job(
     if rewrite := dialect.rewrite:
         for column in columns.values():
             column.rewrite(rewrite)
-    odd = {name: texts for name, column in columns.items() if column.unread and (texts := odd_texts(column.different))}
+    odd = {
+        name: texts
+        for name, column in columns.items()
+        if column.unread and not column.padded and (texts := odd_texts(column.different))
+    }
     if odd:
         notes += _odd_notes(file, columns, odd)
         more = sorted({text for texts in odd.values() for text in texts})

@@ -894,6 +894,16 @@ def test_numbers_that_are_names_are_categories() -> None:
         assert words in said.err or words.replace("`1.1` and `1.10`", "`1.10` and `1.1`") in said.err
 
 
+def test_a_name_with_a_letter_among_padded_numbers_is_no_missing_value() -> None:
+    """Galton's families: 001 to 204, and 136A."""
+    lines = [f"{row // 5 + 1:03}{'A' * (row // 5 == 30)},{row % 7},{row % 11 + 0.5}" for row in range(300)]
+    Path("t.csv").write_text("\n".join(["family,a,y", *lines, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "--group", "none")
+    assert (said.code, "031A" in said.err) == (0, False), said
+    data = tomllib.loads(Path("job.toml").read_text())["dataset"]
+    assert (data["categories"], data.get("null_values")) == (["family"], None)
+
+
 @pytest.mark.parametrize(("own", "are_names"), [(1.0, True), (0.0, False)])
 def test_numbers_whose_neighbours_are_alike_are_names_if_each_tells_more(own: float, are_names: bool) -> None:
     """Towns numbered by region: those of a region are alike, and each has an effect of its own, or none."""
