@@ -15,6 +15,7 @@ Parts of the coordinator and its run:
     processes               the worker processes, their pipes and exits     ready_check     all built the same network
     checkpointer            from slot to file                               snapshot_slots  slots: granted, filled or free
     round_records           the workers' records, read from the arena       stall_timer     time without a sign of life
+    repeated_rounds         rounds that run again are compared
     signals                 Ctrl-C and similar signals                      context         folder, display and signals of a run
     start_event, outcome    the first and last lines of a run               manifest        the origin of its checkpoints
     run_folder              one process at a time in a folder               shared_dataset  the data set in a memory file

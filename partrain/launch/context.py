@@ -117,7 +117,7 @@ class Start:
     has_tried_code: bool = False
     """True if a dry run tried user code with the checkpoint's network."""
     recorded: list[tuple[int, list[float]]] = field(default_factory=list)
-    """Numbers of the following rounds, as recorded by an earlier session (`round_records.compared`)."""
+    """Numbers of the following rounds, as recorded by an earlier session (`repeated_rounds.compared`)."""
 
 
 @dataclass

@@ -292,7 +292,7 @@ class Coordinator:
                 self._drain_records()
                 self.attempt.free_start()
                 self.checkpointer.offer(PendingSnapshot(**vars(message)))
-                self.round_records.forget_caps(message.progress["round"])
+                self.round_records.caps.forget(message.progress["round"])
             case RunRemark():
                 self.context.warn(message.text)
             case CodeRead():

@@ -126,7 +126,7 @@ class Replays:
 
     def _caps_after(self, round_number: int) -> list[list[int]]:
         """Return the recorded caps of the rounds after a round: of this session, then of the session that it repeats."""
-        ours, earlier = self._records.caps_after(round_number), self._first.caps[round_number - self._first.progress.round :]
+        ours, earlier = self._records.caps.after(round_number), self._first.caps[round_number - self._first.progress.round :]
         return ours + earlier[len(ours) :]
 
     def _trained_since(self, state: PendingSnapshot | None) -> list[int]:

@@ -29,8 +29,8 @@ from partrain.launch.manifest import accepting, surroundings
 from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome
 from partrain.launch.prepared import PreparedRun
+from partrain.launch.repeated_rounds import compared
 from partrain.launch.resume_point import ResumePoint
-from partrain.launch.round_records import compared
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun, set_best_aside
 from partrain.launch.signals import StoppedNow

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
 from partrain.comm.arena import RING, Arena
 from partrain.job.plan import Plan
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
-from partrain.record.events import BalanceEvent, ExclusionEvent, JudgementEvent, RoundEvent
+from partrain.launch.repeated_rounds import MeasuredCaps, RepeatedRounds
+from partrain.record.events import ExclusionEvent, JudgementEvent, RoundEvent
 from partrain.record.round_record import FIELDS, NOT_FINITE, RoundRecord, finite
 from partrain.record.stop_conditions import numbers_of
 from partrain.record.stragglers import Stragglers
@@ -59,8 +59,7 @@ class RoundRecords:
         """The newest emitted round."""
         self._drained = progress.round
         """The newest read round; after a replay, some rounds are read again."""
-        self._emitted: deque[tuple[int, list[float]]] = deque(recorded, maxlen=RING)
-        """`compared` of the newest rounds, and of the rounds recorded by an earlier session."""
+        self._repeated = RepeatedRounds(recorded, context)
         self.rows: list[tuple[float, ...]] = []
         """Rows of the history that the checkpoint writer does not yet have."""
         self.seconds = elapsed
@@ -70,23 +69,13 @@ class RoundRecords:
         self._items = progress.item_iterations
         specs = [share.spec for share in plan.shares]
         self._stragglers = Stragglers([(spec.device.partition(":")[0], spec.threads) for spec in specs])
-        self._capped, self._balances = job.caps_rounds, job.partition.balance == "rate"
-        self._iterations = [share.iterations for share in plan.shares]
-        self._caps: dict[int, list[int]] = {}
-        """Caps of each worker in the rounds since the newest copy of the state, if measured seconds set any."""
+        self._capped = job.caps_rounds
+        self.caps = MeasuredCaps([share.iterations for share in plan.shares], balances=job.partition.balance == "rate")
         arena.put("drained", self.newest)
 
     def add(self, round_number: int, numbers: dict[str, float]) -> None:
         """Take the numbers that the user's function adds to a round's judgement."""
         self._added[round_number] = numbers
-
-    def caps_after(self, round_number: int) -> list[list[int]]:
-        """Return the recorded caps of the rounds after a round: by round, then by rank."""
-        return [caps for number, caps in sorted(self._caps.items()) if number > round_number]
-
-    def forget_caps(self, round_number: int) -> None:
-        """Forget the caps of rounds up to this one: a copy of the state after it exists."""
-        self._caps = {number: caps for number, caps in self._caps.items() if number > round_number}
 
     def drain(self) -> None:
         """Read the records of rounds that all workers have finished."""
@@ -96,7 +85,7 @@ class RoundRecords:
             if any(row[0] != number for row in rows):
                 return
             records = [RoundRecord.of(row[: len(FIELDS)]) for row in rows]
-            self._compare(number, records)
+            self._repeated.compare(number, records)
             if number > self.newest:
                 if self._hooked and _judged(records[0]) and number not in self._added:
                     return  # the message is on its way
@@ -114,7 +103,7 @@ class RoundRecords:
         if not repeats:
             self.progress, self.newest, self.seconds = progress, progress.round, elapsed
             self._items = progress.item_iterations
-            self._caps = {}
+            self.caps.forget()
             self._stragglers.rewind(self.newest)
             self.rows = [row for row in self.rows if row[0] <= progress.round]
 
@@ -130,19 +119,8 @@ class RoundRecords:
         self._close_round(t, records, metrics)
         for event in self._stragglers.add(t, records):
             self._context.emit(event)
-        self._emitted.append((number, compared(records)))
+        self._repeated.add(number, records)
         self.newest = number
-
-    def _compare(self, number: int, records: Sequence[RoundRecord]) -> None:
-        """Warn if a repeated round trains differently from before. Rounds are equal unless user code changed."""
-        while self._emitted and self._emitted[0][0] < number:
-            self._emitted.popleft()
-        if self._emitted and self._emitted[0][0] == number and _differ(self._emitted[0][1], compared(records)):
-            self._emitted.clear()
-            self._context.warn(
-                f"round {number} gave other numbers when it ran again: user code keeps a value that no checkpoint holds, or draws "
-                "from a generator that partrain does not seed"
-            )
 
     def _close_round(self, t: float, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
         """Add a row to the history, and emit the judgement, if any, with its metrics."""
@@ -153,11 +131,8 @@ class RoundRecords:
         before, self.seconds = self.seconds, first.seconds
         self.pace = self.seconds - before
         caps = [record.cap for record in records] if self._capped else []
-        if self._capped:
-            self._caps[first.round] = now = [int(cap) for cap in caps]
-            if self._balances and now != self._iterations:
-                self._iterations = now
-                self._context.emit(BalanceEvent(t=t, round=first.round, iterations=now))
+        if self._capped and (changed := self.caps.add(t, first.round, records)):
+            self._context.emit(changed)
         self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy, *metrics.values(), *caps))
         self.progress.round, self.progress.item_iterations = first.round, self._items
         if not _judged(first):
@@ -181,17 +156,6 @@ class RoundRecords:
             self._deciding.remove(name)
             where = f"`{name}`, which [stop] names, is no number in the judgement of round {event.round}"
             self._context.warn(f"{where}: such a judgement is neither the best nor a miss, and meets no target")
-
-
-def compared(records: Sequence[RoundRecord]) -> list[float]:
-    """List the numbers that compare two runs of a round: items and loss of each worker, and the judged loss or NaN."""
-    return [number for record in records for number in (record.items, record.loss)] + [records[0].judged_loss]
-
-
-def _differ(before: Sequence[float], now: Sequence[float]) -> bool:
-    """Return whether two runs of a round differ in a number that both have: the last round of a run may be judged only in that run."""
-    pairs = zip(before, now, strict=True)
-    return any(first != second for first, second in pairs if not math.isnan(first) and not math.isnan(second))
 
 
 def _judged(record: RoundRecord) -> bool:
