@@ -69,7 +69,7 @@ def sample_of(
     if group and not from_frame:
         raise BadJob(f"evaluate: by_group needs X with the column `{group}`: give a DataFrame, or the path of a table")
     if wanted and targets is None and not from_frame:
-        raise BadJob("evaluate: X has no targets: give y, too")
+        raise BadJob("evaluate: X has no targets: also give y")
     answers = _answers(network, targets) if labeled and targets is not None and not from_frame else None
     if from_frame:
         if targets is not None:
@@ -100,7 +100,7 @@ def _texts(network: TrainedNetwork, items: Any, targets: Any, *, labeled: bool) 
     if wrong := next((type(text).__name__ for text in texts if not isinstance(text, str)), ""):
         raise BadJob(f"X: expected texts, got an item of type `{wrong}`")
     if labeled and targets is None:
-        raise BadJob("evaluate: X has no targets: give y, too")
+        raise BadJob("evaluate: X has no targets: also give y")
     rows = numbered(list(map(words_of, texts)), stored["vocabulary"], network.record.parts)
     sample = Sample(torch.from_numpy(rows), None, list(map(str, range(len(rows)))))
     return with_targets(network, sample, np.array(list(map(str, targets))), _X) if labeled else sample

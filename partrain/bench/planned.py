@@ -319,7 +319,7 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
         *(
             _speeds(result)
             if "probe" in result
-            else ["`--probe` trains for some seconds, and tells speed, bytes per round and waiting"]
+            else ["`--probe` trains for some seconds, and prints speed, bytes per round and waiting"]
         ),
     ]
 

@@ -232,7 +232,7 @@ def _verdict(result: dict[str, Any]) -> list[str]:
     if any(gains and max(gains) > BUSY * min(gains) for gains in (row["throughput_gain"] for row in every)):
         lines.append("The pairs differ by more than two times, so this machine was busy: repeat the bench.")
     if result.get("seeds") == 1 and any(row["speed_up"] for row in every):
-        lines.append("One run of each tells little: --seeds 3.")
+        lines.append("One run of each says little: --seeds 3.")
     if result["shared"]:
         lines.append(f"The job has no target: {result['shared']} is the result that all of these runs reached.")
     elif not result["has_target"]:

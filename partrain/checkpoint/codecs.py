@@ -143,7 +143,7 @@ class TextCodec(Section):
         if not network.vocabulary == network.outputs == count or len(network.input) != 1:
             raise CodecField("vocabulary", f"{count} tokens for a network of {network.vocabulary}")
         if len(set(self.vocabulary)) != len(self.vocabulary):
-            raise CodecField("vocabulary", "a token stands there twice")
+            raise CodecField("vocabulary", "a token is there twice")
         if self.tokens == "characters" and (longer := [token for token in self.vocabulary if len(token) != 1]):
             raise CodecField("vocabulary", f"{longer[0][:20]!r} is not one character")
 
@@ -162,7 +162,7 @@ class DocumentCodec(Section):
         if network.vocabulary != len(self.vocabulary) or not network.interface.unequal:
             raise CodecField("vocabulary", f"{len(self.vocabulary)} tokens for a network of {network.vocabulary}")
         if len(set(self.vocabulary)) != len(self.vocabulary):
-            raise CodecField("vocabulary", "a token stands there twice")
+            raise CodecField("vocabulary", "a token is there twice")
         _named_classes(self.classes, network)
 
 
@@ -298,4 +298,4 @@ def _named_classes(classes: list[Class] | None, network: NetworkRecord) -> None:
     if classes is not None and len(classes) != network.outputs:
         raise CodecField("classes", f"{len(classes)} for a network of {network.outputs} outputs")
     if classes is not None and (twice := _repeated(classes)):
-        raise CodecField("classes", f"{str(twice[0])[:40]!r} stands there twice")
+        raise CodecField("classes", f"{str(twice[0])[:40]!r} is there twice")

@@ -68,7 +68,5 @@ def checkpoint_of(path: Path, note: Callable[[str], None] = silent, *, newest: b
     if path.suffix == ".toml" and path.is_file():
         raise InputMissing(f"{path} is a job, not a checkpoint; to train it: partrain run {path}")
     if newest:
-        raise InputMissing(
-            f"{path}: --newest takes a run folder, for its {CHECKPOINT}; without --newest a file stands for itself"
-        )
+        raise InputMissing(f"{path}: --newest takes a run folder, for its {CHECKPOINT}; leave --newest out to name a file")
     return path

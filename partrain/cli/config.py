@@ -26,7 +26,7 @@ def config(
     job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="A job file, or a run folder for its job.")],
     set_: Overrides = None,
     *,
-    full: Annotated[bool, typer.Option("--full", help="Print all defaults, too, as comments.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also print all defaults, as comments.")] = False,
     origin: Annotated[bool, typer.Option("--origin", help="Print each value with the place that sets it.")] = False,
     diff: Annotated[
         Path | None,

@@ -72,7 +72,7 @@ def remedy_of(job: Job) -> str:
     if any(group.passes or (job.sync.passes and not group.iterations) for group in job.workers):
         return f"give it a smaller `partition_size` in [[workers]]{balance}"
     if job.faults.round_seconds:
-        return "set [faults] round_seconds above the seconds of one of its iterations, and below those of its whole round"
+        return "set [faults] round_seconds above the seconds of one of its iterations, and below the seconds of its whole round"
     if job.sync.syncs_every_iteration:
         return "leave it out, or take a rule whose workers train several iterations alone"
     own = "give it fewer `iterations` in [[workers]]"

@@ -83,7 +83,7 @@ def evaluate(
     by_group: Annotated[
         bool,
         typer.Option(
-            "--by-group", help="Evaluate on each group of [dataset] group, too: mean, median, worst tenth and worst group."
+            "--by-group", help="Also evaluate on each group of [dataset] group: mean, median, worst tenth and worst group."
         ),
     ] = False,
     fine_tune: Annotated[
@@ -245,7 +245,7 @@ def export(
         ),
     ] = None,
     card: Annotated[
-        bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
+        bool, typer.Option("--card", help="Write a model card next to the file: its name with the suffix .md.")
     ] = False,
     group: Annotated[
         str | None,

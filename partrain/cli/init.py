@@ -71,7 +71,7 @@ def init(
     ] = None,
     number_marks: Annotated[
         str | None,
-        typer.Option("--number-marks", metavar="CHARS", help="Signs beside numbers to leave out, as `%$`; default: recognised."),
+        typer.Option("--number-marks", metavar="CHARS", help="Signs next to numbers to leave out, as `%$`; default: recognised."),
     ] = None,
     date_format: Annotated[
         list[str] | None,
@@ -114,7 +114,7 @@ def init(
     *,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
     no_schema: Annotated[
-        bool, typer.Option("--no-schema", help="Do not write the JSON Schema for editors beside the job.")
+        bool, typer.Option("--no-schema", help="Do not write the JSON Schema for editors next to the job.")
     ] = False,
     force: Force = False,
     debug: Debug = False,
@@ -180,7 +180,7 @@ def init(
             raise typer.BadParameter(wrong["msg"].removeprefix("Value error, "), param_hint=_flag(wrong["loc"])) from None
         asked = Asked(tuple(target or ()), kind, time, dialect, tuple(missing) if missing else None, group, horizon)
         if horizon and kind not in (None, "series"):
-            raise typer.BadParameter(f"it belongs to a series, and --kind {kind} is none", param_hint="--horizon")
+            raise typer.BadParameter(f"it belongs to a series, and --kind {kind} is no series", param_hint="--horizon")
         timed = time not in (None, "none")
         if group not in (None, "none") and kind != "series" and (timed or horizon or kind not in (None, "table")):
             other = "--time" if timed else "--horizon" if horizon else f"--kind {kind}"

@@ -27,7 +27,7 @@ COMMANDS = {
     "init": ("init", "Write a job, from a template or for your data."),
     "run": ("train", "Train a job, or run a workflow."),
     "resume": ("train", "Continue from a checkpoint, with the same bits."),
-    "refit": ("train", "Train again, on the held-out items, too."),
+    "refit": ("train", "Train again, also on the held-out items."),
     "watch": ("watch", "Watch runs of other terminals, as they train."),
     "stop": ("control", "Stop a run from another terminal, resumable."),
     "checkpoint": ("control", "Have a run commit a checkpoint now."),

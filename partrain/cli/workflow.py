@@ -284,9 +284,9 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
         state.name for state in states if state.status == "waiting" and not held & set(runner.workflow.steps[state.name].needs)
     ]
     if free and code not in (INTERRUPTED, TERMINATED):
-        print(f"{free[0]} has not started, though it needs no failed step: --keep-going runs such steps, too", file=sys.stderr)
+        print(f"{free[0]} has not started, though it needs no failed step: --keep-going also runs such steps", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
-        print(f"stopped; the same command goes on where each step stands, or: partrain resume {folder}", file=sys.stderr)
+        print(f"stopped; the same command continues each step, or: partrain resume {folder}", file=sys.stderr)
 
 
 def _show_sweeps(runner: Runner, folder: Path) -> None:

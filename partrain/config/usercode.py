@@ -145,7 +145,7 @@ def _from_package(where: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             what = f"{where}: no module `{name}` in this Python environment"
-            raise UserCodeFailed(f'{what}; install it there, or name a file beside the job: "file.py:..."') from None
+            raise UserCodeFailed(f'{what}; install it there, or name a file next to the job: "file.py:..."') from None
         raise
 
 
@@ -158,7 +158,7 @@ def _from_file(where: str, folder: Path, name: str) -> ModuleType:
     if not path.is_relative_to(folder.resolve()):
         raise UserCodeFailed(f"{where}: `{name}` is outside the job's folder")
     if not path.is_file():
-        raise UserCodeFailed(f"{where}: no file `{name}` beside the job")
+        raise UserCodeFailed(f"{where}: no file `{name}` next to the job")
     main = sys.modules["__main__"]
     if Path(getattr(main, "__file__", None) or "").resolve() == path:  # a script trains a class of its own
         return main

@@ -303,7 +303,7 @@ def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
     ]
     if code := [*(name for name in job.user_code if name != PYTHON), *map(_called, objects)]:
         caveats.append(f"Its job names code of the user: {', '.join(code)}.")
-    caveats.append("Numbers far from those of the training items were never seen in training.")
+    caveats.append("The network has never seen numbers far from the training items.")
     return caveats
 
 

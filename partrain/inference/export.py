@@ -156,11 +156,11 @@ def usage(network: TrainedNetwork, file_format: Format) -> str:
             for name, part in zip(input_names([part.name for part in network.record.parts]), network.record.parts, strict=True)
         ]
         return f"inputs: {', '.join(parts).replace(chr(39), '')}; {METADATA_PLACE[file_format]}"
-    answers = "" if codec.target_scale is None or not network.kind.targets else "; its answers are standardized, too"
+    answers = "" if codec.target_scale is None or not network.kind.targets else "; its answers are also standardized"
     if answers and codec.lags:
-        answers = "; its answers are standardized differences, too: add them to the values before"
+        answers = "; its answers are also standardized differences: add them to the values before"
     if codec.target_log is not None and answers:
-        answers = "; its answers are those of asinh(target / median), standardized: the metadata has the medians as `target_log`"
+        answers = "; its answers are asinh(target / median), standardized: the metadata has the medians as `target_log`"
     return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[file_format]}"
 
 

@@ -79,7 +79,7 @@ class Preprocessing:
         if form == "table" and len(stored["features"]) != network.record.input[0]:
             raise _cannot("its items are not the features of the table")
         if dtype and (network.record.parts or network.record.vocabulary is not None):
-            raise _cannot("its inputs have types of their own: leave --input-type out")
+            raise _cannot("its inputs have their own types: leave --input-type out")
         scaled = "mean" in stored and not stored.get("by_batch")
         if dtype == "uint8" and (form in ("table", "series") or scaled):
             raise _cannot("its items are no bytes: leave --input-type out")

@@ -115,7 +115,7 @@ def _check(first: Member, other: Member) -> None:
     ours, theirs = network_tensors(first.content), network_tensors(other.content)
     different = [name for name in ours.keys() | theirs.keys() if _form(ours.get(name)) != _form(theirs.get(name))]
     if different:
-        raise BadCheckpoint(f"{other.path}: its network is not that of {first.path}: they differ in `{min(different)}`")
+        raise BadCheckpoint(f"{other.path}: its network differs from {first.path} in `{min(different)}`")
     a, b = manifest_of(first.content), manifest_of(other.content)
     if a.network != b.network or a.data != b.data:
         raise BadCheckpoint(f"{other.path}: was not trained on the same items for the same task as {first.path}")

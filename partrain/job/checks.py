@@ -232,9 +232,7 @@ def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[
             message = f"this process may not use core {beyond[0]} (cores: {', '.join(map(str, sorted(usable)))})"
             yield Finding(("workers", index, "cpus"), message, "name others, or remove it")
         elif own and transport.implementation().one_process:
-            yield Finding(
-                ("workers", index, "cpus"), "simulated workers live in one process: they have no cores of their own", "remove it"
-            )
+            yield Finding(("workers", index, "cpus"), "simulated workers live in one process: they have no cores", "remove it")
         elif len(own) % group.count:
             message = f"{counted(len(own), 'core')} cannot be dealt out equally to {group.count} processes"
             yield Finding(("workers", index, "cpus"), message, "name as many for each")

@@ -64,14 +64,14 @@ def _check_named(table: str, section: UserCode, folder: Path, key: KeyPath) -> I
         with suppress(ImportError, ValueError):  # a module without a spec was made by hand
             if top != "__main__" and find_spec(top) is None:
                 message = f"no module `{top}` in this Python environment"
-                yield Finding(key, message, 'install it there, or name a file beside the job: "file.py:..."')
+                yield Finding(key, message, 'install it there, or name a file next to the job: "file.py:..."')
         return
     if not path.resolve().is_relative_to(folder.resolve()):
         yield Finding(key, f"`{place}` is outside the job's folder")
         return
     if not path.is_file():
         near = similar_file(place, [file.name for file in folder.glob("*.py")])
-        yield FileFinding(key, f"no file `{place}` beside the job", f"did you mean `{near}`?" if near else "")
+        yield FileFinding(key, f"no file `{place}` next to the job", f"did you mean `{near}`?" if near else "")
         return
     try:
         tree = ast.parse(path.read_bytes(), str(path))

@@ -203,7 +203,7 @@ OF_JOB = (
         'rule "{sync.rule}" does not mix parameters by `weights`: they apply to moments and buffers only', severity="warning"),
     row("sync.lr_scale", lambda sync, optimizer: sync.lr_scale != "none" and is_rateless(sync, optimizer)
         and (sync.rule if sync.full_batch else optimizer.name),
-        '`lr_scale` has no effect on the steps of "{0}", which have sizes of their own', "remove it"),
+        '`lr_scale` has no effect on the steps of "{0}", which do not depend on a learning rate', "remove it"),
     row("sync.warmup_rounds", lambda sync: sync.warmup_rounds and sync.lr_scale == "none",
         "`warmup_rounds` has no effect without `lr_scale`", 'add lr_scale = "linear" or "sqrt"', severity="warning"),
     row("optimizer.name", lambda sync, optimizer, workers: optimizer.name == "lbfgs" and sync.optimizer_state == "average"
@@ -224,7 +224,7 @@ OF_JOB = (
         'one worker has no others to go on with: the run ends as with "stop"', "", "value", "warning"),
     row("faults.max_update_norm", lambda sync, faults: faults.max_update_norm is not None and (
         "workers mix gradients" if sync.averages_gradients or sync.full_batch else "all workers change one vector" * sync.shares_params),
-        'under rule = "{sync.rule}" {0}: no worker has an update of its own to bound',
+        'under rule = "{sync.rule}" {0}: no worker has its own update to bound',
         "`clip_norm` in [optimizer] bounds gradients"),
     row("stop", lambda stop: not any(condition.kind == "limit" for condition in stop.conditions())
         and ("a target alone may never be reached" if stop.has_target else "[stop] has no limit"),
@@ -256,7 +256,7 @@ OF_JOB = (
     row("partition.order", lambda partition, dataset: partition.order == "by-group" and not getattr(dataset, "group", None),
         'order = "by-group" needs the column of the groups', "add `group` to [dataset]", "value"),
     row("partition.size_alpha", lambda partition: partition.order == "by-group" and partition.size_alpha is not None,
-        'with order = "by-group" the sizes of the partitions are those of the groups', "remove it"),
+        'with order = "by-group" the groups set the sizes of the partitions', "remove it"),
     row("partition.{0}", lambda partition: partition.draws_sizes and ("overlap" if partition.overlap else
         "balance" if partition.balance == "rate" else ""),
         "`{0}` sets the sizes of partitions, and so does {partition.sizes_by}", "remove it"),
@@ -326,7 +326,7 @@ OF_ITEMS = (
 )  # fmt: skip
 """With the items of a data set that is not a stream."""
 
-_CHOICE = "`{0}` chooses among the items of a data set, and a stream's held-out items are those of its `validation`"
+_CHOICE = "`{0}` chooses among the items of a data set, and a stream's held-out items come from its `validation`"
 OF_STREAM = (
     row("dataset.{0}", lambda dataset: dataset.fold and "fold", _CHOICE, "remove it, and give `validation` = their number"),
     row("dataset.{0}", lambda dataset: dataset.stratify and "stratify", _CHOICE, "remove it, and give `validation` = their number"),

@@ -67,7 +67,7 @@ def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
         others = [word for word in SYNONYMS.get(key, ()) if word in spot.owner.model_fields and word != meant]
         return f"did you mean {join_or([f'`{word}`' for word in (meant, *others)])}?{default * (not others)}"
     if key in Job.model_fields and tables_under(Job.model_fields[key]):
-        return f"{heading((key,))} is a table of its own"
+        return f"{heading((key,))} is its own table"
     meaning = likely_meaning(key, list(spot.owner.model_fields), fuzzy=False)
     if homes and not meaning:
         return f"`{key}` belongs to {homes}"

@@ -180,7 +180,7 @@ class SweepSection(Section):
         if ranges and self.trials is None:
             raise ValueError(f"`{ranges[0]}` is a range: `trials` says how many combinations are drawn")
         if self.trials is not None and not self.values:
-            raise ValueError("`trials` draws from lists and ranges, and there are none")
+            raise ValueError("`trials` draws from lists and ranges, and the sweep has none")
         lengths = {len(values) for values in self.zip.values()}
         if len(lengths) > 1 or 0 in lengths:
             raise ValueError("the lists of `zip` must be of equal length")

@@ -97,7 +97,7 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
         if number is None or number in metrics or (key == "patience_by" and number in ("loss", "accuracy")):
             continue
         if number in ("loss", "accuracy"):
-            yield Finding(path, f"`{number}` is no metric", f"it has a key of its own in [stop]: {number} = ...", at="key")
+            yield Finding(path, f"`{number}` is no metric", f"it has its own key in [stop]: {number} = ...", at="key")
             continue
         legal = [*metrics, *["loss", "accuracy"] * (key == "patience_by")]
         near = did_you_mean(number, legal)

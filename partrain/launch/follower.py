@@ -53,17 +53,17 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
 def _prepare(machine: Machine, own: LoadedJob | None, proposal: Mapping[str, Any]) -> PreparedRun:
     """Read the data and plan the run like the first machine. Raises BadJob if anything differs from it."""
     if own is not None and own.text != proposal["job"]:
-        raise BadJob("its job file is not that of the first machine")
+        raise BadJob("its job file differs from the first machine's")
     if versions() != proposal["versions"]:
-        raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
+        raise BadJob(f"its versions are {versions()}, and the first machine has {proposal['versions']}")
     folder = own.folder if own else Path(proposal["folder"])
     resuming = proposal["point"]["resuming"]
     loaded = parse(proposal["job"], folder, "<first machine>", local=True, resuming=resuming)
     dataset, dataset_fd = load_shared(loaded)
     if dataset.fingerprint != proposal["data"]:
-        raise BadJob("its data set is not that of the first machine")
+        raise BadJob("its data set differs from the first machine's")
     initial = None if resuming else load_start(loaded)
     if initial and initial.file.sha256 != proposal["from"]:
-        raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
+        raise BadJob(f"[model] from: its {initial.file.name} differs from the first machine's")
     pinned = {name: proposal[name] for name in ("horizon", "average_from")}
     return PreparedRun(loaded, replace(plan_for(loaded, dataset, machine.count), **pinned), dataset, dataset_fd, initial)

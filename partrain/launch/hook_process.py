@@ -92,7 +92,7 @@ class HookProcess:
         """Record that the process ended."""
         assert self._child
         if self._child.stop(None) and self._child.exit_code:
-            self._warn(f"the process of the hooks {self._child.end_in_words()}; {self._log} tells why")
+            self._warn(f"the process of the hooks {self._child.end_in_words()}; {self._log} says why")
         self._child = None
         with suppress(OSError):
             if not self._log.stat().st_size:

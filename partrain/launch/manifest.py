@@ -113,7 +113,7 @@ LONGEST_VALUE = 60
 
 def _other_workers(stored: Manifest, now: Manifest) -> str:
     """Explain that a run's workers differ from its checkpoint's."""
-    what = "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all"
+    what = "the job's workers or partitions differ from the checkpoint's: it continues to the bit or not at all"
     machines, rest = divmod(len(stored.workers), len(now.workers))
     if machines < 2 or rest:
         return what

@@ -31,7 +31,7 @@ def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable
     """
     source, before = TomlSource.read(file), TomlSource.parse(content.job, "the checkpoint's job").data
     if source.data.get("stop") != before.get("stop"):
-        note(f"[stop] of {file} is left aside: that of the checkpoint holds, and --until moves it")
+        note(f"[stop] of {file} has no effect: the checkpoint's holds, and --until changes it")
         tables = {name: table for name, table in source.data.items() if name != "stop"}
         source = TomlSource.parse(as_toml(tables | ({"stop": before["stop"]} if "stop" in before else {})), str(file))
     if difference := next(_differences(before, source.data), None):

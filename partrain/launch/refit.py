@@ -26,7 +26,7 @@ def on_all_items(loaded: LoadedJob, best: Content, path: Path) -> LoadedJob:
         BadJob: The run holds no items out.
     """
     if isinstance(section := loaded.job.dataset, HasValidationPath) and section.validation_path:
-        raise BadJob(f"{path}: its held-out items are a file of their own: put them into the file of `path`, and train anew")
+        raise BadJob(f"{path}: its held-out items have their own file: put them into the file of `path`, and train again")
     if not loaded.job.dataset.held_out:
         raise BadJob(f"{path}: its run held no items out, so it has trained on all: there is nothing to train again on")
 

@@ -133,7 +133,7 @@ def announced(machine: Machine, note: Callable[[str], None]) -> Iterator[None]:
     """Report where this machine waits, if the others take long to meet it."""
     what = f"waiting for {machine.count} machines to meet at {machine.host}:{machine.port}, up to {machine.timeout_s:g} s"
     advice = (
-        "if a machine's own name stands for its loopback address, give torchrun --local-addr ADDRESS (srun: MASTER_ADDR), "
+        "if a machine's own name means its loopback address, give torchrun --local-addr ADDRESS (srun: MASTER_ADDR), "
         "and set GLOO_SOCKET_IFNAME"
     )
     timer = Timer(SILENT_S, note, [f"{what}; {advice}"])

@@ -102,7 +102,7 @@ def check_same_run(content: Content, folder: Path) -> None:
     """Refuse to continue a run in another run's folder, whose events and checkpoints would be lost."""
     start = RunFolder(folder).start
     if start and start.run_id not in ("", content.run):
-        raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
+        raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out another folder")
 
 
 def relink(content: Content, folder: Path, best_round: int | None, best: Path | None = None) -> None:

@@ -133,7 +133,7 @@ def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> 
         f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name] and not file_of(name)
     ]:
         context.warn(
-            f"the checkpoint was made with {'; '.join(versions)}: the last bits may differ from those of a run of one piece"
+            f"the checkpoint was made with {'; '.join(versions)}: the last bits may differ from a run without interruption"
         )
 
 

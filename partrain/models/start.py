@@ -131,7 +131,7 @@ def _published(row: ArrayMatch, outputs: int | None) -> ArrayMatch:
 def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
     """Return the entries of a state dict, all of which must be tensors."""
     if inner := [name for name, value in stored.items() if isinstance(value, Mapping)]:
-        advice = f'write that table to a file of its own: torch.save(torch.load(FILE)["{inner[0]}"], "weights.pt")'
+        advice = f'write that table to its own file: torch.save(torch.load(FILE)["{inner[0]}"], "weights.pt")'
         raise WrongValue(Finding(FROM, f"{file} holds no state dict, but tables such as `{inner[0]}`", advice))
     if other := [name for name, value in stored.items() if not isinstance(value, Tensor)]:
         raise WrongValue(Finding(FROM, f"{file}: `{other[0]}` is no tensor", "save the state dict of a network"))

@@ -137,7 +137,7 @@ def _inputs(
     dropped = {name: reason for name, reason in reasons.items() if reason}
     kept = {name: column for name, column in others.items() if name not in dropped}
     if not kept:
-        raise InputMissing(f"{file.header_location}: no column is left to learn from beside `{targets.first.name}`")
+        raise InputMissing(f"{file.header_location}: no column is left to learn from except `{targets.first.name}`")
     notes = _some(f"column `{name}` is left out: {reason} (`drop`)" for name, reason in dropped.items())
     if dropped:
         lines += [f"# {name}: {reason}" for name, reason in dropped.items()] + [f"drop = {toml_value(list(dropped))}"]

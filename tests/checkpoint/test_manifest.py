@@ -146,7 +146,7 @@ def test_reasons_in_plain_words(folder: Path) -> None:
     reasons = {
         "name": ("../x", "string should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'"),
         "codec.inputs": (["size", "size"], "names the column `size` twice"),
-        "codec.classes": (["large", "large"], "'large' stands there twice"),
+        "codec.classes": (["large", "large"], "'large' is there twice"),
         "codec": ({}, "'None' for a data set of the kind csv"),
         "progress.item_iterations": (0, "0, but the workers have trained 96"),
     }

@@ -559,7 +559,7 @@ def test_rules_without_a_common_mean_exclude_no_worker(said, sync, reason):
 ])  # fmt: skip
 def test_rules_without_updates_have_no_bound_of_them(said, sync, reason):
     told = said('rule = "average"', sync, FAULTS[0], FAULTS[1].format("max_update_norm = 2.0"))
-    assert any(f"{reason}: no worker has an update of its own to bound" in one for one in told), told
+    assert any(f"{reason}: no worker has its own update to bound" in one for one in told), told
 
 
 @pytest.mark.parametrize("bound", ["0", "-1.0", "inf", "nan", "true"])

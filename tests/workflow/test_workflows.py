@@ -224,7 +224,7 @@ def test_a_failure_hides_no_step_that_does_not_need_it(place: Path) -> None:
     steps = [f'[[steps]]\nname = "{name}"\ncommand = ["{program}"]\n' for name, program in (("a", "false"), ("b", "true"))]
     Path("two.toml").write_text('name = "two"\n' + "".join(steps))
     said = partrain("run", "two.toml", "--jobs", 1)
-    assert "b has not started, though it needs no failed step: --keep-going runs such steps, too" in said.err
+    assert "b has not started, though it needs no failed step: --keep-going also runs such steps" in said.err
     assert "has not started" not in partrain("run", "two.toml", "--keep-going").err
 
 

@@ -30,7 +30,7 @@ def outside(dataset: Any, path: Path, visited: set[tuple[Path, str]]) -> str:
             places = sorted(path.parent.glob(re.sub(r"%[^%]", "*", name))) if Path(name).name == name else [Path("/")]
         for place in places:
             if not place.resolve().is_relative_to(path.parent.resolve()):
-                return f"the numbers of `{one_line(name)[:80]}`, which is not beside it and is not read"
+                return f"the numbers of `{one_line(name)[:80]}`, which is not next to it and is not read"
             with suppress(OSError), h5py.File(place, "r") as file:  # `missing_data` reports a missing file
                 target = file.get(source.dset_name)
                 if target is None:

@@ -52,7 +52,7 @@ class Ragged:
         items = [to_array(sequence, f"{where}: item {number}") for number, sequence in enumerate(sequences)]
         for number, array in enumerate(items):
             if not array.ndim or array.shape[1:] != items[0].shape[1:]:
-                was = f"its shape is {array.shape}, that of item 0 {items[0].shape}"
+                was = f"its shape is {array.shape}, and item 0 has {items[0].shape}"
                 raise InputMissing(f"{where}: item {number} is no sequence as the others are: {was}")
         offsets = np.cumsum([0, *map(len, items)])
         return cls(np.concatenate(items) if items else np.zeros(0), offsets.astype(np.int64))

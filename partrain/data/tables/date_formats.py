@@ -66,7 +66,7 @@ def pattern_of(form: str) -> re.Pattern[str]:
             continue
         name = _SAME.get(directive, directive)
         if name not in _PARTS or name in names:
-            why = "stands there twice" if name in names else f"is unknown; known are {', '.join(f'%{part}' for part in _PARTS)}"
+            why = "is there twice" if name in names else f"is unknown; known are {', '.join(f'%{part}' for part in _PARTS)}"
             raise ValueError(f"`{form}`: %{directive} {why}")
         names.add(name)
         text += _PARTS[name]

@@ -195,7 +195,7 @@ def _check_groups(name: str, schema: TableSchema, files: Mapping[str, _Contents]
         if both := {*np.intersect1d(earlier, later).tolist()}:
             place, cell = second.table.first(name, partial(_has_number, numbers, both))
             rows = f"{counted(int(np.isin(later, [*both]).sum()), 'row')} of {counted(len(both), 'group')}"
-            what = f"the group `{str(cell).strip()}` is in {first.table.path}, too ({rows})"
+            what = f"the group `{str(cell).strip()}` is also in {first.table.path} ({rows})"
             advice = f'move its rows into one of the files, or set drop = ["{name}"] instead of `group`'
             raise WrongContent(([key], f"{place}: column `{name}`: {what}; {advice}"))
 
@@ -306,7 +306,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     if faults:
         raise WrongContent(*faults)
     if not columns:
-        raise InputMissing(f"{table.header_location}: no column is left to learn from beside `{section.target[0]}`")
+        raise InputMissing(f"{table.header_location}: no column is left to learn from except `{section.target[0]}`")
     return tuple(columns), remarks
 
 
@@ -438,7 +438,7 @@ def _check_other_rows(section: Tabular, key: str, path: Path, schema: TableSchem
             place, cell = table.first(name, unseen.__contains__)
             rows = sum(contents.cells[name][cell] for cell in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
-            remarks.append(Remark(key, message, "words that were not trained on are a category of their own"))
+            remarks.append(Remark(key, message, "words that were not trained on have their own category"))
     return contents, remarks
 
 

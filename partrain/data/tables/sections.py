@@ -23,7 +23,7 @@ def _different(names: list[str]) -> list[str]:
 
 def _parting(text: str) -> str:
     if text in '"\r\n\0':
-        raise ValueError("a separator stands between the cells of a line; quotes and line ends have a meaning of their own")
+        raise ValueError("a separator is between the cells of a line; quotes and line ends have another meaning")
     return text
 
 

@@ -157,7 +157,7 @@ def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], several: str = SE
         earlier, later = stamps[row - 1], stamps[row]
         check_kind(row, later, earlier, cells[row], cells[row - 1])
         if earlier == later:
-            raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment{several}")
+            raise IrregularTime(row, f"`{cells[row]}` is in two rows: a series has one row for each moment{several}")
         if earlier > later:  # type: ignore[operator]
             raise IrregularTime(row, f"`{cells[row]}` comes after `{cells[row - 1]}`: sort the rows by time")
 

@@ -249,14 +249,14 @@ class PackedItems:
     def widen(self, number: int, item: Item) -> None:
         """Compare an item with the earlier ones, and include its lengths."""
         if item.names != self.names:
-            raise UserCodeFailed(f"{self.at(number)}: its inputs are {list(item.names)}, those of item 0 {list(self.names)}")
+            raise UserCodeFailed(f"{self.at(number)}: its inputs are {list(item.names)}, and item 0 has {list(self.names)}")
         forms = [self._form(number, position, value) for position, value in enumerate(item.inputs)]
         for position, (form, first) in enumerate(zip(forms, self.inputs, strict=True)):
             if form == first:
                 continue
             if not form.differs_in_length(first):
                 which = f" {_shown(self.names[position])}" if self.names else ""
-                raise UserCodeFailed(f"{self.at(number)}: its input{which} is {form}, that of item 0 {first}")
+                raise UserCodeFailed(f"{self.at(number)}: its input{which} is {form}, and item 0 has {first}")
             if self._items is None:
                 raise UnequalItems
             self._longest(position, form)
@@ -264,7 +264,7 @@ class PackedItems:
         target = target_form(item.target, f"{self.at(number)}: its target", own)
         if target != self.target:
             if target.name != "tokens" or self.target.name != "tokens" or self._items is None:
-                raise UserCodeFailed(f"{self.at(number)}: its target is {target}, that of item 0 {self.target}")
+                raise UserCodeFailed(f"{self.at(number)}: its target is {target}, and item 0 has {self.target}")
             self.target = replace(self.target, shape=self.inputs[0].shape)
 
     def _longest(self, position: int, form: ItemForm) -> None:

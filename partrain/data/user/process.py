@@ -266,7 +266,7 @@ class UserItems:
         kinds = form, target_form(other, self._where(number, "target"), self.input)
         for role, kind, first in (("input", kinds[0], self.input), ("target", kinds[1], self.target)):
             if kind != first:
-                raise UserCodeFailed(f"{self._where(number, role)} is {kind}, that of item 0 {first}")
+                raise UserCodeFailed(f"{self._where(number, role)} is {kind}, and item 0 has {first}")
         return row, other
 
     def _kept(self, rows: NDArray[Any], kind: ItemForm, start: int, role: str) -> NDArray[Any]:
@@ -274,7 +274,7 @@ class UserItems:
             kept = np.ascontiguousarray(rows, kind.dtype).reshape(len(rows), *kind.stored)
         bad = ~np.isfinite(kept) if kind.dtype == "float32" else kept < 0
         if bad.any():
-            whole = "holds a negative number" if rows.dtype.kind != "u" else "holds a number beyond those of int64"
+            whole = "holds a negative number" if rows.dtype.kind != "u" else "holds a number that int64 cannot hold"
             wrong = "holds a number that is not finite" if kind.dtype == "float32" else whole
             item, at = first_bad(bad)
             raise UserCodeFailed(f"{self._where(start + item, role)} {wrong}{at}")

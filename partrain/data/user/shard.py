@@ -195,7 +195,7 @@ class Shard:
             yield
         except UnequalItems:
             raise UserCodeFailed(
-                f"{self._at(at)}: item {at.drawn}: its input is of another length than that of item 0: pad it"
+                f"{self._at(at)}: item {at.drawn}: its input is not as long as the input of item 0: pad it"
             ) from None
 
     def _at(self, at: Cursor) -> str:

@@ -77,7 +77,9 @@ def _packed(data: Any, source: Source, name: str) -> PackedItems:
 
 def _alike(items: PackedItems) -> PackedItems:
     if items.unequal:
-        raise UserCodeFailed(f"[dataset] name: {items.what}: items of unequal length: those of a stream have one shape: pad them")
+        raise UserCodeFailed(
+            f"[dataset] name: {items.what}: its items have unequal lengths, and a stream needs one shape: pad them"
+        )
     return items
 
 
@@ -89,7 +91,7 @@ def _unify(first: PackedItems, items: PackedItems) -> None:
     except UnequalItems:
         first.inputs = ()
     if first.inputs != shapes:
-        raise UserCodeFailed(f"[dataset] name: {items.what}: its items are of another length than those of the stream: pad them")
+        raise UserCodeFailed(f"[dataset] name: {items.what}: its items are not as long as the items of the stream: pad them")
 
 
 def _rows(items: PackedItems) -> list[bytes]:

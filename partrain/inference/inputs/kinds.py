@@ -42,7 +42,7 @@ def kind_of(path: Path, task: TaskKind) -> str:
     if task.targets == "tokens":
         return "text"
     raise InputMissing(
-        f"{path}: is no NPZ, NPY, HDF5, IDX or converted file, and its suffix is none of a table ({NAMES}) or an image"
+        f"{path}: is no NPZ, NPY, HDF5, IDX or converted file, and its suffix is not one of a table ({NAMES}) or an image"
     )
 
 

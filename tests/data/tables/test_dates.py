@@ -50,7 +50,7 @@ def test_several_forms_are_tried_in_turn() -> None:
 
 @pytest.mark.parametrize(
     ("form", "why"),
-    [("%d.%m.%Q", "%Q is unknown"), ("%d.%m", "needs a year"), ("%Y", "needs a year"), ("%Y.%m.%m", "stands there twice")],
+    [("%d.%m.%Q", "%Q is unknown"), ("%d.%m", "needs a year"), ("%Y", "needs a year"), ("%Y.%m.%m", "is there twice")],
 )
 def test_a_form_that_tells_no_date_is_refused(form: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):

@@ -278,7 +278,7 @@ def test_a_sheet_of_excel(tmp_path: Path) -> None:
     assert table.first("2019", "?".__eq__) == (f"{path}: row 5", "?")
     assert table.remark == "read is the first of 2 sheets, `Data`"
     section = AnyTable(kind="table", path=path.name, target=["size"], drop=["2019", "flag"], inputs=None, missing="drop")
-    with pytest.raises(InputMissing, match="no column is left to learn from beside `size`"):
+    with pytest.raises(InputMissing, match="no column is left to learn from except `size`"):
         read_spec(section, tmp_path)
     assert suffix_of(path.read_bytes()) == ".xlsx"
     with pytest.raises(InputMissing, match=r"row 4: an empty row, and rows after it"):

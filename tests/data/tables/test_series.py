@@ -509,7 +509,7 @@ def test_groups_too_short_for_a_window_are_left_out_and_told(tmp_path: Path) -> 
     [
         (
             "a,1,1 b,1,1 a,2,2 b,2,3 b,2,4",
-            "6: column `t`, `station` b: `2` stands in two rows: a series has one row for each moment",
+            "6: column `t`, `station` b: `2` is in two rows: a series has one row for each moment",
         ),
         ("a,1,1 b,1,1 a,3,2 a,2,2", "5: column `t`, `station` a: `2` comes after `3`: sort the rows by time"),
         (

@@ -140,7 +140,7 @@ def test_what_it_prints_is_no_data(tmp_path: Path, capfd: pytest.CaptureFixture[
     ("[(1e300, 1.0)]", "item 0: its input holds a number that is not finite$"),
     ("[([1.0, 2.0], 1.0), ([1.0, 1e300], 1.0)]", r"item 1: its input holds a number that is not finite, at \[1\]$"),
     ("[(1.0, 0), (1.0, 2), (1.0, -1)]", "item 2: its target holds a negative number"),
-    ("[(1.0, np.uint64(0)), (1.0, np.uint64(2**64 - 1))]", "item 1: its target holds a number beyond those of int64"),
+    ("[(1.0, np.uint64(0)), (1.0, np.uint64(2**64 - 1))]", "item 1: its target holds a number that int64 cannot hold"),
 ])  # fmt: skip
 def test_what_will_not_do_is_named(tmp_path: Path, items: str, message: str) -> None:
     with pytest.raises(UserCodeFailed, match=rf"^\[dataset\] name: .*{message}"):
