@@ -116,6 +116,8 @@ class Trained:
         from partrain.inference import evaluate as judging
         from partrain.inference.by_group import group_column
 
+        if isinstance(fine_tune, bool) or not isinstance(fine_tune, int) or fine_tune < 0:
+            raise BadJob(f"evaluate: fine_tune is a number of passes, 0 or more, not {fine_tune!r}")
         if fine_tune and not by_group:
             raise BadJob("evaluate: fine_tune needs by_group=True: a copy of the network is fine-tuned for each group")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from partrain.display.text_table import table
@@ -54,14 +54,18 @@ def evaluate(
     names = [wanted] if wanted else ("validation", "test")
     results = {name: scores(network, items, trained) for name, items in splits.items() if name in names}
     groups = groups_by_split(network, dataset) if by_group else {}
-    return {name: scored | _of_groups(network, splits[name], groups.get(name), fine_tune) for name, scored in results.items()}
+    results = {name: scored | _of_groups(network, splits[name], groups.get(name), fine_tune) for name, scored in results.items()}
+    _require_tuned(results, fine_tune)
+    return results
 
 
 def evaluate_sample(network: TrainedNetwork, sample: Sample, *, by_group: bool = False, fine_tune: int = 0) -> dict[str, Any]:
     """Evaluate on items with targets. `by_group`, `fine_tune`: as in `evaluate`."""
     assert sample.targets is not None
     items = network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest)
-    return scores(network, items) | _of_groups(network, items, sample.groups if by_group else None, fine_tune)
+    result = scores(network, items) | _of_groups(network, items, sample.groups if by_group else None, fine_tune)
+    _require_tuned({"": result}, fine_tune)
+    return result
 
 
 def scores(network: TrainedNetwork, items: Samples, trained: Tensor | None = None) -> dict[str, Any]:
@@ -105,6 +109,12 @@ def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] 
         with blame_user_code(network.loaded):
             result["fine_tuned"] = fine_tuned_scores(network, items, groups, judge, fine_tune)
     return {"groups": result}
+
+
+def _require_tuned(results: Mapping[str, Any], fine_tune: int) -> None:
+    """Raise InputMissing if a network was to be fine-tuned, and no split has a group that is large enough."""
+    if fine_tune and not any(scored["groups"]["fine_tuned"]["count"] for scored in results.values()):
+        raise InputMissing("--fine-tune: no group has 4 items, half of them to train on and half to judge")
 
 
 def render(results: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from statistics import fmean
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from partrain.comm.group import NonFinite
 from partrain.display.text_table import table
 from partrain.errors import Diverged, InputMissing
 from partrain.inference.by_group import group_column, groups_by_split, is_score, items_by_group
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     Indices = NDArray[np.int64]
 
+DIVERGED = "--fine-tune: training diverged: its numbers are no longer finite; take fewer passes"
 FEWEST = 4
 """Items of the smallest group that is fine-tuned: two to train on, and two to judge."""
 
@@ -60,28 +63,25 @@ def fine_tuned_scores(
         groups: The group name of each item.
         judge: Function that returns the scores of some items, given by number.
         passes: Passes over the half to train on.
-
-    Raises:
-        InputMissing: all groups have too few items.
     """
     members = {name: np.array(numbers) for name, numbers in items_by_group(groups).items()}
     large = {name: numbers for name, numbers in members.items() if len(numbers) >= FEWEST}
     if not large:
-        raise InputMissing(
-            f"--fine-tune: no group has {FEWEST} items, and each is split into items to train on and items to judge"
-        )
+        return {"passes": passes, "count": 0, "left_out": len(members), "diverged": 0, "numbers": {}, "each": []}
     halves = [_halves(network, numbers, place) for place, numbers in enumerate(large.values())]
     rows: list[dict[str, Any]] = []
     tuner = FineTuner(network, items, [trained for trained, _ in halves], passes)
     for place, (name, (_, judged)) in enumerate(zip(large, halves, strict=True)):
         chosen = torch.from_numpy(judged)
-        before = judge(chosen)
-        tuner.train(place)
-        after = judge(chosen)
+        before, after = _scores(judge(chosen)), dict[str, float | None]()
+        with suppress(Diverged):
+            tuner.train(place)
+            after = _scores(judge(chosen))
         tuner.restore()
-        rows.append({"group": name, "items": len(judged), "before": _scores(before), "after": _scores(after)})
+        rows.append({"group": name, "items": len(judged), "before": before, "after": after})
     compared = {key: _compared(rows, key, network.own_errors) for key in rows[0]["before"]}
-    return {"passes": passes, "count": len(rows), "left_out": len(members) - len(rows), "numbers": compared, "each": rows}
+    diverged, left_out = sum(not row["after"] for row in rows), len(members) - len(rows)
+    return {"passes": passes, "count": len(rows), "left_out": left_out, "diverged": diverged, "numbers": compared, "each": rows}
 
 
 def _halves(network: TrainedNetwork, numbers: Indices, place: int) -> tuple[Indices, Indices]:
@@ -109,26 +109,30 @@ class FineTuner:
         layout = row_layout(module, section)
         replica = Replica(module, layout, torch.zeros(layout.numbers, dtype=layout.params.dtype), section)
         largest = max(map(len, parts))
-        size = section.batch(largest)
+        size = section.batch(largest, job.workers[0].batch_size)
         if job.model.least_batch(tuple(items.inputs.shape[1:])) > 1:  # BatchNorm: no batch of one item
             parts = [part[1:] if len(part) % size == 1 else part for part in parts]
         batches = Batches(parts[0], size, 1, passes=passes, seed=job.seed, rank=0, redraw=lambda number: parts[number - 1])
         self._worker = LocalWorker(
             0, replica, items, batches, network.task, Average(passes=passes), job.seed, [largest], engine=job.engine,
-            user_code=bool(job.user_code), faults=job.faults,
+            user_code=bool(job.user_code),
         )  # fmt: skip
         self._start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
     def train(self, place: int) -> None:
-        """Train on a part. Raises Diverged if the loss is no finite number."""
+        """Train on a part, without the bounds of `[faults]`. Raises Diverged if a number is no longer finite."""
         worker = self._worker
         worker.optimizer.reset()
         worker.begin(place + 1, 0)
         worker.module.train()
-        worker.train()
-        worker.module.eval()
+        try:
+            worker.train()
+        except NonFinite:
+            raise Diverged(DIVERGED) from None
+        finally:
+            worker.module.eval()
         if not math.isfinite(worker.loss()):
-            raise Diverged(f"--fine-tune: the training loss is {worker.loss()}; take fewer passes")
+            raise Diverged(DIVERGED)
 
     def restore(self) -> None:
         """Return to the start."""
@@ -190,6 +194,8 @@ def _compared(rows: Sequence[Mapping[str, Any]], key: str, own_errors: Collectio
 
 def render_fine_tuned(tuned: Mapping[str, Any]) -> list[str]:
     """Render the scores before and after as a table."""
+    if not tuned["count"]:
+        return [f"not fine-tuned: no group has {FEWEST} items, half of them to train on and half to judge"]
     left_out = f"; {counted(tuned['left_out'], 'group')} with fewer than {FEWEST} items left out" if tuned["left_out"] else ""
     count, passes = counted(tuned["count"], "group"), "1 pass" if tuned["passes"] == 1 else f"{tuned['passes']:,} passes"
     head = ("each group once", "before", "after", "better in", "worse in")
@@ -197,10 +203,16 @@ def render_fine_tuned(tuned: Mapping[str, Any]) -> list[str]:
         [key, _shown(row["before"]), _shown(row["after"]), f"{row['better']:,}", f"{row['worse']:,}"]
         for key, row in tuned["numbers"].items()
     ]
-    return [
+    lines = [
         f"fine-tuned by {passes} over half of a group's items, judged on its other half ({count}{left_out}):",
         *table(head, rows),
     ]
+    if tuned["diverged"]:
+        lines.append(f"training diverged in {tuned['diverged']:,} of {count}, left out")
+    for key, row in tuned["numbers"].items():
+        if lacking := row["undefined"] - tuned["diverged"]:
+            lines.append(f"{key}: not defined in {lacking:,} of {count}, left out")
+    return lines
 
 
 def _shown(value: float | None) -> str:

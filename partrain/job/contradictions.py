@@ -155,6 +155,8 @@ OF_JOB = (
     row("partition.clients", lambda partition, sync: partition.clients and _kept(sync),
         'under rule "{sync.rule}" a worker keeps {0}, and with `clients` it takes another client in each round',
         "remove it, and give each client a worker: `count` in [[workers]], and `clients` in [sync]"),
+    row("partition.clients", lambda partition, sync: partition.clients and sync.full_batch,
+        'rule "{sync.rule}" compares the gradients of successive rounds, and with `clients` these have other items', "use `average`"),
     row("partition.clients", lambda partition, sync, optimizer: partition.clients and not _kept(sync) and sync.optimizer_state == "local"
         and optimizer.moments,
         'with optimizer_state = "local" a worker keeps its moments, and with `clients` it takes another client in each round',

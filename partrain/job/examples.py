@@ -69,6 +69,7 @@ EXAMPLES: dict[str, Any] = {
     "[dataset] categories": ["city", "street"],
     "[dataset] dates": ["sold"],
     "[dataset] texts": ["review"],
+    "[dataset] logs": ["concentration"],
     "[dataset] missing_indicator": ["size"],
     "[dataset] sample_weight": "households",
     "[dataset] separator": ";",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from partrain.preprocess.cells import Class, parse_class
 from partrain.preprocess.column import ColumnKind, RowBlock, double
 from partrain.preprocess.dates import DateColumn
-from partrain.preprocess.numbers import NumberColumn
+from partrain.preprocess.numbers import LogColumn, NumberColumn
 from partrain.preprocess.texts import TextColumn
 from partrain.preprocess.words import CategoryColumn, OneHotColumn
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Missing = str | Mapping[str, str | float]
 """Treatment of cells without a value: one for all columns; or by column, with `OTHERS` for the columns not named."""
 OTHERS = "*"
-KINDS: tuple[type[ColumnKind], ...] = (OneHotColumn, CategoryColumn, DateColumn, TextColumn)
+KINDS: tuple[type[ColumnKind], ...] = (OneHotColumn, CategoryColumn, DateColumn, TextColumn, LogColumn)
 """Kinds of columns that a key names; all other columns are numbers."""
 
 

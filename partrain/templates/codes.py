@@ -64,7 +64,7 @@ def count_rows(columns: Mapping[str, ColumnFacts], rows: FirstRows) -> dict[str,
 
 def _spelling(facts: ColumnFacts) -> str:
     """Return the spelling that shows that numbers are names; "" if none does."""
-    if facts.whole and facts.padded:
+    if facts.zeros:
         return "numbers with leading zeros"
     if len(facts.different) <= min(MOST_VERSIONS, facts.rows // ROWS) and all(map(_POINT.fullmatch, facts.different)):
         spelled = defaultdict[float, list[str]](list)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 
 from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import FEW_ROWS, is_finite, is_number, numbers_rows, parse_bool, parse_date
@@ -19,6 +20,12 @@ FEWEST_WORDS = 5
 """Number of frequent words from which sentences are an input."""
 MOST_VALUES = 20_000
 """Maximum number of different numbers of a column that are remembered."""
+FEWEST_NUMBERS = 20
+"""Fewest different numbers of a column that can be skewed."""
+TAIL = 0.01
+"""Share of the rows that are the largest numbers, or the smallest."""
+FAR = 4.0
+"""Distance of the largest numbers from the median, divided by the distance of the smallest, from which numbers are skewed."""
 _ZEROS = re.compile(r"0\d+")
 
 
@@ -89,8 +96,24 @@ class ColumnFacts:
 
     @property
     def padded(self) -> bool:
-        """True if whole numbers have leading zeros, as postal codes have."""
-        return any(map(_ZEROS.fullmatch, self.different))
+        """True if all numbers are whole and of one length, some by leading zeros: then words with digits among them are names, too."""
+        numbers = self.different.keys() - self.unread
+        return any(map(_ZEROS.fullmatch, numbers)) and all(map(str.isdigit, numbers)) and len(set(map(len, numbers))) == 1
+
+    @property
+    def zeros(self) -> bool:
+        """True if a whole number has leading zeros, as postal codes have."""
+        return self.whole and any(map(_ZEROS.fullmatch, self.different))
+
+    @cached_property
+    def far_reaching(self) -> bool:
+        """True if numbers from 0 on are skewed: the largest are several times as far from the median as the smallest."""
+        if not self.numbers or self.unread or len(self.different) < FEWEST_NUMBERS:
+            return False
+        rows = sorted((float(text), count) for text, count in self.different.items())
+        ends, total = list(accumulate(count for _, count in rows)), self.different.total()
+        low, middle, high = (rows[bisect_left(ends, share * total)][0] for share in (TAIL, 0.5, 1 - TAIL))
+        return rows[0][0] >= 0 < middle and high - middle >= FAR * (middle - low)
 
     @property
     def dates(self) -> bool:

@@ -149,6 +149,8 @@ def _inputs(
         )
     if words := [name for name, column in kept.items() if column.words and name not in texts]:
         lines.append(f"categories = {toml_value(words)}   # columns of words: the network learns an embedding of each word")
+    if logs := [name for name, column in kept.items() if column.far_reaching and not column.dates]:
+        lines.append(f"logs = {toml_value(logs)}   # skewed numbers: their logarithm is another input")
     if dates := [name for name, column in kept.items() if column.dates]:
         lines.append(f"dates = {toml_value(dates)}   # each becomes the day, and its place in year, week and day")
     if lacking := [column for column in targets.columns if column.missing]:

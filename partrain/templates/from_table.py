@@ -92,11 +92,7 @@ def _job(
     if rewrite := dialect.rewrite:
         for column in columns.values():
             column.rewrite(rewrite)
-    odd = {
-        name: texts
-        for name, column in columns.items()
-        if column.unread and not column.padded and (texts := odd_texts(column.different))
-    }
+    odd = {name: texts for name, column in columns.items() if column.unread and (texts := _odd_texts(column))}
     if odd:
         notes += _odd_notes(file, columns, odd)
         more = sorted({text for texts in odd.values() for text in texts})
@@ -120,6 +116,13 @@ def _job(
     source = [f'kind = "{form.kind if form else "parquet"}"', *written]
     draft = rows_job(file, columns, source, targets, asked.time, asked.group)
     return Draft(draft.text, [*notes, *draft.notes])
+
+
+def _odd_texts(column: ColumnFacts) -> Counter[str]:
+    """Return the texts that stand for missing values among a column's numbers; of padded numbers, such as `136`, `136A` is a name."""
+    texts = odd_texts(column.different) or Counter[str]()
+    named = {text for text in texts if column.padded and any(map(str.isdigit, text))}
+    return Counter({text: rows for text, rows in texts.items() if text not in named})
 
 
 def _odd_notes(file: TableFile, columns: Mapping[str, ColumnFacts], odd: Mapping[str, Counter[str]]) -> Iterator[str]:

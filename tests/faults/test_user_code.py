@@ -126,7 +126,7 @@ def test_a_task_that_gives_something_else_in_the_midst_of_training(tmp_path: Pat
 
 
 BUILDS = {
-    "no file": (66, 'name="missing.py:Net"', "6:8: no file `missing.py` beside the job"),
+    "no file": (66, 'name="missing.py:Net"', "6:8: no file `missing.py` next to the job"),
     "no class": (78, 'name="net.py:Nat"', "6:8: `net.py` has no `Nat`"),
     "no network": (71, 'name="net.py:number"', "not a torch.nn.Module"),
     "no call": (71, 'name="net.py:constant"', "constant"),

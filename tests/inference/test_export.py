@@ -97,7 +97,7 @@ def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, t
 WORDS = {
     "tabular": "inputs: float32 (items, 4): (value - mean) / standard deviation of each feature; --json prints details",
     "prices": "deviation of each feature; its answers are also standardized; --json",
-    "sales": "differences at lags 1, 4, then (value - mean) / standard deviation of each column; its answers are standardized diff",
+    "sales": "differences at lags 1, 4, then (value - mean) / standard deviation of each column; its answers are also standardized diff",
     "changes": "differences at lags 2, then (value - mean) / standard deviation of each column; --json",
     "titanic": "inputs: float32 (items, ",
     "rose": "inputs: int64 (items, ",

@@ -202,6 +202,9 @@ def said(tmp_path: Path):
      'under rule "scaffold" a worker keeps its own state, and with `clients` it takes another client in each round; remove it, and give each'.join("……")),
     (("[stop]", "[partition]\nclients = 40\n[stop]", 'rule = "average"', 'rule = "gossip"'),
      'under rule "gossip" a worker keeps its replica, and with `clients` it takes another client in each round'.join("……")),
+    (("[stop]", "[partition]\nclients = 40\n[stop]", 'rule = "average"', 'rule = "rprop"'),
+     '7:1 warning: rule "rprop" takes its own steps on full batches: [optimizer] has no effect; remove it\n'
+     '14:1 rule "rprop" compares the gradients of successive rounds, and with `clients` these have other items; use `average`'),
     (("[stop]", "[partition]\nclients = 40\n[stop]", 'rule = "average"', 'rule = "average"\noptimizer_state = "local"'), ""),
     (("[stop]", "[partition]\nclients = 40\n[stop]", 'rule = "average"', 'rule = "average"\noptimizer_state = "local"', 'name = "sgd"', 'name = "adam"'),
      '…with optimizer_state = "local" a worker keeps its moments, and with `clients` it takes another client in each round…'),
@@ -610,7 +613,7 @@ def test_cores_of_workers(said) -> None:
         "17:8 3 cores cannot be dealt out equally to 2 processes; name as many for each"
     ]
     assert "2 threads for 1 core of each process" in said("count = 2", 'count = 2\ncpus = "0-1"\nthreads = 2')[0]
-    assert "they have no cores of their own" in said("count = 2", 'count = 2\ncpus = "0-1"\n[transport]\nkind = "simulated"')[0]
+    assert "they have no cores" in said("count = 2", 'count = 2\ncpus = "0-1"\n[transport]\nkind = "simulated"')[0]
 
 
 def test_batches_of_a_groups_own(said) -> None:

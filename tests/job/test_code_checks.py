@@ -93,6 +93,6 @@ def test_own_metrics_are_looked_for_in_their_file(tmp_path: Path) -> None:
     (found,) = said(tmp_path, task='metrics = ["own.py:rate", "own.py:rats"]')
     assert found == "8:36 `own.py` has no `rats`; did you mean `rate`?"
     (found,) = said(tmp_path, task='metrics = ["owm.py:rate"]')
-    assert found == "8:21 no file `owm.py` beside the job; "
+    assert found == "8:21 no file `owm.py` next to the job; "
     (found,) = said(tmp_path, task='metrics = ["no_such_package:rate"]')
     assert found.startswith("8:21 no module `no_such_package` in this Python environment")

@@ -130,7 +130,7 @@ def test_a_function_that_fails_later_is_told_with_its_round(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("sets", "message"), [
     (["hooks.after_judgement='hook.py:aftr'"], "`hook.py` has no `aftr`"),
-    (["hooks.after_judgement='hok.py:after'"], "no file `hok.py` beside the job"),
+    (["hooks.after_judgement='hok.py:after'"], "no file `hok.py` next to the job"),
     (["hooks.after_judgement='hook.py'"], "`after_judgement`"),
     (["hooks.after_judgment='hook.py:after'"], "did you mean `after_judgement`"),
     (["hooks.after_judgement='hook.py:after'", "dataset.validation=0"], "`after_judgement` is never called"),

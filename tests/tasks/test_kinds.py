@@ -239,7 +239,7 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
     (["task={name='own.py:Misjudges'}"], 71, "[task] name: Misjudges counts inf right answers of "),
     (["task={name='__main__:Net'}"], 71, "name a class of a script by its file"),
     (["task={name='own.py:Missing'}"], 78, ": `own.py` has no `Missing`"),
-    (["task={name='nowhere.py:Task'}"], 66, ": no file `nowhere.py` beside the job"),
+    (["task={name='nowhere.py:Task'}"], 66, ": no file `nowhere.py` next to the job"),
     (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` returned dict, not a partrain.Task"),
     (["task={name='own.py:Nothing'}"], 71, "Nothing has no `loss(answers, targets)`"),
     (["task={name='own.py:Uncounted'}"], 71, "Uncounted has `accuracy = True`, but no `correct(answers, targets)`"),

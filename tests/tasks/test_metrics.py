@@ -147,7 +147,7 @@ def test_processes_judge_as_simulated_workers_do(tmp_path: Path) -> None:
     ('task.metrics=["own.py:Wrong", "f1", "f1"]', "`f1` is there twice"),
     ("stop.at_most={f1=0.5}", "`f1` is better the higher it is"),
     ("stop.at_least={Wrong=3}", "`Wrong` is better the lower it is"),
-    ("stop.at_least={accuracy=0.5}", "it has a key of its own in [stop]"),
+    ("stop.at_least={accuracy=0.5}", "it has its own key in [stop]"),
     ('stop.patience_by="auroca"', "did you mean `auroc`?"),
     ('stop.patience_by="gap"',
      'write a metric of your own: metrics = ["file.py:gap"] in [task]; a function of [hooks] asks to stop'),

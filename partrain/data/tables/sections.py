@@ -121,6 +121,10 @@ class Tabular(HasNullValues, HasTestSplit, SelectsClasses, HasValidationPath):
     year, week and day."""
     texts: Columns = []
     """Input columns of sentences. Each becomes one number for each of its 200 most frequent words: 1 if the cell has the word, else 0."""
+    logs: Columns = []
+    """Input columns of numbers over several orders of magnitude, such as concentrations. Each x becomes two numbers: x, and
+    asinh(x / s), where s is smaller than 98 % of the different numbers of the column without their signs: like a logarithm, and
+    straight near 0."""
     target_kind: Literal["auto", "class", "number"] = "auto"
     """Kind of the target. `auto`: words are classes; whole numbers are classes if there are at most 20 different ones, or if each
     is in 20 rows or more; other numbers are a regression. Whole numbers of unusual spelling (`007`, `+1`) are words."""

@@ -193,15 +193,15 @@ def test_groups_of_files_of_their_own_are_numbered_with_those_of_the_table(tmp_p
         (
             {"validation_path": "v.csv"},
             "person,a,ill\nv1,2,no\n p3 ,1,yes\np4,1,no\np3,1,no\n",
-            "v.csv:3: column `person`: the group `p3` is in t.csv, too (3 rows of 2 groups); move its rows into one of the files, or",
+            "v.csv:3: column `person`: the group `p3` is also in t.csv (3 rows of 2 groups); move its rows into one of the files, or",
         ),
-        ({"test_path": "v.csv"}, "person,a,ill\np3,1,yes\n", "v.csv:2: column `person`: the group `p3` is in t.csv, too (1 row"),
+        ({"test_path": "v.csv"}, "person,a,ill\np3,1,yes\n", "v.csv:2: column `person`: the group `p3` is also in t.csv (1 row"),
         ({"validation_path": "v.csv"}, "a,ill\n1,yes\n", "v.csv:1: no column `person`, which t.csv has"),
         ({"test_path": "v.csv"}, "person,a,ill\nv1,2,no\n,1,yes\n", "v.csv:3: column `person`: no value; fill it in, or"),
         (
             {"test_path": "v.csv", "validation_path": "w.csv"},
             "person,a,ill\nv1,2,no\n",
-            "w.csv:2: column `person`: the group `v1` is in v.csv, too (1 row of 1 group)",
+            "w.csv:2: column `person`: the group `v1` is also in v.csv (1 row of 1 group)",
         ),
     ],
 )

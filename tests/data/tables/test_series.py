@@ -261,7 +261,7 @@ def test_the_newest_row_may_be_the_first(tmp_path: Path) -> None:
         inputs.append(load(series(**asked), tmp_path).inputs.tolist())
     assert inputs[0] == inputs[1]
     (tmp_path / "s.csv").write_text("\n".join(["t,y", *rows[::-1], "1,3", ""]))
-    with pytest.raises(InputMissing, match=r"s\.csv:20: column `t`: `1` stands in two rows"):
+    with pytest.raises(InputMissing, match=r"s\.csv:20: column `t`: `1` is in two rows"):
         load(series(**asked | {"missing": "error"}), tmp_path)
 
 
@@ -271,7 +271,7 @@ def test_the_newest_row_may_be_the_first(tmp_path: Path) -> None:
         ("2020-01 2020-02 2020-03 2020-05", 5, "between `2020-03` and `2020-05` 1 moment is missing (rows are 1 month apart)"),
         ("2020-01-01 2020-01-02 2020-01-03 2020-01-06", 5, "2 moments are missing (rows are 1 day apart)"),
         ("1 2 3 2", 5, "`2` comes after `3`: sort the rows by time"),
-        ("1 2 2 3", 4, "`2` stands in two rows"),
+        ("1 2 2 3", 4, "`2` is in two rows"),
         ("0 2 4 6 7", 6, "`6` and `7` are not whole steps apart (most rows are 2 apart)"),
         ("2020-01 2020-02 soon", 4, "`soon` is neither a number nor a date"),
         ("2020-01 7 8", 3, "`7` is another kind of time stamp than `2020-01`"),
@@ -552,9 +552,7 @@ def test_a_group_has_no_other_role() -> None:
 
 def test_a_repeated_moment_of_an_ungrouped_file_names_the_key(tmp_path: Path) -> None:
     stations(tmp_path / "s.csv", SPANS, "time")
-    with pytest.raises(
-        InputMissing, match=r"stands in two rows: .*; if the file is of several stations or persons, `group` names"
-    ):
+    with pytest.raises(InputMissing, match=r"is in two rows: .*; if the file is of several stations or persons, `group` names"):
         load(series(time="t"), tmp_path)
 
 

@@ -769,6 +769,27 @@ def test_a_column_of_texts_tells_which_frequent_words_a_cell_has(tmp_path: Path)
     assert load(marked, tmp_path).inputs[:, 0].tolist() == [1, 0, 0], "a text without a frequent word has a value"
 
 
+def test_skewed_numbers_have_a_logarithm_beside_them(tmp_path: Path) -> None:
+    numbers = [10.0 ** (at / 10 - 2) for at in range(60)]
+    section = table(
+        tmp_path, "dose,size,y\n" + "".join(f"{dose!r},{at},{at % 3}.5\n" for at, dose in enumerate(numbers)),
+        target="y", logs=["dose"], standardise=False, standardise_target=False,
+    )  # fmt: skip
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
+    assert known is not None
+    assert known.shape == data.item_shape == (3,)
+    assert data.codec["features"] == ["dose", "log dose", "size"]
+    scale = data.codec["logs"]["dose"]
+    assert scale == numbers[1], "one in fifty is smaller"
+    np.testing.assert_allclose(data.inputs[:, 1], np.arcsinh(np.array(numbers) / scale), rtol=1e-6)
+    (tmp_path / "new.csv").write_text("dose,size\n-1,2.5\n0,2.5\n1e30,0\n")
+    new = encode(data.codec, open_table(section, tmp_path / "new.csv"))
+    np.testing.assert_allclose(new[:, 1], np.arcsinh(np.array([-1, 0, 1e30]) / scale), rtol=1e-6)
+    (tmp_path / "new.csv").write_text("dose,size\nhigh,2.5\n")
+    with pytest.raises(InputMissing, match="column `dose`: `high` is no number"):
+        encode(data.codec, open_table(section, tmp_path / "new.csv"))
+
+
 def test_a_skewed_target_is_learned_by_its_logarithm_and_answered_in_its_units(tmp_path: Path) -> None:
     values = [0.5, -3.0, 20.0, 1e6, 4.0, 0.0]
     section = table(

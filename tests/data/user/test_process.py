@@ -134,8 +134,8 @@ def test_what_it_prints_is_no_data(tmp_path: Path, capfd: pytest.CaptureFixture[
     ("[(np.zeros(0), 1)]", "`own.py:data`: item 0: its input holds no numbers: its shape is"),
     ("[([[1], [1, 2]], 1)]", "`own.py:data`: item 0: its input is no array of numbers: setting an array element"),
     ("[(1.0, [1, 0])]", r"`own.py:data`: item 0: its target is int64 \(2,\): expected one whole number as the label"),
-    ("[([1.0], 1), ([1.0], 2), ([1.0, 2.0], 1)]", r"item 2: its input is numbers \(2,\), that of item 0 numbers \(1,\)"),
-    ("[(1.0, 1), (1.0, 1.5)]", r"item 1: its target is numbers \(\), that of item 0 label \(\)"),
+    ("[([1.0], 1), ([1.0], 2), ([1.0, 2.0], 1)]", r"item 2: its input is numbers \(2,\), and item 0 has numbers \(1,\)"),
+    ("[(1.0, 1), (1.0, 1.5)]", r"item 1: its target is numbers \(\), and item 0 has label \(\)"),
     ("[(1.0, 1.0), (float('nan'), 1.0)]", "item 1: its input holds a number that is not finite"),
     ("[(1e300, 1.0)]", "item 0: its input holds a number that is not finite$"),
     ("[([1.0, 2.0], 1.0), ([1.0, 1e300], 1.0)]", r"item 1: its input holds a number that is not finite, at \[1\]$"),
@@ -178,7 +178,7 @@ def test_a_process_that_goes_away(tmp_path: Path, deed: str, end: str) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserCodeFailed, match=r"^\[dataset\] name: no file `other.py` beside the job"):
+    with pytest.raises(UserCodeFailed, match=r"^\[dataset\] name: no file `other.py` next to the job"):
         load(UserData(name="other.py:data"), tmp_path)
 
 
