@@ -286,7 +286,7 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
     if free and code not in (INTERRUPTED, TERMINATED):
         print(f"{free[0]} has not started, though it needs no failed step: --keep-going also runs such steps", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
-        print(f"stopped; the same command continues each step, or: partrain resume {folder}", file=sys.stderr)
+        print(f"stopped; the same command continues, or: partrain resume {folder}", file=sys.stderr)
 
 
 def _show_sweeps(runner: Runner, folder: Path) -> None:

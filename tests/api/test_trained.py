@@ -59,7 +59,7 @@ def test_a_module_is_trained_evaluated_resumed_and_loaded(tmp_path: Path) -> Non
     assert np.allclose(whole.predict_proba(X[:7]).sum(1), 1)
     assert np.array_equal(np.array(whole.classes)[whole.predict_proba(X).argmax(1)], whole.predict(X))
     assert whole.evaluate(X, NAMES)["accuracy"] == pytest.approx((whole.predict(X) == NAMES).mean())
-    with pytest.raises(partrain.Failure, match="give y, too"):
+    with pytest.raises(partrain.Failure, match="also give y"):
         whole.evaluate(X)
     with pytest.raises(partrain.Failure, match=r"X: holds items of shape \(3,\), the network takes \(4,\)"):
         whole.predict(X[:, :3])

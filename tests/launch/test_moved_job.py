@@ -54,7 +54,7 @@ def test_a_limit_that_until_moved_before(run: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "data").rename(tmp_path / "data")
     job.write_text(job.read_text().replace("data/items.csv", "../data/items.csv"))
     said = resume(run, "--job", job, "--until", "rounds=4")
-    assert f"[stop] of {job} is left aside: that of the checkpoint holds, and --until moves it" in said.err
+    assert f"[stop] of {job} has no effect: the checkpoint's holds, and --until changes it" in said.err
     assert checkpoint.read(run / "checkpoint.h5").round == 4
     assert "nothing to do" in partrain("resume", run, "--job", job).out
 

@@ -209,7 +209,7 @@ def test_machines_with_unlike_files_do_not_start(tmp_path: Path, origin: Path) -
         torch.save(state, jobs[-1].parent / "a.pt")
     said = Site(tmp_path).run(("run", jobs[0], "--out", tmp_path / "run", "--quiet"), ("run", jobs[1], "--quiet"))
     assert [one.code for one in said] == [78, 78], said
-    assert all("is not that of the first machine" in one.err for one in said)
+    assert all("differs from the first machine's" in one.err for one in said)
 
 
 @two_cores

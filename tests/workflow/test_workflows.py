@@ -339,7 +339,7 @@ def test_a_signal_stops_after_the_round_and_the_same_command_goes_on_to_the_bit(
         os.kill(command.process.pid, number)  # a terminal's Ctrl-C reaches the runner only: steps have sessions of their own
         said = command.wait()
     assert said.code == 128 + number, said
-    assert "the same command goes on" in said.err
+    assert "the same command continues" in said.err
     assert record("first")["status"] == "stopped"
     assert plan()["first"] == ("run", "was stopped")
     finish(place)
