@@ -26,7 +26,7 @@ def record(name: str, title: str, rows: Sequence[Row], *, notes: Sequence[str] =
     """Record a result. `chart` names columns: "x", "y", and maybe "series" and "bound" (a dashed limit of y); "log": its logarithmic axes."""
     result = {
         "title": title,
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "command": command(sys.orig_argv[1:]),
         "date": date.today().isoformat(),
         "machine": machine(),
         "notes": notes,
@@ -36,6 +36,11 @@ def record(name: str, title: str, rows: Sequence[Row], *, notes: Sequence[str] =
     text = json.dumps(result | ({"chart": chart} if chart else {}), indent=1)
     (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     write()
+
+
+def command(words: Sequence[str]) -> str:
+    """Return the command that another machine repeats: of files elsewhere, such as another interpreter, it has the name alone."""
+    return shlex.join(["python", *(Path(word).name if Path(word).is_absolute() else word for word in words)])
 
 
 def write(folder: Path = FOLDER) -> None:

@@ -31,3 +31,8 @@ def test_each_series_of_a_chart_has_a_colour_and_its_bound() -> None:
     drawn = recording.drawn({"title": "T", "rows": rows, "chart": {"x": "x", "y": "y", "series": "kind", "bound": "limit"}})
     for color in recording.palette(2):
         assert drawn.count(f'stroke="{color}"') >= 3, "line, range and bound"
+
+
+def test_a_recorded_command_names_no_path_of_a_machine() -> None:
+    words = ["benchmarks/federated.py", "--flower", "/somewhere/bin/python", "--many", "2"]
+    assert recording.command(words) == "python benchmarks/federated.py --flower python --many 2"

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 TENTH = 10
 """The worst groups are one in ten, and at least one."""
+FEWEST = 4
+"""Items of the smallest group for which a network is fine-tuned: two to train on, and two to judge."""
+TOO_FEW = f"no group has {FEWEST} items, half of them to train on and half to judge"
+"""The reason why no network was fine-tuned."""
 
 
 def group_column(network: TrainedNetwork) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
-from partrain.inference.by_group import group_column, groups_by_split, render_groups, scores_of_groups
+from partrain.inference.by_group import TOO_FEW, group_column, groups_by_split, render_groups, scores_of_groups
 from partrain.inference.network import (
     Split,
     TrainedNetwork,
@@ -114,7 +114,7 @@ def _of_groups(network: TrainedNetwork, items: Samples, groups: Sequence[Class] 
 def _require_tuned(results: Mapping[str, Any], fine_tune: int) -> None:
     """Raise InputMissing if a network was to be fine-tuned, and no split has a group that is large enough."""
     if fine_tune and not any(scored["groups"]["fine_tuned"]["count"] for scored in results.values()):
-        raise InputMissing("--fine-tune: no group has 4 items, half of them to train on and half to judge")
+        raise InputMissing(f"--fine-tune: {TOO_FEW}")
 
 
 def render(results: dict[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ import torch
 from partrain.comm.group import NonFinite
 from partrain.display.text_table import table
 from partrain.errors import Diverged, InputMissing
-from partrain.inference.by_group import group_column, groups_by_split, is_score, items_by_group
+from partrain.inference.by_group import FEWEST, TOO_FEW, group_column, groups_by_split, is_score, items_by_group
 from partrain.inference.network import TrainedNetwork, blame_user_code, items_by_split, load_dataset
 from partrain.number_format import counted
 from partrain.rules.average import Average
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 DIVERGED = "--fine-tune: training diverged: its numbers are no longer finite; take fewer passes"
-FEWEST = 4
-"""Items of the smallest group that is fine-tuned: two to train on, and two to judge."""
 
 
 def fine_tuned_scores(
@@ -195,7 +193,7 @@ def _compared(rows: Sequence[Mapping[str, Any]], key: str, own_errors: Collectio
 def render_fine_tuned(tuned: Mapping[str, Any]) -> list[str]:
     """Render the scores before and after as a table."""
     if not tuned["count"]:
-        return [f"not fine-tuned: no group has {FEWEST} items, half of them to train on and half to judge"]
+        return [f"not fine-tuned: {TOO_FEW}"]
     left_out = f"; {counted(tuned['left_out'], 'group')} with fewer than {FEWEST} items left out" if tuned["left_out"] else ""
     count, passes = counted(tuned["count"], "group"), "1 pass" if tuned["passes"] == 1 else f"{tuned['passes']:,} passes"
     head = ("each group once", "before", "after", "better in", "worse in")
