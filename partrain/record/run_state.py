@@ -276,7 +276,8 @@ class RunState:
             seconds = self.clock.train
         worker.count(event.t, record, seconds)
         self.clipped_updates += not math.isnan(record.clipped_norm)
-        self._watch(worker.band, event.t, record.round, event.rank, record.loss)
+        if not self.start.clients:  # otherwise a worker has the loss of another client each round
+            self._watch(worker.band, event.t, record.round, event.rank, record.loss)
         self.item_iterations += record.items
         self.clock.round(event.t, record.compute + record.wait + record.mix, seconds)
         if before == self.round:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.runs import newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import events, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain import checkpoint
 from partrain.bench.planned import plan
@@ -62,6 +62,18 @@ def test_a_plan_a_summary_and_the_last_lines_name_the_clients(tmp_path) -> None:
     line = f"clients: 60 of {clients['smallest']} to {clients['largest']} items, mean label skew {clients['unevenness']:.0%}"
     assert f"{line}; 4 are drawn for each round" in said.out
     assert f"{line}; 4 are drawn for each round" in partrain("plan", job).out
+
+
+@pytest.mark.slow
+def test_the_losses_of_other_clients_are_no_spikes(tmp_path) -> None:
+    """A worker has one client of five digits after the other: its loss leaps, and that says nothing."""
+    data = 'dataset={name="mnist", validation=2000}', 'model={name="mlp", hidden=[32]}'
+    sets = 'partition={order="dirichlet", alpha=0.3, clients=10000}', "workers=[{count=20}]", "transport.kind='simulated'"
+    optimizer = 'optimizer={name="sgd", lr=0.1, batch_size=8}'
+    run = train(tmp_path, *data, *sets, optimizer, "sync={rule='average', passes=1}", "stop={rounds=300, judge_every=300}")
+    losses = [event["loss"] for event in events(run, "round") if event["round"] > 100]
+    assert max(losses) > 4 * np.median(losses), "they do leap"
+    assert events(run, "spike") == []
 
 
 def test_groups_are_clients(tmp_path) -> None:
