@@ -19,7 +19,6 @@ from partrain.record.events import BesideTrivial, KnownEvent, StoppingEvent
 from partrain.record.final_scores import FinalScores
 from partrain.record.run_state import RunState
 from partrain.system.environment import boot_seconds, process_start
-from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -127,7 +126,8 @@ class Ended:
     status: str
     """`reached`, `finished`, `not-reached`, `stopped`; or, with the failure that ended it, `failed` or `diverged`."""
     reason: str
-    progress: Progress
+    round: int
+    """The newest round that all workers finished."""
     seconds: float
     """Training seconds, including earlier sessions."""
     failure: Failure | None = None

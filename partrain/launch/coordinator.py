@@ -68,9 +68,7 @@ class Coordinator:
         self.attempt = Attempt(prepared, point, self._machine, context.folder)
         arena = self.attempt.arena
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
-        self.round_records = RoundRecords(
-            arena, point.progress, point.elapsed, job, plan, task, context, hooked=hooked, recorded=start.recorded
-        )
+        self.round_records = RoundRecords(arena, point, job, plan, task, context, hooked=hooked, recorded=start.recorded)
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(
             arena, self.round_records, coalesce=coalesce, stall_seconds=job.transport.stall_seconds, context=context
@@ -386,7 +384,7 @@ class Coordinator:
 
     def _ended(self, status: str, reason: str, done: Done | None, failure: Failure | None = None) -> Ended:
         signal = self.context.signals.first if status == "stopped" else None
-        ended = Ended(status, reason, self.round_records.progress, self.round_records.seconds, failure, signal)
+        ended = Ended(status, reason, self.round_records.newest, self.round_records.seconds, failure, signal)
         if not done:
             return ended
         test = FinalScores(*done.test) if done.test else None

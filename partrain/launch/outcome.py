@@ -65,7 +65,7 @@ def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> E
         t=now,
         status=ended.status,
         reason=ended.reason,
-        round=ended.progress.round,
+        round=ended.round,
         seconds={
             "startup": clock.startup or startup,
             "train": ended.seconds,

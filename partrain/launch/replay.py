@@ -37,7 +37,7 @@ class Replays:
     ) -> None:
         """Prepare the replays of a run before its first attempt begins."""
         self._job, self._context = job, context
-        self._first = replace(attempt.point, progress=replace(attempt.point.progress))  # the run's progress moves on
+        self._first = attempt.point
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
         """Rounds that needed the newest replays."""
@@ -64,7 +64,7 @@ class Replays:
         self.count(loss)
         self._tell_start()  # of a replay that lost a worker during its start
         state = self._checkpointer.restart()
-        progress = Progress(**state.progress) if state else replace(self._first.progress)
+        progress = Progress(**state.progress) if state else self._first.progress
         discarded = self._trained_since(state)
         elapsed = self._elapsed_at(state, started_at)
         repeats = self._job.sync.repeatable
@@ -82,7 +82,7 @@ class Replays:
             ended=state.reason if state else None,
         )
         attempt.restart(point)
-        records.rewind(replace(progress), elapsed, repeats=repeats)
+        records.rewind(point, repeats=repeats)
         if training:
             self._starting = ReplayEvent(
                 t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0

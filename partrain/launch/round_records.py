@@ -10,12 +10,12 @@ from partrain.job.plan import Plan
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
 from partrain.launch.repeated_rounds import MeasuredCaps, RepeatedRounds
+from partrain.launch.resume_point import ResumePoint
 from partrain.record.events import ExclusionEvent, JudgementEvent, RoundEvent
 from partrain.record.round_record import FIELDS, NOT_FINITE, RoundRecord, finite
 from partrain.record.stop_conditions import numbers_of
 from partrain.record.stragglers import Stragglers
 from partrain.tasks import Kind
-from partrain.training.stop import Progress
 
 
 class RoundRecords:
@@ -24,8 +24,7 @@ class RoundRecords:
     def __init__(
         self,
         arena: Arena,
-        progress: Progress,
-        elapsed: float,
+        point: ResumePoint,
         job: Job,
         plan: Plan,
         kind: Kind,
@@ -38,35 +37,33 @@ class RoundRecords:
 
         Args:
             arena: The arena, which holds the ring of records.
-            progress: The run's progress, which this object keeps up to date.
-            elapsed: Training seconds before this session.
-            job: The job, which names its metrics and the number that chooses the best judgement.
+            point: The state that the run continues from.
+            job: The job, which names its metrics.
             plan: The job's workers, and the rounds between two regular evaluations.
             kind: Kind of the data set's items.
             context: Gets the events.
             hooked: True if a user function may add numbers to each judgement: the round then waits for the message with them.
             recorded: Numbers of the following rounds, as recorded by an earlier session.
         """
-        self._arena, self._elapsed, self._judge_every = arena, elapsed, plan.judge_every
-        self._metrics, self._best_by = tuple(job.metrics(kind)), job.best_by(kind)
+        self._arena, self._elapsed, self._judge_every = arena, point.elapsed, plan.judge_every
+        self._metrics = tuple(job.metrics(kind))
         self._context, self._hooked = context, hooked
         self._deciding = numbers_of(vars(job.stop))
         """Judged numbers that `[stop]` names and that have been defined so far."""
         self._added: dict[int, dict[str, float]] = {}
         """Numbers that the user's function adds to judgements, by round."""
-        self.progress = progress
-        self.newest = progress.round
+        self.newest = point.progress.round
         """The newest emitted round."""
-        self._drained = progress.round
+        self._drained = self.newest
         """The newest read round; after a replay, some rounds are read again."""
         self._repeated = RepeatedRounds(recorded, context)
         self.rows: list[tuple[float, ...]] = []
         """Rows of the history that the checkpoint writer does not yet have."""
-        self.seconds = elapsed
+        self.seconds = point.elapsed
         """Training seconds up to the newest round."""
         self.pace = 0.0
         """Seconds of the newest round."""
-        self._items = progress.item_iterations
+        self._items = point.progress.item_iterations
         specs = [share.spec for share in plan.shares]
         self._stragglers = Stragglers([(spec.device.partition(":")[0], spec.threads) for spec in specs])
         self._capped = job.caps_rounds
@@ -93,15 +90,13 @@ class RoundRecords:
             self._drained = number
             self._arena.put("drained", number)
 
-    def rewind(self, progress: Progress, elapsed: float, *, repeats: bool) -> None:
-        """Read the records of a new attempt, which continues after the round of `progress` and `elapsed` seconds of training.
-
-        If it `repeats` emitted rounds, do not emit them again.
-        """
-        self._drained, self._elapsed, self._added = progress.round, elapsed, {}
+    def rewind(self, point: ResumePoint, *, repeats: bool) -> None:
+        """Read the records of a new attempt, which continues from `point`. If it `repeats` emitted rounds, do not emit them again."""
+        progress = point.progress
+        self._drained, self._elapsed, self._added = progress.round, point.elapsed, {}
         self._arena.put("drained", self._drained)
         if not repeats:
-            self.progress, self.newest, self.seconds = progress, progress.round, elapsed
+            self.newest, self.seconds = progress.round, point.elapsed
             self._items = progress.item_iterations
             self.caps.forget()
             self._stragglers.rewind(self.newest)
@@ -134,22 +129,18 @@ class RoundRecords:
         if self._capped and (changed := self.caps.add(t, first.round, records)):
             self._context.emit(changed)
         self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy, *metrics.values(), *caps))
-        self.progress.round, self.progress.item_iterations = first.round, self._items
         if not _judged(first):
             return
-        regular = self.progress.round % self._judge_every == 0
-        best = self.progress.judge(first.judged_loss, finite(first.accuracy), metrics, self._best_by, regular=regular)
-        accuracy = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
-        added = self._added.pop(self.progress.round, {})
+        numbers = {"accuracy": first.accuracy, **metrics}
         event = JudgementEvent(
             t=t,
-            round=self.progress.round,
+            round=first.round,
             item_iterations=self._items,
             seconds=self.seconds,
             loss=finite(first.judged_loss),
-            metrics=accuracy | self.progress.metrics | added,
-            best=best,
-            regular=regular,
+            metrics={name: value for name, value in numbers.items() if math.isfinite(value)} | self._added.pop(first.round, {}),
+            best=bool(first.best),
+            regular=first.round % self._judge_every == 0,
         )
         self._context.emit(event)
         for name in [name for name in self._deciding if event.scores.get(name) is None]:

@@ -105,7 +105,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             seconds = context.state.clock.train
             with suppress(Failure):  # the disk itself may have failed
                 context.emit(FaultEvent(t=context.now(), what=problem, rank=None))
-                close(Ended("failed", reason, start.point.progress, seconds), loaded.job.sync, None, context)
+                close(Ended("failed", reason, context.state.round, seconds), loaded.job.sync, None, context)
             raise
 
 

@@ -66,6 +66,7 @@ class RoundRecord:
     seconds: float = declared("Training seconds up to the end of the round; in events, of all sessions of the run.", workers=MOST)
     judged_loss: float = declared("Loss on the held-out items.", NAN, elsewhere="judgement", network="newest")
     accuracy: float = declared("Accuracy on the held-out items.", NAN, elsewhere="judgement", network="newest")
+    best: int = declared("1 if this judgement is the best so far.", 0, whole=True, elsewhere="judgement")
     clipped_norm: float = declared(
         "L2 norm of the longest update that was scaled down to `[faults] max_update_norm`.",
         NAN, optional=True, workers=MOST, rounds=MOST,

@@ -174,7 +174,7 @@ class WorkerRun:
                 limit = limit or config.stop.limit(progress, out_of_time=False)
                 if not math.isfinite(loss):
                     raise Diverged(f"round {progress.round}: the judged loss is {loss}, though all parameters are finite numbers")
-                record.judged_loss, record.accuracy = loss, NAN if accuracy is None else accuracy
+                record.judged_loss, record.accuracy, record.best = loss, NAN if accuracy is None else accuracy, int(best)
                 if config.after_judgement:
                     with group.transport.free(), self.mixed():
                         stopped_by_hook = hooks.after_judgement(progress, best=best, worker=worker)
