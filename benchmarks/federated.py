@@ -52,7 +52,7 @@ def write_partitions(folder: Path, case: Case) -> Path:
     """Write the items, the partitions of the job and its test items for Flower."""
     from partrain.job.load import load, load_dataset
     from partrain.job.plan import plan_for
-    from partrain.launch.start_event import unlike_partitions
+    from partrain.launch.folder.start_event import unlike_partitions
 
     loaded = load(JOB, (*WITHOUT_ABSENCE, *case.sets))
     dataset = load_dataset(loaded)

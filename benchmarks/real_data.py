@@ -79,72 +79,88 @@ def command(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str
 PEERS = "scikit-learn network", "gradient boosting", "RealMLP", "TabM"
 
 
-def peers(run: Path, seed: int, metric: str, *, networks: bool) -> dict[str, float]:
-    """Train the PEERS on the rows of a run; their score on its test rows. `networks`: RealMLP and TabM, too."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-    from sklearn.metrics import roc_auc_score
-    from sklearn.neural_network import MLPClassifier, MLPRegressor
+class Rows:
+    """The rows of a run as its peers get them: those that partrain trains on or holds out, and its test rows."""
 
-    from partrain.inference.network import load_dataset
-    from partrain.inference.open import load_job, open_checkpoint
+    def __init__(self, run: Path, metric: str) -> None:
+        from partrain.inference.network import load_dataset
+        from partrain.inference.open import load_job, open_checkpoint
 
-    path, content = open_checkpoint(run)
-    data = load_dataset(load_job(content, path, trusted=True), content)
-    assert data.test_inputs is not None
-    assert data.test_targets is not None
-    counts = np.array(data.categories or [0] * data.inputs.shape[1])
-    words = counts > 0
-    classes = data.kind.one_class
-    targets = [part if classes else part[:, 0] for part in (data.targets, data.test_targets)]
+        path, content = open_checkpoint(run)
+        data = load_dataset(load_job(content, path, trusted=True), content)
+        assert data.test_inputs is not None
+        assert data.test_targets is not None
+        self.inputs, self.test_inputs, self.metric = data.inputs, data.test_inputs, metric
+        self.counts = np.array(data.categories or [0] * data.inputs.shape[1])
+        """Number of words of each column; 0: numbers."""
+        self.classes = data.kind.one_class
+        self.targets, self.test_targets = (part if self.classes else part[:, 0] for part in (data.targets, data.test_targets))
 
-    def one_hot(inputs: Any) -> Any:
-        codes = [np.eye(counts[at])[inputs[:, at].astype(int)] for at in np.flatnonzero(words)]
-        return np.concatenate([inputs[:, ~words], *codes], axis=1)
+    def one_hot(self, inputs: Any) -> Any:
+        codes = [np.eye(self.counts[at])[inputs[:, at].astype(int)] for at in np.flatnonzero(self.counts)]
+        return np.concatenate([inputs[:, self.counts == 0], *codes], axis=1)
 
-    trees = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    network = MLPClassifier if classes else MLPRegressor
-    forest = trees(random_state=seed, categorical_features=words & (counts <= 255)).fit(data.inputs, targets[0])
-    rare = classes and np.bincount(targets[0])[np.unique(targets[0])].min() < 2
-    net = network(random_state=seed, early_stopping=not rare, max_iter=500).fit(one_hot(data.inputs), targets[0])
-
-    def score(model: Any, inputs: Any) -> float:
-        if metric == "auroc":
-            return float(roc_auc_score(targets[1], model.predict_proba(inputs)[:, 1]))
-        return float(model.score(inputs, targets[1]))
-
-    scores = {
-        "scikit-learn network": score(net, one_hot(data.test_inputs)),
-        "gradient boosting": score(forest, data.test_inputs),
-    }
-
-    if not networks:
-        return scores
-    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor, TabM_D_Classifier, TabM_D_Regressor
-
-    def frame(inputs: Any) -> Any:
+    def frame(self, inputs: Any) -> Any:
         import pandas as pd
 
         table = pd.DataFrame({f"{at}": inputs[:, at] for at in range(inputs.shape[1])})
-        return table.astype({f"{at}": "category" for at in np.flatnonzero(words)})
+        return table.astype({f"{at}": "category" for at in np.flatnonzero(self.counts)})
 
-    for name, kinds in (
-        ("RealMLP", (RealMLP_TD_Regressor, RealMLP_TD_Classifier)),
-        ("TabM", (TabM_D_Regressor, TabM_D_Classifier)),
-    ):
-        model = kinds[classes](device="cpu", random_state=seed, n_threads=1, verbosity=0)
-        signal.setitimer(signal.ITIMER_PROF, PEER_SECONDS)
-        try:
-            model.fit(frame(data.inputs), targets[0])
-            scores[name] = score(model, frame(data.test_inputs))
-        except Exception as error:  # of a class with one row, for example: no held-out part has it
-            print(f"{name}: {type(error).__name__}: {error}"[:200], file=sys.stderr)
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+    def score(self, model: Any, inputs: Any) -> float:
+        from sklearn.metrics import roc_auc_score
+
+        if self.metric == "auroc":
+            return float(roc_auc_score(self.test_targets, model.predict_proba(inputs)[:, 1]))
+        return float(model.score(inputs, self.test_targets))
+
+
+def networks_of(rows: Rows, seed: int) -> dict[str, Any]:
+    """RealMLP and TabM with the defaults of pytabkit, on one thread."""
+    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor, TabM_D_Classifier, TabM_D_Regressor
+
+    kinds = {"RealMLP": (RealMLP_TD_Regressor, RealMLP_TD_Classifier), "TabM": (TabM_D_Regressor, TabM_D_Classifier)}
+    made = {name: pair[rows.classes] for name, pair in kinds.items()}
+    return {name: kind(device="cpu", random_state=seed, n_threads=1, verbosity=0) for name, kind in made.items()}
+
+
+def network_score(model: Any, name: str, rows: Rows, seconds: float) -> float | None:
+    """The score of a network of `networks_of`; None if it trains for more than `seconds` of CPU time, or cannot."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        model.fit(rows.frame(rows.inputs), rows.targets)
+        return rows.score(model, rows.frame(rows.test_inputs))
+    except Exception as error:  # of a class with one row, for example: no held-out part has it
+        print(f"{name}: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def peers(run: Path, seed: int, metric: str, *, networks: bool) -> dict[str, float]:
+    """Train the PEERS on the rows of a run; their score on its test rows. `networks`: RealMLP and TabM, too."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    rows = Rows(run, metric)
+    words, classes = rows.counts > 0, rows.classes
+    trees = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    network = MLPClassifier if classes else MLPRegressor
+    forest = trees(random_state=seed, categorical_features=words & (rows.counts <= 255)).fit(rows.inputs, rows.targets)
+    rare = classes and np.bincount(rows.targets)[np.unique(rows.targets)].min() < 2
+    net = network(random_state=seed, early_stopping=not rare, max_iter=500).fit(rows.one_hot(rows.inputs), rows.targets)
+    scores = {
+        "scikit-learn network": rows.score(net, rows.one_hot(rows.test_inputs)),
+        "gradient boosting": rows.score(forest, rows.test_inputs),
+    }
+    if networks:
+        for name, model in networks_of(rows, seed).items():
+            if (score := network_score(model, name, rows, PEER_SECONDS)) is not None:
+                scores[name] = score
     return scores
 
 
-def _too_long(*_: object) -> None:
-    raise TimeoutError(f"it took more than {PEER_SECONDS} s of CPU time")
+def too_long(*_: object) -> None:
+    raise TimeoutError("it took too much CPU time")
 
 
 def measure(package: str, item: str, seeds: int, folder: Path, *, alone: bool, network_rows: int, most: int) -> dict[str, Any]:
@@ -221,7 +237,7 @@ def main() -> None:
         "--rows", type=Path, help="file of the rows measured so far, one JSON object a line; these are not measured again"
     )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGPROF, _too_long)
+    signal.signal(signal.SIGPROF, too_long)
     written = arguments.rows.read_text().splitlines() if arguments.rows and arguments.rows.exists() else []
     measured = {row["table"]: row for row in map(json.loads, written)}
     rows = []

@@ -18,8 +18,8 @@ from partrain.version import __version__
 if TYPE_CHECKING:
     from partrain import sections
     from partrain.api import Job, Trained, init, load, train
+    from partrain.api.estimators import PartrainClassifier, PartrainRegressor
     from partrain.errors import Failure, UnlikeTraining
-    from partrain.estimators import PartrainClassifier, PartrainRegressor
     from partrain.tasks.task import Task
     from partrain.training.hooks import Judgement
 
@@ -43,8 +43,8 @@ _HOMES = {
     "Failure": "partrain.errors",
     "Job": "partrain.api",
     "Judgement": "partrain.training.hooks",
-    "PartrainClassifier": "partrain.estimators",
-    "PartrainRegressor": "partrain.estimators",
+    "PartrainClassifier": "partrain.api.estimators",
+    "PartrainRegressor": "partrain.api.estimators",
     "Task": "partrain.tasks.task",
     "Trained": "partrain.api",
     "UnlikeTraining": "partrain.errors",

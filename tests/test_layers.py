@@ -28,7 +28,6 @@ LAYERS = [
     {"bench", "templates", "watch", "workflow"},
     {"report"},
     {"api", "sections"},
-    {"estimators"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -55,7 +54,7 @@ HOMES = {
     "prometheus_client": {"hooks"},
     "torchmetrics": {"tasks"},
     "timm": {"models"},
-    "sklearn": {"estimators"},
+    "sklearn": {"api"},
     "pandas": set(),
     "cloudpickle": {"config"},
     "dp_accounting": {"record"},

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from partrain.job.load import load
 from partrain.job.plan import make_plan
-from partrain.launch.resume_point import ResumePoint
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.worker import setup as worker_setup
 from partrain.launch.worker.spec import ProcessSpec

@@ -17,8 +17,8 @@ from partrain.errors import INTERRUPTED, TERMINATED, Failure
 from partrain.hooks.select import find_hooks
 from partrain.launch import forkserver
 from partrain.launch.context import RunContext
+from partrain.launch.folder.outcome import Outcome
 from partrain.launch.hook_process import HookProcess
-from partrain.launch.outcome import Outcome
 from partrain.record.run_state import RunState
 from partrain.system.stdio import visible
 

@@ -24,12 +24,12 @@ from partrain.errors import BadCheckpoint, BadJob, CannotCreate, InputMissing, N
 from partrain.inference import network as networks
 from partrain.inference.open import load_job, open_checkpoint, require_permission
 from partrain.job.python_job import as_data, check_table
+from partrain.launch.folder.outcome import Outcome
+from partrain.launch.folder.refit import on_all_items
+from partrain.launch.folder.resume import already_finished, drop_met_targets, resume
+from partrain.launch.folder.run_folder import new_folder
 from partrain.launch.hook_process import HookProcess
-from partrain.launch.outcome import Outcome
-from partrain.launch.refit import on_all_items
-from partrain.launch.resume import already_finished, drop_met_targets, resume
 from partrain.launch.run import run
-from partrain.launch.run_folder import new_folder
 from partrain.record.run_folder import RunFolder
 from partrain.system.environment import boot_seconds
 

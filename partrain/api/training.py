@@ -21,10 +21,10 @@ from partrain.errors import BadJob, UserCodeFailed
 from partrain.job import schema
 from partrain.job.load import LoadedJob, load, parse
 from partrain.job.python_job import PythonJob, as_data
+from partrain.launch.folder.outcome import Outcome
+from partrain.launch.folder.run_folder import new_folder
 from partrain.launch.hook_process import HookProcess
-from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
-from partrain.launch.run_folder import new_folder
 from partrain.optim import OPTIMIZERS
 from partrain.system.environment import boot_seconds
 

@@ -17,9 +17,9 @@ from partrain.display.display import Display
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job.load import LoadedJob
 from partrain.launch.context import RunContext
-from partrain.launch.outcome import Outcome
+from partrain.launch.folder.outcome import Outcome
+from partrain.launch.folder.run_folder import new_folder
 from partrain.launch.run import run
-from partrain.launch.run_folder import new_folder
 from partrain.launch.signals import Signals, handled
 from partrain.number_format import counted
 from partrain.record.run_state import RunState

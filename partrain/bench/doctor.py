@@ -235,8 +235,8 @@ def _trial(device: str) -> Fact:
 
 
 def _trained(loaded: Any, folder: Path) -> dict[str, Any]:
+    from partrain.launch.folder.run_folder import new_folder
     from partrain.launch.run import run
-    from partrain.launch.run_folder import new_folder
     from partrain.record.events import JudgementEvent
     from partrain.record.run_folder import RunFolder
 
@@ -257,8 +257,8 @@ def _trained(loaded: Any, folder: Path) -> dict[str, Any]:
 
 def _resumed(loaded: Any, checkpoint: Path, folder: Path) -> dict[str, Any]:
     from partrain.checkpoint import read
-    from partrain.launch.resume import resume
-    from partrain.launch.run_folder import new_folder
+    from partrain.launch.folder.resume import resume
+    from partrain.launch.folder.run_folder import new_folder
     from partrain.record.run_folder import RunFolder
 
     outcome = resume(loaded, read(checkpoint), _context(new_folder(folder, "doctor").path))

@@ -17,7 +17,7 @@ from typing import Any
 from partrain.bench import Case, incomplete_rows, measure, spread
 from partrain.display.text_table import table
 from partrain.job.load import LoadedJob, parse
-from partrain.launch.outcome import Outcome
+from partrain.launch.folder.outcome import Outcome
 from partrain.number_format import counted
 from partrain.record.events import RoundEvent
 from partrain.record.run_folder import RunFolder

@@ -26,7 +26,7 @@ from partrain.checkpoint.files import round_path
 from partrain.display.text_table import table, wrapped
 from partrain.inference.network import evaluate_at_end
 from partrain.job.load import LoadedJob, parse
-from partrain.launch.outcome import Outcome
+from partrain.launch.folder.outcome import Outcome
 from partrain.number_format import counted
 from partrain.record.events import RoundEvent
 from partrain.record.run_folder import RunFolder

@@ -72,7 +72,7 @@ def stop(
 
 @app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))
 def checkpoint(run: Run = Path("runs"), *, as_json: Json = False, debug: Debug = False) -> None:
-    """Make a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
+    """Ask a run of another terminal for a checkpoint now. Return when the file is on disk."""
     from partrain.launch.control import NotTraining, ask_to_commit
 
     run_folder = _training_run(run)

@@ -85,7 +85,7 @@ def fetch(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fetch the files of data sets that jobs name by URL, and check those that are there."""
+    """Fetch the files of data sets that jobs name by URL, and check those that exist."""
     from partrain.data.fetch import fetch as transfer
     from partrain.display.display import transfers
     from partrain.job.load import load

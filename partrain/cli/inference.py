@@ -342,7 +342,7 @@ def soup(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Average the networks of several checkpoints into a new one, and evaluate it beside them."""
+    """Average the networks of several checkpoints into a new one, and evaluate it next to them."""
     from partrain.inference.output import check, create
 
     if output.suffix.lower() != ".h5":

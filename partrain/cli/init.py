@@ -84,7 +84,7 @@ def init(
         typer.Option(
             "--time",
             metavar="COLUMN",
-            help="Column of time stamps, or year,month,day: newest rows are held out. `none`: by none. Default: recognised.",
+            help="Column of time stamps, or year,month,day: newest rows are held out. `none`: use no column. Default: recognised.",
         ),
     ] = None,
     group: Annotated[

@@ -34,7 +34,7 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run the code and read the data files that the checkpoint's job names.")
 ]
 AcceptChanges = Annotated[
-    bool, typer.Option("--accept-changes", help="Train on though the run's own code computes something else than before.")
+    bool, typer.Option("--accept-changes", help="Continue, although the run's code computes other numbers than before.")
 ]
 JobOverride = Annotated[
     Path | None,

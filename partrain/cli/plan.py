@@ -28,7 +28,7 @@ def plan(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show partitions, memory and end of a job before it runs. --probe also measures its speed, and tells if one more worker pays."""
+    """Show partitions, memory and end of a job before it runs. --probe also measures its speed, and predicts if one more worker pays."""
     from partrain.bench import busy, planned
     from partrain.bench.peak_memory import held
     from partrain.job.load import load

@@ -69,7 +69,7 @@ Cache = Annotated[
         "--cache", metavar="DIR", help="Workflow: share results with others by this folder, or an address as s3://BUCKET/PATH."
     ),
 ]
-Continue = Annotated[bool, typer.Option("--continue", help="Job: if DIR of --out holds its run, go on there, as `resume` does.")]
+Continue = Annotated[bool, typer.Option("--continue", help="Job: if DIR of --out holds its run, continue it, as `resume` does.")]
 PlannedText = Annotated[
     Path | None, typer.Option("--text", hidden=True, help="The job as a workflow read it; its paths start at FILE's folder.")
 ]
@@ -174,12 +174,12 @@ def refit(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train a run's job anew on its held-out items, too, for as many rounds as its best network had."""
+    """Train a run's job anew, also on its held-out items, for as many rounds as its best network had."""
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     with _this_machine() as machine:
         if machine and machine.number:
             _follow(machine, None)
-        from partrain.launch.refit import on_all_items
+        from partrain.launch.folder.refit import on_all_items
 
         path, content = open_checkpoint(run, print_note)
         loaded = on_all_items(load_job(content, path, trusted=trust_code, use="run"), content, path)
@@ -195,8 +195,8 @@ def _train(machine: Machine | None, loaded: LoadedJob, out: Path | None, former:
     if folder and RunFolder(folder).newest_checkpoint:
         _resume_with(machine, folder, (), None, None, (), trust_code=False, options=options, trusted=loaded)
         return
+    from partrain.launch.folder.run_folder import new_folder
     from partrain.launch.run import run as train
-    from partrain.launch.run_folder import new_folder
 
     hooks = options.hooks.open()
     if folder is None:
@@ -242,7 +242,7 @@ def resume(
 ) -> None:
     """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do.
 
-    The folder of a workflow, as `runs/study`: go on where each step stands, as the command does that ran it.
+    The folder of a workflow, as `runs/study`: continue each unfinished step, as `partrain run` would.
     """
     if checkpoint and (checkpoint / RUNNER).exists():
         if misplaced := _given(context, RUN_OPTIONS):
@@ -300,9 +300,9 @@ def _resume_with(
     if trusted and content.job == trusted.text and content.manifest["folder"] == str(trusted.folder):
         trust_code = True
     loaded = _job_to_resume(content, path, job, trust_code=trust_code, until=until, workers=workers)
-    from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
-    from partrain.launch.resume import resume as proceed
-    from partrain.launch.run_folder import new_folder
+    from partrain.launch.folder.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
+    from partrain.launch.folder.resume import resume as proceed
+    from partrain.launch.folder.run_folder import new_folder
 
     loaded = drop_met_targets(loaded, content, until)
     folder = out or run_folder_of(path)
@@ -310,7 +310,7 @@ def _resume_with(
         if own := run_folder_of(path):
             finish_interrupted_run(loaded, content, own, reason, _evaluated)
         if machine:
-            from partrain.launch.rendezvous import Rendezvous
+            from partrain.launch.machines.rendezvous import Rendezvous
 
             Rendezvous(machine).withdraw("")
         nothing_to_do(path, content, reason, loaded, as_json=options.as_json)
@@ -346,7 +346,7 @@ def _job_to_resume(
     """Load a checkpoint's job, or the user's, which gives the new location of its data; `workers`: overrides of `[[workers]]`."""
     from partrain.config.problems import Unreadable
     from partrain.job.load import parse
-    from partrain.launch.moved_job import moved_job, with_advice
+    from partrain.launch.folder.moved_job import moved_job, with_advice
 
     if other := [worker for worker in workers if worker.partition("=")[0].strip().partition(".")[0] != "workers"]:
         raise typer.BadParameter(
@@ -375,7 +375,7 @@ def _this_machine() -> Iterator[Machine | None]:
     if machine is None:
         yield None
         return
-    from partrain.launch.rendezvous import Rendezvous, announced, meet, part
+    from partrain.launch.machines.rendezvous import Rendezvous, announced, meet, part
     from partrain.system.parent_death import die_with_parent
 
     die_with_parent(os.getppid())
@@ -394,7 +394,7 @@ def _this_machine() -> Iterator[Machine | None]:
 
 def _follow(machine: Machine, own: LoadedJob | None) -> NoReturn:
     """Lend this machine's workers to the run of the first machine, and exit."""
-    from partrain.launch.follower import run_follower
+    from partrain.launch.machines.follower import run_follower
 
     if failure := run_follower(machine, own, print_note):
         raise failure

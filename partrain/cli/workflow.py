@@ -190,7 +190,7 @@ def _run(
     invoke: Callable[[], None],
 ) -> int:
     from partrain.display.workflow_table import workflow_display
-    from partrain.launch.run_folder import stage_file
+    from partrain.launch.folder.run_folder import stage_file
     from partrain.workflow.lock import held
     from partrain.workflow.runner import Runner
 

@@ -69,7 +69,10 @@ class Transport(Locks, Protocol):
     """
 
     def clock(self) -> float:
-        """Return the time in seconds, real or simulated."""
+        """Return the worker's time in seconds, real or simulated, without the turns of other workers of its process."""
+
+    def run_clock(self) -> float:
+        """Return the run's time in seconds, real or simulated."""
 
     def begin_round(self, participants: int, *, sits_out: bool) -> None:
         """Learn how many workers train in the round that begins, and whether this one sits it out."""

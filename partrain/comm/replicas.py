@@ -38,6 +38,14 @@ class ReplicaTransport(SharedTransport):
         turns = TurnScheduler(placement.ranks, on_idle=wait_for_other_processes)
         turns.run(lambda rank: run(rank, partial(cls, placement, rank, turns)))
 
+    def clock(self) -> float:
+        """Return the machine's time in seconds, without the turns of the other workers of this process."""
+        return super().clock() - self._turns.seconds_of_others(self._rank)
+
+    def run_clock(self) -> float:
+        """Return the machine's time in seconds."""
+        return super().clock()
+
     def _pass(self, finish: Callable[[], None]) -> None:
         """Wait for the other workers of the process; the last of them meets the other processes."""
         self._turns.arrive(self._rank, finish)

@@ -73,6 +73,14 @@ class BaseTransport:
         for rank in placement.ranks:
             run(rank, partial(cls.join, placement, rank))
 
+    def clock(self) -> float:
+        """Return the worker's time in seconds, without the turns of other workers of its process."""
+        raise NotImplementedError
+
+    def run_clock(self) -> float:
+        """Return the run's time in seconds: that of the worker, unless others of its process take turns in real time."""
+        return self.clock()
+
     def begin_round(self, participants: int, *, sits_out: bool) -> None:
         """Do nothing: only a simulated network asks how many workers train in a round, and whether this one does."""
 

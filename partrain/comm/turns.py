@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
+from time import perf_counter
 
 import greenlet
 
@@ -47,6 +48,8 @@ class TurnScheduler:
         """Number of the newest barrier that all have reached; the latest arrival time at it and at the next one, in turn."""
         self.link_free = 0
         """Simulated nanosecond at which the link to the center has sent all earlier messages."""
+        self._spent, self._spent_by_all = dict.fromkeys(ranks, 0.0), 0.0
+        """Real seconds of the finished turns of each worker, and of all."""
         self._mixed = 0
         """Number of the newest barrier at which one worker mixed for all."""
 
@@ -57,7 +60,11 @@ class TurnScheduler:
         while self._failure is None and self._choose():
             assert self._turn is not None
             self._on_turn(self._turn)
+            began = perf_counter()
             workers[self._turn].switch()
+            lasted = perf_counter() - began
+            self._spent[self._turn] += lasted
+            self._spent_by_all += lasted
         for worker in workers.values():
             while not worker.dead:  # it stops at its next wait
                 worker.switch()
@@ -68,6 +75,10 @@ class TurnScheduler:
             if self._failure is None:
                 failure = work(rank)
         self._failure = self._failure or failure
+
+    def seconds_of_others(self, rank: int) -> float:
+        """Return the real seconds that the other workers' turns have taken, for a worker whose turn it is."""
+        return self._spent_by_all - self._spent[rank]
 
     def wait(self, rank: int, ready: Callable[[], bool], what: str) -> None:
         """Let other workers run until `ready()` holds and it is this worker's turn.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -26,8 +26,9 @@ from partrain.record.round_record import finite
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
 from partrain.tasks.kinds import USER, TaskKind
-from partrain.tasks.task import Task, kind_of_answers
+from partrain.tasks.task import BUILT_IN, Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
+from partrain.training.compiled_answers import answers_of
 from partrain.training.evaluate import evaluate
 from partrain.training.snapshot import check_tensors
 from partrain.training.snapshot_layout import PROBE
@@ -83,6 +84,16 @@ class TrainedNetwork:
     def interface(self) -> Interface:
         """Shapes of its items and answers."""
         return interface_of(self.record, self.codec.stored)
+
+    @property
+    def answer(self) -> Callable[[Any], Any]:
+        """Function that answers items (b, ...), as in judgements."""
+        return answers_of(self.module, compiled=self.compiled)
+
+    @property
+    def compiled(self) -> bool:
+        """True if C code may answer items."""
+        return self.loaded.job.engine.compiled and type(self.task) in BUILT_IN
 
     @property
     def dtype(self) -> torch.dtype:
@@ -209,7 +220,7 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
     count = len(items.targets)
     with blame_user_code(network.loaded):
         metrics = metrics or network.metrics()
-        loss, correct = evaluate(network.module, network.task, items, range(count), metrics=metrics)
+        loss, correct = evaluate(network.module, network.task, items, range(count), metrics=metrics, compiled=network.compiled)
         named = {name: finite(value) for name, value in metrics.compute().items()}
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if network.task.accuracy else {}) | named
 

@@ -159,7 +159,7 @@ def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
     codec, classes = network.codec, network.record.outputs
     if top > classes:
         raise InputMissing(f"--top {top}: the network has {classes} classes")
-    logits = compute_answers(network, sample.inputs, network.module)[:, :classes]
+    logits = compute_answers(network, sample.inputs, network.answer)[:, :classes]
     likeliest = network.kind.probabilities(network.task, logits).topk(top)
     columns: Columns = {}
     for place in range(top):
@@ -198,8 +198,9 @@ def _answers(network: TrainedNetwork, sample: Sample, *, probabilities: bool) ->
     kind, task, codec = network.kind, network.task, network.codec
     if kind.targets == "tokens":
         raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
+    answer = network.answer
     reduced = compute_answers(
-        network, sample.inputs, lambda part: kind.reduce(task, network.module(part), part, probabilities=probabilities)
+        network, sample.inputs, lambda part: kind.reduce(task, answer(part), part, probabilities=probabilities)
     )
     columns = kind.columns(task, reduced, sample.newest, codec.restore_units, probabilities=probabilities)
     _check_answered(sample, columns)

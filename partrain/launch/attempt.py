@@ -17,10 +17,10 @@ from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
 from partrain.errors import UserCodeFailed, WorkersLost
 from partrain.launch import forkserver
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.launch.prepared import PreparedRun
 from partrain.launch.processes import MemoryFile, WorkerProcesses
 from partrain.launch.ready_check import ReadyWorkers
-from partrain.launch.resume_point import ResumePoint
 from partrain.launch.worker.entry import dry_run_main, worker_main
 from partrain.launch.worker.messages import Done, Message, Ready
 from partrain.launch.worker.spec import CenterPart, ProcessSpec, user_code_under_test

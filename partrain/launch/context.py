@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from partrain.comm.machine import Machine
 from partrain.display.display import Display
 from partrain.errors import Failure
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.launch.hook_process import HookProcess
-from partrain.launch.resume_point import ResumePoint
 from partrain.launch.signals import Signals
 from partrain.record.event_log import EventLog
 from partrain.record.events import BesideTrivial, KnownEvent, StoppingEvent

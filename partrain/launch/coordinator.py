@@ -24,8 +24,8 @@ from partrain.launch.attempt import Attempt
 from partrain.launch.checkpoint_writer import CheckpointContext, own_columns, preload
 from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import Ended, RunContext, Start
+from partrain.launch.machines.rendezvous import STOPPED, Rendezvous
 from partrain.launch.prepared import PreparedRun
-from partrain.launch.rendezvous import STOPPED, Rendezvous
 from partrain.launch.replay import Loss, Replays, WorkersStalled
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.signals import StoppedNow

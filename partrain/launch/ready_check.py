@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from partrain.errors import BadCheckpoint, UserCodeFailed
-from partrain.launch.other_workers import begins_anew
+from partrain.launch.folder.other_workers import begins_anew
 from partrain.launch.worker.messages import Ready
 from partrain.training.snapshot_layout import SlotMap
 

@@ -9,8 +9,8 @@ from partrain.comm.arena import RING, Arena
 from partrain.job.plan import Plan
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.launch.repeated_rounds import MeasuredCaps, RepeatedRounds
-from partrain.launch.resume_point import ResumePoint
 from partrain.record.events import ExclusionEvent, JudgementEvent, RoundEvent
 from partrain.record.round_record import FIELDS, NOT_FINITE, RoundRecord, finite
 from partrain.record.stop_conditions import numbers_of

@@ -19,16 +19,16 @@ from partrain.job.plan import plan_for
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.folder.manifest import continued, manifest_for
+from partrain.launch.folder.other_workers import history_of, shared_out, without_lost_worker
+from partrain.launch.folder.outcome import Outcome, close
+from partrain.launch.folder.resume_point import ResumePoint
+from partrain.launch.folder.run_folder import locked, remove_stale, removed_unless_begun, stage_file
+from partrain.launch.folder.start_event import label_skews, start_event, warn_if_code_changed, warn_if_newer, warn_if_skewed
 from partrain.launch.initial_weights import load_start
-from partrain.launch.manifest import continued, manifest_for
-from partrain.launch.other_workers import history_of, shared_out, without_lost_worker
-from partrain.launch.outcome import Outcome, close
+from partrain.launch.machines.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.prepared import RecordedRun
-from partrain.launch.rendezvous import Rendezvous, note_run_folder
-from partrain.launch.resume_point import ResumePoint
-from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
-from partrain.launch.start_event import label_skews, start_event, warn_if_code_changed, warn_if_newer, warn_if_skewed
 from partrain.launch.targets import check_targets, remark
 from partrain.launch.worker.messages import Ready
 from partrain.record.event_log import EventLog
@@ -159,7 +159,7 @@ def _perform(prepared: RecordedRun, start: Start, context: RunContext) -> Outcom
         note_run_folder(context.torchrun, context.run_folder)
     if context.machine:
         rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
-        rendezvous.propose(loaded, plan, start.point, context.run_folder, dataset.fingerprint, prepared.manifest.start_file)
+        rendezvous.propose(prepared, start.point, context.run_folder)
     with context.signals:  # to the last line: a done run stays done
         coordinator = Coordinator(prepared, start, context, rendezvous)
         skews = label_skews(job, plan, dataset)

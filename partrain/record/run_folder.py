@@ -1,4 +1,4 @@
-"""The folder of a run, for its readers. `partrain/launch/run_folder.py` makes and locks it."""
+"""The folder of a run, for its readers. `partrain/launch/folder/run_folder.py` makes and locks it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from partrain.errors import CannotCreate, InputMissing
-from partrain.launch.run_folder import locked
+from partrain.launch.folder.run_folder import locked
 from partrain.record.file_names import ATTEMPT_LOG, EVENTS, FILES, FORMER_BEST, LOG, PLANNED, SIGNATURES, STEP, TAGS
 from partrain.record.run_folder import TRAINING, RunFolder, is_superseded
 from partrain.runs.listing import ListedRun, size_of

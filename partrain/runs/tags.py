@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from partrain.launch.run_folder import stage_file
+from partrain.launch.folder.run_folder import stage_file
 from partrain.record.file_names import TAGS
 from partrain.system.regular_file import read_regular
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from partrain.flat import trainable
+from partrain.flat import DEFINITIONS, trainable
 from partrain.optim.local import LocalOptimizer
 from partrain.training.blas import code_and_product
 from partrain.training.compiled_step import NO_STEP, CompiledStep, addresses
@@ -28,6 +28,8 @@ from partrain.training.compiled_step import NO_STEP, CompiledStep, addresses
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 """Number of each activation in `mlp.c`; 0: no activation."""
 SOURCE = Path(__file__).with_name("mlp.c")
+ANSWERED_AT_A_TIME = 256
+"""Items whose activations stay in the cache while a network answers them."""
 
 
 class _Layer(ctypes.Structure):
@@ -72,12 +74,9 @@ class CompiledMlp:
         self._train = code.train
         self._train.restype = ctypes.c_int64
         self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]
-        self._layers = (_Layer * len(layers))(
-            *(
-                _Layer(layer.in_features, layer.out_features, activation, *addresses(layer.weight, layer.bias, *pair))
-                for (layer, activation), pair in zip(layers, zip(gradients[::2], gradients[1::2], strict=True), strict=True)
-            )
-        )
+        self._layers = _described(layers)
+        for described, pair in zip(self._layers, zip(gradients[::2], gradients[1::2], strict=True), strict=True):
+            described.weight_gradient, described.bias_gradient = addresses(*pair)
         self._network = _Network(product, len(layers), self._layers)
         self.step = CompiledStep.of(code, optimizer, gradients)
         """A step of the optimizer with the numbers in `gradients`; None if torch takes the steps, and `train` takes none."""
@@ -89,25 +88,14 @@ class CompiledMlp:
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledMlp | None:
-        """Recognise a plain stack of layers on the CPU; return None for other networks. Exact types only: a subclass may do anything.
+        """Recognise a plain stack of layers on the CPU that trains all parameters; return None for other networks.
 
         Raises CannotCompile.
         """
-        if type(module) is not nn.Sequential or hooked(module) or not gradients[0].is_cpu:
-            return None
-        parts = [part for part in module if type(part) is not nn.Identity]
-        flattens = bool(parts) and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1)
-        layers: list[tuple[nn.Linear, int]] = []
-        for part in parts[flattens:]:
-            if type(part) is nn.Linear and part.bias is not None:
-                layers.append((part, 0))
-            elif type(part) in ACTIVATIONS and layers and not layers[-1][1]:
-                layers[-1] = layers[-1][0], ACTIVATIONS[type(part)]
-            else:
-                return None
+        layers, flattens = plain_stack(module)
         owned = [parameter for layer, _ in layers for parameter in (layer.weight, layer.bias)]
         in_order = [id(parameter) for parameter in owned] == [id(parameter) for _, parameter in trainable(module)]
-        if not (layers and in_order and _shapes_fit([layer for layer, _ in layers])):
+        if not (layers and in_order and gradients[0].is_cpu):
             return None
         return cls(layers, gradients, optimizer, flattens=flattens)
 
@@ -190,6 +178,72 @@ class CompiledMlp:
             out, delta = (torch.empty(items, layer.outputs, dtype=self._dtype) for _ in range(2))
             self._memory += [out, delta]
             layer.out, layer.delta = addresses(out, delta)
+
+
+class MlpAnswers:
+    """The answers of a plain stack of layers in evaluation mode."""
+
+    def __init__(self, module: nn.Module, layers: Sequence[tuple[nn.Linear, int]], *, flattens: bool) -> None:
+        """Describe the network to `mlp.c`, with its parameters' present memory. Raises CannotCompile."""
+        self._module, self._flattens, self._dtype = module, flattens, layers[0][0].weight.dtype
+        code, product = code_and_product(SOURCE, self._dtype)
+        self._answer = code.answer
+        self._answer.restype, self._answer.argtypes = None, [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p]
+        self._layers, self._memory = _described(layers), list[Tensor]()
+        for layer in self._layers[:-1]:
+            self._memory.append(torch.empty(ANSWERED_AT_A_TIME, layer.outputs, dtype=self._dtype))
+            (layer.out,) = addresses(self._memory[-1])
+        self._network = _Network(product, len(layers), self._layers)
+
+    @classmethod
+    def of(cls, module: nn.Module) -> MlpAnswers | None:
+        """Recognise a plain stack of layers on the CPU; return None for other networks. Raises CannotCompile."""
+        layers, flattens = plain_stack(module)
+        return cls(module, layers, flattens=flattens) if layers else None
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Compute the answers (b, outputs) to inputs (b, ...)."""
+        rows = inputs.flatten(1) if self._flattens and inputs.dim() > 1 else inputs
+        if rows.dim() != 2 or rows.shape[1] != self._layers[0].inputs or rows.dtype != self._dtype or not rows.is_cpu:
+            return self._module(inputs)  # type: ignore[no-any-return]  # torch says what is wrong
+        rows, answers = rows.contiguous(), torch.empty(len(rows), self._layers[-1].outputs, dtype=self._dtype)
+        self._answer(ctypes.byref(self._network), rows.data_ptr(), len(rows), ANSWERED_AT_A_TIME, answers.data_ptr())
+        return answers
+
+
+def plain_stack(module: nn.Module) -> tuple[list[tuple[nn.Linear, int]], bool]:
+    """Recognise a plain stack of layers on the CPU. Exact types only: a subclass may do anything.
+
+    Return the layers, each with the number of its activation, and whether items are flattened first; no layers for other networks.
+    """
+    layers: list[tuple[nn.Linear, int]] = []
+    if type(module) is not nn.Sequential or hooked(module):
+        return [], False
+    parts = [part for part in module if type(part) is not nn.Identity]
+    flattens = bool(parts) and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1)
+    for part in parts[flattens:]:
+        if type(part) is nn.Linear and part.bias is not None and _in_memory_order(part):
+            layers.append((part, 0))
+        elif type(part) in ACTIVATIONS and layers and not layers[-1][1]:
+            layers[-1] = layers[-1][0], ACTIVATIONS[type(part)]
+        else:
+            return [], False
+    return (layers, flattens) if layers and _shapes_fit([layer for layer, _ in layers]) else ([], False)
+
+
+def _in_memory_order(layer: nn.Linear) -> bool:
+    """Return whether C can read a layer's parameters: torch takes whatever was put into a layer."""
+    tensors, dtype = (layer.weight, layer.bias), layer.weight.dtype
+    return dtype in DEFINITIONS and all(x.is_cpu and x.dtype == dtype and x.is_contiguous() for x in tensors)
+
+
+def _described(layers: Sequence[tuple[nn.Linear, int]]) -> Any:
+    """Describe layers with an activation each, without memory for gradients and answers."""
+    structures = (
+        _Layer(layer.in_features, layer.out_features, activation, *addresses(layer.weight, layer.bias))
+        for layer, activation in layers
+    )
+    return (_Layer * len(layers))(*structures)
 
 
 def _shapes_fit(layers: Sequence[nn.Linear]) -> bool:

@@ -12,11 +12,12 @@ import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from partrain.flat import trainable
+from partrain.flat import DEFINITIONS, trainable
 from partrain.models.tabular import TabularModule
 from partrain.optim.local import LocalOptimizer
 from partrain.training.blas import code_and_product
@@ -80,16 +81,11 @@ class _TabularNetwork(ctypes.Structure):
     ]
 
 
-class CompiledTabular:
-    """The training of one network: answers, the gradient and, for some optimizers, the step."""
+class _DescribedTabular:
+    """A network as `tabular.c` reads it: addresses of its parameters' present memory, and of memory for activations."""
 
-    def __init__(self, module: TabularModule, gradients: Mapping[int, Tensor], optimizer: LocalOptimizer) -> None:
-        """Describe the network to `tabular.c`.
-
-        Args:
-            module: The network.
-            gradients: Memory for the gradient of each parameter, by the parameter's id, in the order of the optimizer's.
-            optimizer: The optimizer of the parameters.
+    def __init__(self, module: TabularModule, gradients: Mapping[int, Tensor]) -> None:
+        """Describe a network. `gradients`: memory for the gradient of each parameter, by the parameter's id; empty without training.
 
         Raises:
             CannotCompile: There is no C compiler, or torch has no BLAS library.
@@ -97,9 +93,7 @@ class CompiledTabular:
         self._module, self.answers_per_item = module, module.answers_per_item
         self._dtype = module.enter.weight.dtype
         self._code, product = code_and_product(SOURCE, self._dtype)
-        self._code.forward.restype = ctypes.c_int64
-        self.step = CompiledStep.of(self._code, optimizer, list(gradients.values()))
-        """A step of the optimizer with the numbers in `gradients`; None if torch takes the steps."""
+        self._code.forward.restype = self._code.answer.restype = ctypes.c_int64
         layers: list[Any] = [block.layers for block in module.blocks]
         self._widths = module.enter.out_features, layers[0][1].out_features if layers else 0
         self._dropouts = [pair for block in layers for pair in zip((block[3], block[5]), reversed(self._widths), strict=True)]
@@ -121,49 +115,15 @@ class CompiledTabular:
         for description, dropout1, dropout2 in zip(self._blocks, self._dropouts[::2], self._dropouts[1::2], strict=True):
             description.limit1, description.limit2 = dropout1[0].limit, dropout2[0].limit
         for description, parameter in self._parameters():
-            description.value, description.gradient = addresses(parameter, gradients[id(parameter)])
+            description.value = parameter.data_ptr()
+            if gradients:
+                description.gradient = gradients[id(parameter)].data_ptr()
         self._memory: dict[int, tuple[list[tuple[Any, str, int]], list[Tensor]]] = {}
         """Places of activations and their memory, by number of items."""
 
-    @classmethod
-    def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledTabular | None:
-        """Recognise the network `tabular` on the CPU; return None for others. Exact types only: a subclass may do anything.
-
-        Raises CannotCompile.
-        """
-        if type(module) is not TabularModule or hooked(module) or not gradients[0].is_cpu:
-            return None
-        trained = [id(parameter) for _, parameter in trainable(module)]
-        owned = [id(parameter) for part in module.modules() for parameter in part._parameters.values() if parameter is not None]
-        if sorted(owned) != sorted(trained) or not _as_built(module):  # some are frozen, or belong to two layers
-            return None
-        return cls(module, dict(zip(trained, gradients, strict=True)), optimizer)
-
-    def __call__(self, items: Tensor) -> Tensor:
-        """Compute the answers (b * m, k) to items (b, n) in training mode: a leaf of autograd's graph, for the loss.
-
-        Raises:
-            IndexError: A code is no category.
-        """
-        if items.dtype != self._dtype or items.dim() != 2 or items.shape[1] != self._network.columns:
-            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
-        items = items.contiguous()
-        self._make_room(len(items))
-        draws = [dropout.draw((len(items), width), items.device) if dropout.limit else None for dropout, width in self._dropouts]
-        for number, some in enumerate(draws):
-            setattr(self._blocks[number // 2], ("draws1", "draws2")[number % 2], None if some is None else some.data_ptr())
-        answers = torch.empty(len(items) * self.answers_per_item, self._network.outputs, dtype=self._dtype)
-        self._network.inputs, self._network.answers = addresses(items, answers)
-        if self._code.forward(ctypes.byref(self._network)):
-            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
-        self._used = items, draws
-        return answers.requires_grad_()
-
-    def backward(self, delta: Tensor) -> None:
-        """Write the gradient of each parameter, from the loss's gradient by the newest answers (b * m, k)."""
-        delta = delta.contiguous()
-        self._network.delta = delta.data_ptr()
-        self._code.backward(ctypes.byref(self._network))
+    def _fits(self, items: Tensor) -> bool:
+        """Return whether C can read items (b, n)."""
+        return items.dtype == self._dtype and items.dim() == 2 and items.shape[1] == self._network.columns and items.is_cpu
 
     def _make_room(self, items: int) -> None:
         """Point to memory for the activations of that many items, each array on its own cache lines: alignment changes rounding."""
@@ -231,6 +191,91 @@ class CompiledTabular:
             yield network.factors, module.factors
         if module.straight is not None:
             yield network.straight, module.straight.weight
+
+
+class CompiledTabular(_DescribedTabular):
+    """The training of one network: answers, the gradient and, for some optimizers, the step."""
+
+    def __init__(self, module: TabularModule, gradients: Mapping[int, Tensor], optimizer: LocalOptimizer) -> None:
+        """Describe the network and its optimizer. `gradients`: as in the base class, in the order of the optimizer's parameters."""
+        super().__init__(module, gradients)
+        self.step = CompiledStep.of(self._code, optimizer, list(gradients.values()))
+        """A step of the optimizer with the numbers in `gradients`; None if torch takes the steps."""
+
+    @classmethod
+    def of(cls, module: nn.Module, gradients: Sequence[Tensor], optimizer: LocalOptimizer) -> CompiledTabular | None:
+        """Recognise the network `tabular` on the CPU, if it trains all parameters; return None for others. Raises CannotCompile."""
+        network = tabular_of(module)
+        trained = [id(parameter) for _, parameter in trainable(module)]
+        if network is None or not gradients[0].is_cpu or sorted(map(id, network.parameters())) != sorted(trained):
+            return None
+        return cls(network, dict(zip(trained, gradients, strict=True)), optimizer)
+
+    def __call__(self, items: Tensor) -> Tensor:
+        """Compute the answers (b * m, k) to items (b, n) in training mode: a leaf of autograd's graph, for the loss.
+
+        Raises:
+            IndexError: A code is no category.
+        """
+        if not self._fits(items):
+            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
+        items = items.contiguous()
+        self._make_room(len(items))
+        draws = [dropout.draw((len(items), width), items.device) if dropout.limit else None for dropout, width in self._dropouts]
+        for number, some in enumerate(draws):
+            setattr(self._blocks[number // 2], ("draws1", "draws2")[number % 2], None if some is None else some.data_ptr())
+        answers = torch.empty(len(items) * self.answers_per_item, self._network.outputs, dtype=self._dtype)
+        self._network.inputs, self._network.answers = addresses(items, answers)
+        if self._code.forward(ctypes.byref(self._network)):
+            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
+        self._used = items, draws
+        return answers.requires_grad_()
+
+    def backward(self, delta: Tensor) -> None:
+        """Write the gradient of each parameter, from the loss's gradient by the newest answers (b * m, k)."""
+        delta = delta.contiguous()
+        self._network.delta = delta.data_ptr()
+        self._code.backward(ctypes.byref(self._network))
+
+
+class TabularAnswers(_DescribedTabular):
+    """The answers of one network in evaluation mode."""
+
+    @classmethod
+    def of(cls, module: nn.Module) -> TabularAnswers | None:
+        """Recognise the network `tabular` on the CPU; return None for others. Raises CannotCompile."""
+        network = tabular_of(module)
+        return None if network is None else cls(network, {})
+
+    def __call__(self, items: Tensor) -> Tensor:
+        """Compute the answers (b, k) to items (b, n)."""
+        if not self._fits(items):
+            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
+        self._make_room(self._tile)
+        items, members = items.contiguous(), self.answers_per_item
+        answers = torch.empty(len(items) * members, self._network.outputs, dtype=self._dtype)
+        places = map(ctypes.c_void_p, addresses(items, answers))
+        if self._code.answer(ctypes.byref(self._network), next(places), ctypes.c_int64(len(items)), next(places)):
+            return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
+        return answers if self._module.factors is None else answers.view(len(items), members, -1).mean(1)
+
+
+def tabular_of(module: nn.Module) -> TabularModule | None:
+    """Return a network `tabular` on the CPU as it was built; None for others. Exact types only: a subclass may do anything."""
+    if type(module) is not TabularModule or hooked(module):
+        return None
+    owned = [parameter for part in module.modules() for parameter in part._parameters.values() if parameter is not None]
+    plain = all(x.is_cpu and x.dtype == owned[0].dtype and x.is_contiguous() for x in owned) and owned[0].dtype in DEFINITIONS
+    if not plain or len({*map(id, owned)}) < len(owned):
+        return None
+    parts = *((type(part), id(part)) for part in module.modules()), *(parameter.shape for parameter in owned)
+    if _CHECKED.get(module) != parts and _as_built(module):
+        _CHECKED[module] = parts
+    return module if _CHECKED.get(module) == parts else None
+
+
+_CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, ...]] = WeakKeyDictionary()
+"""The layers and shapes of networks that are as they were built: each judgement asks again, and to build another takes milliseconds."""
 
 
 def _as_built(module: TabularModule) -> bool:

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from partrain.errors import UserCodeFailed
 from partrain.tasks.judged import JudgedMetrics
-from partrain.tasks.task import Task
+from partrain.tasks.task import BUILT_IN, Task
 from partrain.training.batches import Samples
+from partrain.training.compiled_answers import answers_of
 
-CHUNK_NUMBERS = 1 << 20
-"""Number of input numbers that a network answers at a time."""
+CHUNK_NUMBERS = 1 << 18
+"""Number of input numbers that a network answers at a time: they stay in the cache."""
 
 
 def items_at_a_time(inputs: Tensor) -> int:
     """Return how many of the items (n, *shape) a network answers at a time, in judgements and in later commands alike."""
     return max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
+
+
+class _Answers:
+    """A network that keeps its newest answers."""
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self._answer, self.newest = answer, torch.empty(0)
+
+    def __call__(self, inputs: Any) -> Any:
+        self.newest = self._answer(inputs)
+        return self.newest
 
 
 def evaluate(
@@ -29,14 +42,18 @@ def evaluate(
     span: range,
     heartbeat: Callable[[], None] = lambda: None,
     metrics: JudgedMetrics | None = None,
+    *,
+    compiled: bool = True,
 ) -> tuple[float, float]:
     """Sum the loss and count the correct answers over a range of items. The numbers have the parameters' type, as in answers.
 
-    `heartbeat` is called before each chunk; `metrics` get the answers. Raises UserCodeFailed if a task counts more correct answers
-    than there are items.
+    `heartbeat` is called before each chunk; `metrics` get the answers; `compiled`: see `answers_of`. Raises UserCodeFailed if a task counts
+    more correct answers than there are items.
     """
-    answers: list[Tensor] = []
-    hook = module.register_forward_hook(lambda *call: answers.append(call[-1])) if metrics else None
+    built_in = type(task) in BUILT_IN  # a user's task may do more with the network than call it
+    answers = _Answers(answers_of(module, compiled=compiled) if built_in else module)
+    network: Any = answers if built_in else module
+    hook = None if built_in else module.register_forward_hook(lambda *call: setattr(answers, "newest", call[-1]))
     loss, correct = 0.0, 0.0
     chunk = items_at_a_time(samples.inputs)
     with torch.no_grad():
@@ -44,11 +61,11 @@ def evaluate(
             heartbeat()
             block = slice(first, min(first + chunk, span.stop))
             inputs, targets = samples.part(block)
-            scored = task.score(module, inputs, targets)
+            scored = task.score(network, inputs, targets)
             loss, correct = loss + scored[0], correct + scored[1]
             if metrics:
                 newest = None if samples.newest is None else samples.newest[block]
-                metrics.update(answers.pop(), task.targets(inputs, targets), newest)
+                metrics.update(answers.newest, task.targets(inputs, targets), newest)
     if hook:
         hook.remove()
     right = float(correct)  # user code may give tensors of any device

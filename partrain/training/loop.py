@@ -136,7 +136,7 @@ class WorkerRun:
     test: Samples | None
     hooks: RunHooks
     began: float = 0.0
-    """Moment of the first local iteration, by the worker's clock."""
+    """Moment of the first local iteration, by the run's clock."""
 
     def train(self) -> Ending:
         """Train until a stop condition holds.
@@ -148,7 +148,7 @@ class WorkerRun:
             self.worker, self.group, self.config, self.progress, self.held_out, self.hooks,
         )  # fmt: skip
         group.barrier()
-        self.began = worker.clock()
+        self.began = group.transport.run_clock()
         hooks.training_started()
         if config.ended:
             return self._tested(Ending(config.ended, 0.0))
@@ -179,7 +179,7 @@ class WorkerRun:
                     with group.transport.free(), self.mixed():
                         stopped_by_hook = hooks.after_judgement(progress, best=best, worker=worker)
                 reached = config.stop.reached(progress)
-            record.seconds = seconds = worker.clock() - self.began
+            record.seconds = seconds = group.transport.run_clock() - self.began
             hooks.record(progress, record)
             reason = "target" if reached else limit or ("asked" if Signal.STOP in signal else None)
             reason = reason or ("after_judgement" if stopped_by_hook else None)
@@ -279,7 +279,7 @@ class WorkerRun:
     def _numbers(self) -> tuple[float, ...]:
         """Return the worker's numbers at the end of a round: item-iterations, signals, exclusion, squared distance, its optimizer's fewest and most steps."""
         worker = self.worker
-        signal, optimizer = self.hooks.poll(worker.clock() - self.began), worker.optimizer
+        signal, optimizer = self.hooks.poll(self.group.transport.run_clock() - self.began), worker.optimizer
         steps = map(float, optimizer.counts.aminmax()) if optimizer.counts_steps else (0.0, 0.0)
         return worker.items, signal, worker.guard.excluded, self.group.distance**2, *steps
 

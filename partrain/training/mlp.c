@@ -91,14 +91,17 @@ static void squared_error(const Layer *last, const NUMBER *targets, int64_t item
     *loss = sum / numbers;
 }
 
+/* Answers of a layer's function to rows z: out = f(z W^T + c). */
+static void through_layer(Gemm *gemm, const Layer *layer, const NUMBER *z, int64_t items) {
+    product(gemm, 0, 1, items, layer->outputs, layer->inputs, z, layer->weight, 0, layer->out);
+    add_and_activate(layer, items);
+}
+
 static int64_t differentiate(const Network *network, const NUMBER *inputs, const int64_t *labels, const NUMBER *numbers,
                              int64_t items, NUMBER *loss) {
     const Layer *layers = network->layers, *last = layers + network->count - 1;
     const NUMBER *z = inputs;
-    for (const Layer *layer = layers; layer <= last; z = layer->out, layer++) {
-        product(network->gemm, 0, 1, items, layer->outputs, layer->inputs, z, layer->weight, 0, layer->out);
-        add_and_activate(layer, items);
-    }
+    for (const Layer *layer = layers; layer <= last; z = layer->out, layer++) through_layer(network->gemm, layer, z, items);
     if (!labels) squared_error(last, numbers, items, loss);
     else if (cross_entropy(last, labels, items, loss)) return -1;
     for (const Layer *layer = last; layer >= layers; layer--) {
@@ -164,4 +167,19 @@ int64_t train(const Network *network, const Optimizer *optimizer, const Items *i
         first += sizes[batch];
     }
     return count;
+}
+
+/* Compute the answers (items, outputs) to rows (items, inputs), `at_a_time` rows after another: `out` of the inner layers has room for these. */
+void answer(const Network *network, const NUMBER *inputs, int64_t items, int64_t at_a_time, NUMBER *answers) {
+    const int64_t in = network->layers[0].inputs, last = network->count - 1, outputs = network->layers[last].outputs;
+    for (int64_t first = 0; first < items; first += at_a_time) {
+        const int64_t count = items - first < at_a_time ? items - first : at_a_time;
+        const NUMBER *z = inputs + first * in;
+        for (int64_t number = 0; number <= last; number++) {
+            Layer layer = network->layers[number];
+            if (number == last) layer.out = answers + first * outputs;
+            through_layer(network->gemm, &layer, z, count);
+            z = layer.out;
+        }
+    }
 }

@@ -19,8 +19,9 @@ class Engine(Section):
     """Number type of the forward and backward pass. `bfloat16`: matrix products have this type, on CUDA and on CPUs that support
     it. Parameters, gradients, optimizer state and everything mixed stay float32, and the network is judged and answers in float32."""
     compiled: bool = True
-    """true: plain stacks of linear layers, and recurrent layers, train on the CPU in C code, which partrain compiles once with the
-    machine's C compiler. false: only torch trains them. Both give the same numbers up to rounding."""
+    """true: plain stacks of linear layers, the network `tabular` and recurrent layers train on the CPU in C code, which partrain compiles
+    once with the machine's C compiler; the first two also answer items in C code. false: torch computes everything. Both give the same
+    numbers up to rounding."""
 
 
 def cpu_has_bfloat16() -> bool:

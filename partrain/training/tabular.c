@@ -280,6 +280,19 @@ int64_t forward(const Network *network) {
     return 0;
 }
 
+/* Compute the answers (count * members, outputs) to `count` items in evaluation mode, a tile at a time: the network has memory for one tile.
+Return 0, or 1 if a code is not a row of its table. */
+int64_t answer(const Network *network, const NUMBER *inputs, int64_t count, NUMBER *answers) {
+    for (int64_t first = 0; first < count; first += network->tile) {
+        Network some = *network;
+        some.items = count - first < network->tile ? count - first : network->tile;
+        some.inputs = inputs + first * network->columns;
+        some.answers = answers + first * network->members * network->outputs;
+        if (forward(&some)) return 1;
+    }
+    return 0;
+}
+
 /* Gradients by all parameters that compute the features, from the gradients by the features (count, features) of items. */
 static void through_embedding(const Network *network, int64_t first, int64_t count, const NUMBER *of_feature, NUMBER kept) {
     const int64_t plain = network->plain_count, frequencies = network->frequencies, width = network->periodic, rows = count * plain;

@@ -81,7 +81,7 @@ class LocalWorker:
             participation: The draw of the workers that train in a round. Default: the rule's draw, by the planned items.
         """
         engine = engine or Engine()
-        self.rank, self.size = rank, len(planned_items)
+        self.rank, self.size, self._compiles = rank, len(planned_items), engine.compiled
         self.replica, self.task = replica, task
         self.module, self.optimizer = replica.module, replica.optimizer
         self.params, self.grads = replica.params, replica.grads
@@ -245,7 +245,7 @@ class LocalWorker:
     def evaluate(self, samples: Samples, span: range) -> tuple[float, float]:
         """Sum the loss and count the correct answers over a range of items, in evaluation mode."""
         self.module.eval()
-        sums = evaluate(self.module, self.task, samples, span, self.heartbeat, self.metrics)
+        sums = evaluate(self.module, self.task, samples, span, self.heartbeat, self.metrics, compiled=self._compiles)
         self.module.train()
         return sums
 

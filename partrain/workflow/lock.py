@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import CannotCreate
-from partrain.launch.run_folder import locked, stage_file
+from partrain.launch.folder.run_folder import locked, stage_file
 from partrain.record.file_names import RUNNER
 from partrain.system.regular_file import read_object
 

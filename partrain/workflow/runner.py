@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, Diverged, Failure
-from partrain.launch.run_folder import stage_file
+from partrain.launch.folder.run_folder import stage_file
 from partrain.launch.signals import Signals
 from partrain.record.file_names import ATTEMPT_LOG, BEST, CHECKPOINT, LOG
 from partrain.system.environment import boot_seconds

@@ -9,7 +9,7 @@ import pytest
 from support.runs import events, partrain, round_file, summary
 
 from partrain.bench import seeds
-from partrain.launch.outcome import Outcome
+from partrain.launch.folder.outcome import Outcome
 
 PARALLEL, ALONE = seeds.SCENARIOS[-1], seeds.SCENARIOS[0]
 

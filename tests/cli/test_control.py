@@ -13,9 +13,9 @@ import pytest
 from support.runs import Command, events, eventually, newest, partrain, sabotage, summary, write_job
 
 from partrain.errors import CannotCreate
-from partrain.launch import run_folder
 from partrain.launch.control import NotTraining, _holders, ask_to_commit, ask_to_stop
-from partrain.launch.run_folder import locked
+from partrain.launch.folder import run_folder
+from partrain.launch.folder.run_folder import locked
 from partrain.record.run_folder import RunFolder, run_folders
 
 SLOW = ('transport={kind="simulated"}', "stop={rounds=1000000}", 'checkpoint={commit="coalesce"}')

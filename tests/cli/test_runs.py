@@ -21,7 +21,7 @@ from support.histories import judgement, start, write_events
 from support.runs import SIMULATED, partrain, train, write_job
 from support.shared_runs import once
 
-from partrain.launch.run_folder import locked
+from partrain.launch.folder.run_folder import locked
 from partrain.record.run_folder import RunFolder
 from partrain.runs.listing import read_run
 

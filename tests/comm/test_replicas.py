@@ -81,6 +81,25 @@ def test_asynchronous_rules_train_all_visits(name: str) -> None:
     assert all(one.worker.items for one in ours)
 
 
+def test_a_replica_does_not_wait_for_the_turns_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock stops meanwhile; the clock of the run does not."""
+    now = [0.0]
+    monkeypatch.setattr("partrain.comm.turns.perf_counter", lambda: now[0])
+    monkeypatch.setattr("partrain.comm.shared.time.perf_counter", lambda: now[0])
+    spent: dict[int, tuple[float, float]] = {}
+
+    def work(rank: int, enter: Enter) -> None:
+        transport = enter()
+        began = transport.clock(), transport.run_clock()
+        now[0] += 10.0**rank  # this worker computes
+        transport.local_barrier()
+        transport.local_barrier()
+        spent[rank] = transport.clock() - began[0], transport.run_clock() - began[1]
+
+    run(Arena.create(3), work)
+    assert spent == {0: (1.0, 111.0), 1: (10.0, 110.0), 2: (100.0, 100.0)}
+
+
 def test_a_wait_that_nothing_ends_is_a_deadlock() -> None:
     waits: list[BaseException | None] = []
 

@@ -18,8 +18,8 @@ from torch.distributed import TCPStore
 from partrain import checkpoint
 from partrain.comm.machine import Machine
 from partrain.errors import WorkersLost
-from partrain.launch import rendezvous
-from partrain.launch.rendezvous import meet, note_run_folder, part
+from partrain.launch.machines import rendezvous
+from partrain.launch.machines.rendezvous import meet, note_run_folder, part
 
 
 @pytest.fixture(scope="module")

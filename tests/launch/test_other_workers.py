@@ -12,7 +12,7 @@ import pytest
 from support.runs import SIMULATED, events, newest, partrain, summary, train
 
 from partrain import checkpoint
-from partrain.launch.other_workers import shared_out
+from partrain.launch.folder.other_workers import shared_out
 
 FORMS = {
     "average": ["optimizer.momentum=0.9"],

@@ -10,6 +10,8 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +37,8 @@ from partrain.comm.machine import Machine, first_host, shutdown_timeout
 from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
-from partrain.launch.rendezvous import Rendezvous, announced, meet, note_run_folder, refusal
-from partrain.launch.resume_point import ResumePoint
+from partrain.launch.folder.resume_point import ResumePoint
+from partrain.launch.machines.rendezvous import Rendezvous, announced, meet, note_run_folder, refusal
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -130,9 +132,10 @@ def test_what_cannot_run_on_several_machines_is_refused_by_all(tmp_path: Path) -
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     loaded = load(write_job(tmp_path, 'transport.kind="simulated"', text=MANY))
     first, other = (Rendezvous(Machine(number, 2, "127.0.0.1", store.port)) for number in range(2))
-    plan, point = make_plan(loaded.job, 430, machines=2), ResumePoint()
+    data, manifest = SimpleNamespace(fingerprint="data"), SimpleNamespace(start_file=None)
+    prepared: Any = SimpleNamespace(loaded=loaded, plan=make_plan(loaded.job, 430, machines=2), dataset=data, manifest=manifest)
     with pytest.raises(BadJob, match="simulated workers live in one process"):
-        first.propose(loaded, plan, point, tmp_path / "run", "data")
+        first.propose(prepared, ResumePoint(), tmp_path / "run")
     with pytest.raises(BadJob, match="simulated workers live in one process"):
         other.receive()
 
@@ -475,12 +478,12 @@ def test_machines_may_add_up_their_sums(site: Site, one_machine: Path, job: Path
 def test_a_long_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     machine, others = Machine(1, 2, "10.0.0.1", 29500), set(threading.enumerate())
-    monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 1000.0)
+    monkeypatch.setattr("partrain.launch.machines.rendezvous.SILENT_S", 1000.0)
     with announced(machine, notes.append):
         assert set(threading.enumerate()) - others
     eventually(lambda: not set(threading.enumerate()) - others, "the end of who would tell of a wait that is over")
     assert not notes
-    monkeypatch.setattr("partrain.launch.rendezvous.SILENT_S", 0.05)
+    monkeypatch.setattr("partrain.launch.machines.rendezvous.SILENT_S", 0.05)
     with announced(machine, notes.append):
         eventually(lambda: bool(notes), "the note")
     (note,) = notes

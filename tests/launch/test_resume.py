@@ -38,9 +38,9 @@ from partrain.checkpoint.manifest import manifest_of
 from partrain.config.overrides import override
 from partrain.config.toml_source import TomlSource
 from partrain.errors import BadCheckpoint
-from partrain.launch import resume as resuming
 from partrain.launch.checkpoint_writer import Writer
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.folder import resume as resuming
 
 RESTLESS = ("model.batch_norm=true", "model.dropout=0.2")
 """A network with all that must be stored or derived: BatchNorm's statistics, dropout."""

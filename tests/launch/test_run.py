@@ -287,8 +287,8 @@ def test_the_outcome_for_other_programs(tmp_path: Path) -> None:
     from partrain.display.display import make_display
     from partrain.job.load import load
     from partrain.launch.context import RunContext
+    from partrain.launch.folder.run_folder import new_folder
     from partrain.launch.run import run
-    from partrain.launch.run_folder import new_folder
 
     warned: list[Any] = []
     stage = RunContext(new_folder(tmp_path / "run", "x").path, make_display(io.StringIO(), quiet=True), warned.append)

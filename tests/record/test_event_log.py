@@ -12,7 +12,7 @@ import pytest
 
 from partrain.checkpoint import Content
 from partrain.errors import InputMissing, InputOutputFailed
-from partrain.launch.run_folder import relink
+from partrain.launch.folder.run_folder import relink
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.record.events import (
     CommitEvent,

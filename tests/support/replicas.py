@@ -17,7 +17,7 @@ from partrain.comm.arena import Arena
 from partrain.comm.group import ArenaGroup
 from partrain.job.load import parse
 from partrain.job.plan import make_plan
-from partrain.launch.resume_point import ResumePoint
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.worker.messages import Message, Ready, SnapshotFilled
 from partrain.launch.worker.process import WorkerProcess

@@ -13,7 +13,7 @@ import pytest
 from support.runs import Command, events, eventually, summary, write_job
 from support.watched import append, end, events_of, fault, summary_of, write
 
-from partrain.launch.run_folder import locked
+from partrain.launch.folder.run_folder import locked
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

@@ -17,7 +17,7 @@ from support.runs import SIMULATED, partrain, train, write_job
 from support.shared_runs import once
 from support.watched import append, end, events_of, fault, judgement, summary_of, write
 
-from partrain.launch.run_folder import locked
+from partrain.launch.folder.run_folder import locked
 from partrain.record.events import encode
 from partrain.watch.layout import SORTS, curve_lines, run_lines
 from partrain.watch.once import once_lines, read_once, rows_of

@@ -19,7 +19,7 @@ from partrain.comm.group import ArenaGroup, NonFinite, Transport
 from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.workers import WorkerSpec
-from partrain.launch.other_workers import begins_anew
+from partrain.launch.folder.other_workers import begins_anew
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.coordinator_hooks import CoordinatorHooks, Slots, probed
 from partrain.launch.worker.messages import (

@@ -11,7 +11,7 @@ from partrain.config.usercode import UserCode
 from partrain.data import DatasetInfo
 from partrain.job.load import Job
 from partrain.job.plan import Plan
-from partrain.launch.resume_point import ResumePoint
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.system.memory import MemoryLimits
 
 if TYPE_CHECKING:

@@ -15,15 +15,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine, serve_store
 from partrain.errors import BadJob, UserCodeFailed, WorkersLost
 from partrain.job.load import LoadedJob
-from partrain.job.plan import Plan
 from partrain.job.workers import has_replicas
-from partrain.launch.resume_point import ResumePoint
 from partrain.system.environment import versions
+
+if TYPE_CHECKING:
+    from partrain.launch.folder.resume_point import ResumePoint
+    from partrain.launch.prepared import RecordedRun
 
 PARTING_S = 5.0
 """Longest wait of machine 0 for the others at the end, in seconds."""
@@ -40,17 +42,16 @@ class Rendezvous:
         self.machine = machine
         self._store = machine.store()
 
-    def propose(
-        self, loaded: LoadedJob, plan: Plan, point: ResumePoint, run_folder: Path, data: str, start_file: str | None = None
-    ) -> None:
-        """Propose a run (machine 0). Raises BadJob with the other machines' problems if any cannot join."""
+    def propose(self, prepared: RecordedRun, point: ResumePoint, run_folder: Path) -> None:
+        """Propose a run from a point on (machine 0). Raises BadJob with the other machines' problems if any cannot join."""
+        loaded, plan = prepared.loaded, prepared.plan
         proposal = {
             "job": loaded.text,
             "folder": str(loaded.folder.resolve()),
             "run_folder": str(run_folder.resolve()),
             "versions": versions(),
-            "data": data,
-            "from": start_file,
+            "data": prepared.dataset.fingerprint,
+            "from": prepared.manifest.start_file,
             "horizon": plan.horizon,
             "average_from": plan.average_from,
             "point": asdict(point),

@@ -24,17 +24,17 @@ from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.folder.manifest import accepting, surroundings
+from partrain.launch.folder.other_workers import history_of, next_pass, shared_out
+from partrain.launch.folder.outcome import Outcome
+from partrain.launch.folder.resume_point import ResumePoint
+from partrain.launch.folder.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun, set_best_aside
+from partrain.launch.folder.start_event import counts_before, warn_if_code_changed
 from partrain.launch.initial_weights import shared_network
-from partrain.launch.manifest import accepting, surroundings
-from partrain.launch.other_workers import history_of, next_pass, shared_out
-from partrain.launch.outcome import Outcome
 from partrain.launch.prepared import PreparedRun
 from partrain.launch.repeated_rounds import compared
-from partrain.launch.resume_point import ResumePoint
 from partrain.launch.run import prepare, train
-from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun, set_best_aside
 from partrain.launch.signals import StoppedNow
-from partrain.launch.start_event import counts_before, warn_if_code_changed
 from partrain.launch.worker.spec import user_code_under_test
 from partrain.number_format import plural
 from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary

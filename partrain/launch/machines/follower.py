@@ -14,10 +14,10 @@ from partrain.job.load import LoadedJob, parse
 from partrain.job.plan import plan_for
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
+from partrain.launch.folder.resume_point import ResumePoint
 from partrain.launch.initial_weights import load_start
+from partrain.launch.machines.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.prepared import PreparedRun
-from partrain.launch.rendezvous import Rendezvous, note_run_folder
-from partrain.launch.resume_point import ResumePoint
 from partrain.launch.shared_dataset import load_shared
 from partrain.system.environment import versions
 from partrain.training.stop import Progress

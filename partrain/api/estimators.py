@@ -1,4 +1,4 @@
-"""The estimators: fully connected networks for tables of numbers, with the interface of scikit-learn."""
+"""Estimators of scikit-learn, trained by many workers: fully connected networks for tables of numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+
+from partrain.errors import BadJob
+
+try:
+    import sklearn
+except ImportError:
+    raise BadJob("PartrainClassifier and PartrainRegressor need scikit-learn: pip install 'partrain[sklearn]'") from None
+
+if tuple(int(part) for part in sklearn.__version__.split(".")[:2]) < (1, 6):
+    raise BadJob(f"PartrainClassifier and PartrainRegressor need scikit-learn 1.6, not {sklearn.__version__}")
+
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,7 +28,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from partrain.api import objects, session
 from partrain.api.items import remarked
 from partrain.api.training import train_given
-from partrain.errors import BadJob
 from partrain.inference.inputs.sample import of_array
 from partrain.inference.predict import predict
 from partrain.job.python_job import as_data
