@@ -15,7 +15,7 @@ import ctypes
 import errno
 import mmap
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm import futex
 from partrain.errors import InputOutputFailed
@@ -64,6 +64,8 @@ class Arena:
 
         self.descriptor = descriptor
         self.size = size
+        self.read: dict[int, Any] = {}
+        """Messages that a worker of this process has read for all of its workers, by number of the part; see `ArenaGroup.gather_once`."""
         self._rows: dict[int, memoryview] = {}
         """Mappings of rows and commons, by size."""
         words, lines = (len(_WORDS) + 1) * LINE, size * LINE

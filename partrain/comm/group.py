@@ -280,6 +280,29 @@ class ArenaGroup:
     def gather(self, message: Tensor) -> list[Tensor]:
         return self._messages(message, range(self.size))[0]
 
+    def gather_once(self, message: Tensor, convert: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """Return the converted messages (bytes,) of all workers, by rank. One worker of each process reads and converts them for all of its
+        workers, which must not change them: in a process of N workers, each with copies of its own, these would be N^2."""
+        lengths = self.board(message.numel())[:, 0].astype(int).tolist()
+        self.bytes += message.numel() * (self.size > 1)
+        padded = message.new_zeros(-(-max(lengths) // 8) * 8)
+        padded[: message.numel()] = message
+        capacity, read = (self._row.numel() - self._scratch) * self._itemsize // 8 * 8, self.arena.read
+        whole: list[Tensor] = []
+        for number, part in enumerate(torch.split(padded, capacity)):
+            span = self._publish(part)
+            self.barrier(lambda span=span: [self._at(span)])  # type: ignore[misc]
+            if number not in read:
+                read[number] = [_bytes(row)[span].clone() for row in self._rows]
+            if (number + 1) * capacity >= len(padded):
+                if -1 not in read:
+                    columns = zip(*(read[earlier] for earlier in range(number + 1)), strict=True)
+                    read[-1] = [convert(torch.cat(column)[:length]) for column, length in zip(columns, lengths, strict=True)]
+                whole = list(read[-1])
+            self._local_barrier()
+        read.clear()  # before the next meeting, where all arrive before any reads
+        return whole
+
     def reduce_messages(
         self, message: Tensor, read: Callable[[Tensor, int], SparseVector], d: int, weight: float | None = None
     ) -> Tensor:

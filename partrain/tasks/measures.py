@@ -148,24 +148,12 @@ class OfNumbers(Measure):
         answers, targets = (x.double().reshape(len(x), -1) for x in (answers, targets))
         errors, mean = answers - targets, targets.mean(0)
         rows = torch.full_like(mean, len(targets)), mean, (targets - mean).square().sum(0), targets.amin(0), targets.amax(0)
-        self._merge(torch.stack([*rows, errors.abs().sum(0), errors.square().sum(0)]))
+        sums = torch.stack([*rows, errors.abs().sum(0), errors.square().sum(0)])
+        self.sums = _merged(torch.stack([self.sums, sums])) if self.sums.numel() else sums
 
     def gather(self, gather: Gather) -> None:
         parts = [part for part in gather(self.sums) if part.numel()]
-        self.sums = parts[0] if parts else self.sums
-        for part in parts[1:]:
-            self._merge(part)
-
-    def _merge(self, other: Tensor) -> None:
-        """Add the sums of other items (Chan, Golub and LeVeque. Updating formulae and a pairwise algorithm. 1979)."""
-        if not self.sums.numel():
-            self.sums = other
-            return
-        mine, step = self.sums, other[1] - self.sums[1]
-        count = mine[0] + other[0]
-        spread = mine[2] + other[2] + step.square() * mine[0] * other[0] / count
-        bounds = torch.minimum(mine[3], other[3]), torch.maximum(mine[4], other[4])
-        self.sums = torch.stack([count, mine[1] + step * other[0] / count, spread, *bounds, *(mine[5:] + other[5:])])
+        self.sums = _merged(torch.stack(parts)) if parts else self.sums
 
     def numbers(self) -> dict[str, float]:
         return {name: float(values.mean()) for name, values in self._of_each().items()}
@@ -238,6 +226,15 @@ def measure_of(kind: TaskKind, outputs: int, ignore: int | None) -> Measure | No
     """
     made: Measure | None = globals()[kind.measure_class](outputs, ignore) if kind.measure_class else None
     return made
+
+
+def _merged(parts: Tensor) -> Tensor:
+    """Add up the sums of `OfNumbers` (p, 7, k) over p sets of items (Chan, Golub and LeVeque. Updating formulae and a pairwise algorithm. 1979)."""
+    counts, means = parts[:, 0], parts[:, 1]
+    count = counts.sum(0)
+    mean = (counts * means).sum(0) / count
+    spread = (parts[:, 2] + counts * (means - mean).square()).sum(0)
+    return torch.stack([count, mean, spread, parts[:, 3].amin(0), parts[:, 4].amax(0), *parts[:, 5:].sum(0)])
 
 
 def _means(hits: Tensor, counts: Tensor, answered: Tensor, items: int) -> dict[str, float]:

@@ -66,7 +66,7 @@ class Feed:
         """
         self.samples, self.batches, self._augment = samples, batches, augment
         self._block_items = max(1, BLOCK_BYTES // max(samples.item_numbers * 4, 1))
-        self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
+        self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse and not most_numbered else None
         self._most_numbered = most_numbered
         self._blocks: Iterator[Piece] = iter(())
         self._rest = NO_PIECE

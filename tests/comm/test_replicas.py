@@ -19,6 +19,7 @@ from partrain.comm.replicas import ReplicaTransport
 from partrain.comm.shared import SharedTransport
 from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.optim import Sgd
+from partrain.training.gathering import gather
 from partrain.training.worker import LocalWorker
 
 UNEVEN = (range(14), range(9, 24), range(24, 36), range(36, 48))
@@ -98,6 +99,23 @@ def test_a_replica_does_not_wait_for_the_turns_of_the_others(monkeypatch: pytest
 
     run(Arena.create(3), work)
     assert spent == {0: (1.0, 111.0), 1: (10.0, 110.0), 2: (100.0, 100.0)}
+
+
+def test_one_worker_of_a_process_reads_gathered_tensors_for_all() -> None:
+    """Copies of its own for each worker would be N^2."""
+    arena, trial = Arena.create(3), Trial(VARIANTS["average"], SGD, mlp, partitions=UNEVEN)
+    gathered: list[list[torch.Tensor]] = []
+
+    def work(rank: int, enter: Enter) -> None:
+        layout = trial.layout
+        group, _ = join(
+            arena, rank, enter(), layout.numbers, layout.scratch, layout.params.dtype, Common(trial.rule, layout.params.size)
+        )
+        gathered.append(gather(group, torch.full((rank + 1,), float(rank))))
+
+    run(arena, work)
+    assert [one.tolist() for one in gathered[0]] == [[0.0], [1.0, 1.0], [2.0, 2.0, 2.0]]
+    assert all(one is other for tensors in gathered[1:] for one, other in zip(tensors, gathered[0], strict=True))
 
 
 def test_a_wait_that_nothing_ends_is_a_deadlock() -> None:

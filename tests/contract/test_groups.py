@@ -22,6 +22,7 @@ from partrain.comm.group import ArenaGroup, NonFinite
 from partrain.flat import SparseVector, mean_into
 from partrain.rules.average import Average
 from partrain.rules.compression.messages import raw_message, read_raw, read_sparse, sparse_message
+from partrain.training.gathering import gather as gather_tensors
 
 D = 33
 WIRE = 48
@@ -244,6 +245,30 @@ def descend(group: ArenaGroup, row: Tensor) -> list[float]:
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_rule_gives_the_same_bits_on_all_transports(transport: Any, size: int) -> None:
     assert transport(size, descend, NUMBERS, WIRE) == simulate(size, descend, NUMBERS, WIRE)
+
+
+def gather_any(group: ArenaGroup, row: Tensor, count: int) -> list[tuple[str, list[float]]]:
+    """Tensors of unlike shapes and types, twice: what one call has read must not reach the next."""
+    found = []
+    for turn in range(2):
+        dtype = (torch.float32, torch.int64, torch.bool, torch.float64)[(group.rank + turn) % 4]
+        found += [
+            (str(one.dtype), one.tolist()) for one in gather_tensors(group, own(group.rank, count * (group.rank + turn), dtype))
+        ]
+    return found
+
+
+@pairwise(transport=ALL_TRANSPORTS, size=SIZES, count=named(3, 700), indirect=["transport"])
+def test_gather_tensors_of_any_kind(transport: Any, size: int, count: int) -> None:
+    """700 numbers are more than the wire holds."""
+    types = torch.float32, torch.int64, torch.bool, torch.float64
+    expected = [
+        (str(dtype), own(rank, count * (rank + turn), dtype).tolist())
+        for turn in range(2)
+        for rank in range(size)
+        for dtype in [types[(rank + turn) % 4]]
+    ]
+    assert transport(size, partial(gather_any, count=count), NUMBERS, WIRE) == [expected] * size
 
 
 def gather_much(group: ArenaGroup, row: Tensor) -> list[list[float]]:
