@@ -89,10 +89,15 @@ class ProcessSetup:
         return job.make_task(dataset.task, self.spec.folder, class_weights(job, dataset), padded=self.interface.unequal)
 
     def network(self) -> tuple[nn.Module, str]:
-        """Return a worker's network, the same for every worker, and the arrays taken from its start file, in words."""
+        """Return a worker's network, the same for every worker, and the arrays taken from its start file, in words.
+
+        Until a worker moves its parameters into its row, they share the memory of all: freed copies of thousands of workers would stay between
+        smaller blocks.
+        """
         if len(self.spec.ranks) == 1 or self.spec.job.network_code:  # user code may not survive a copy
             return self._build()
-        return deepcopy(self._built)
+        module, note = self._built
+        return deepcopy(module, {id(own): nn.Parameter(own.detach(), own.requires_grad) for own in module.parameters()}), note
 
     @cached_property
     def _built(self) -> tuple[nn.Module, str]:

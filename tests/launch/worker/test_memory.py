@@ -96,3 +96,18 @@ def test_states_are_sized_without_an_import_of_seconds(monkeypatch: pytest.Monke
     layout: Any = SimpleNamespace(params=SimpleNamespace(size=9, dtype=torch.float32))
     for rule in VARIANTS.values():
         memory._state(rule, layout, 2)
+
+
+def test_networks_of_one_process_share_their_memory_until_they_move_into_rows() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3))
+    module[1].weight = module[0].weight
+    module[0].bias.requires_grad_(False)
+    setup = ProcessSetup.__new__(ProcessSetup)
+    vars(setup).update(spec=SimpleNamespace(ranks=[0, 1], job=SimpleNamespace(network_code=())), _built=(module, ""))
+    one, other = (setup.network()[0] for _ in range(2))
+    for own, theirs, drawn in zip(one.parameters(), other.parameters(), module.parameters(), strict=True):
+        assert own.data_ptr() == theirs.data_ptr() == drawn.data_ptr()
+        assert own is not theirs
+        assert own.requires_grad == drawn.requires_grad
+    assert one[0].weight is one[1].weight
+    assert one[2].running_mean.data_ptr() != other[2].running_mean.data_ptr()
