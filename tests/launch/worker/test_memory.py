@@ -16,6 +16,7 @@ from partrain.comm.section import TransportSection
 from partrain.errors import BadJob
 from partrain.launch.worker import memory
 from partrain.launch.worker.memory import FILE_BYTES, ROUND_BYTES, DiskNeeds, MemoryNeeds
+from partrain.launch.worker.setup import ProcessSetup
 from partrain.optim import Sgd
 from partrain.rules.average import Average
 from partrain.system.memory import MemoryLimits
