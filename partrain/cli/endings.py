@@ -26,6 +26,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
     """Print the end of a run and exit. `until`: stop conditions that are missing from the job in its newest checkpoint."""
     from partrain.display.closing_lines import closing_lines
     from partrain.job.contradictions import count_of
+    from partrain.job.workers import has_replicas
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
     kept = RunFolder(outcome.folder).summary_file.exists()  # the log may have been moved away
@@ -52,6 +53,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
             remedy=remedy,
             language=outcome.task == LANGUAGE,
             machines=len(outcome.summary["workers"]) // count_of(loaded.job.workers),
+            replicas=has_replicas(loaded.job.workers),
         )
         print_wrapped(*lines)  # before the failure, even if both go to one file
     if outcome.failure:

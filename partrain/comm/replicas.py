@@ -39,12 +39,18 @@ class ReplicaTransport(SharedTransport):
         turns.run(lambda rank: run(rank, partial(cls, placement, rank, turns)))
 
     def clock(self) -> float:
-        """Return the machine's time in seconds, without the turns of the other workers of this process."""
-        return super().clock() - self._turns.seconds_of_others(self._rank)
+        """Return the seconds of this worker's turns, and of waiting for other processes."""
+        return self._turns.seconds(self._rank)
 
     def run_clock(self) -> float:
         """Return the machine's time in seconds."""
         return super().clock()
+
+    def _await_end(self) -> None:
+        """Wait for the other processes. All workers of this one wait with it: it is no turn."""
+        began = super().clock()
+        super()._await_end()
+        self._turns.add_idle(super().clock() - began)
 
     def _pass(self, finish: Callable[[], None]) -> None:
         """Wait for the other workers of the process; the last of them meets the other processes."""

@@ -48,8 +48,10 @@ class TurnScheduler:
         """Number of the newest barrier that all have reached; the latest arrival time at it and at the next one, in turn."""
         self.link_free = 0
         """Simulated nanosecond at which the link to the center has sent all earlier messages."""
-        self._spent, self._spent_by_all = dict.fromkeys(ranks, 0.0), 0.0
-        """Real seconds of the finished turns of each worker, and of all."""
+        self._spent, self._began = dict.fromkeys(ranks, 0.0), 0.0
+        """Real seconds of each worker's finished turns; the moment when the present turn began."""
+        self._idle = self._idle_in_turn = 0.0
+        """Real seconds in which all workers waited for something outside: so far, and within the present turn."""
         self._mixed = 0
         """Number of the newest barrier at which one worker mixed for all."""
 
@@ -60,11 +62,10 @@ class TurnScheduler:
         while self._failure is None and self._choose():
             assert self._turn is not None
             self._on_turn(self._turn)
-            began = perf_counter()
+            self._began = perf_counter()
             workers[self._turn].switch()
-            lasted = perf_counter() - began
-            self._spent[self._turn] += lasted
-            self._spent_by_all += lasted
+            self._spent[self._turn] += perf_counter() - self._began - self._idle_in_turn
+            self._idle, self._idle_in_turn = self._idle + self._idle_in_turn, 0.0
         for worker in workers.values():
             while not worker.dead:  # it stops at its next wait
                 worker.switch()
@@ -76,9 +77,13 @@ class TurnScheduler:
                 failure = work(rank)
         self._failure = self._failure or failure
 
-    def seconds_of_others(self, rank: int) -> float:
-        """Return the real seconds that the other workers' turns have taken, for a worker whose turn it is."""
-        return self._spent_by_all - self._spent[rank]
+    def seconds(self, rank: int) -> float:
+        """Return the real seconds of a worker whose turn it is: of its turns, and those in which all workers waited."""
+        return self._spent[rank] + perf_counter() - self._began + self._idle
+
+    def add_idle(self, seconds: float) -> None:
+        """Count some real seconds of the present turn as waiting of all workers."""
+        self._idle_in_turn += seconds
 
     def wait(self, rank: int, ready: Callable[[], bool], what: str) -> None:
         """Let other workers run until `ready()` holds and it is this worker's turn.
@@ -123,8 +128,11 @@ class TurnScheduler:
     def _choose(self) -> bool:
         """Choose the worker with the earliest clock; return False if all have ended. A deadlock becomes the failure."""
         self._end_waits()
+        began = perf_counter()
         while self._waits and not self._able and self._on_idle():
             self._end_waits()
+            began, before = perf_counter(), began
+            self._idle += began - before
         if self._able:
             self._turn = heappop(self._able)[1]
             return True

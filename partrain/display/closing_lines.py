@@ -33,6 +33,7 @@ def closing_lines(
     remedy: str = "",
     language: bool = False,
     machines: int = 1,
+    replicas: bool = False,
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
@@ -41,6 +42,7 @@ def closing_lines(
     is 0, so continuing is useless. `until`: stop conditions that the user changed for a run that added nothing.
     `trust_to_evaluate`, `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run. `remedy`:
     advice about slow workers, if there are any. `language`: the network continues texts. `machines`: the machines that trained.
+    `replicas`: a process has several workers, none of which can be left out alone.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -67,7 +69,7 @@ def closing_lines(
         lines.append(clients_line(content["clients"], len(content["workers"])))
     if "privacy" in content:
         lines.append(privacy_line(content["privacy"]))
-    if least := least_worker(content["workers"], seconds):
+    if not replicas and (least := least_worker(content["workers"], seconds)):
         lines.append(least)
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)

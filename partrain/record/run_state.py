@@ -59,10 +59,10 @@ class Clock:
         """Begin a session."""
         self._trains, self._session = False, (t, self.total)
 
-    def round(self, t: float, lasted: float, seconds: float) -> None:
-        """Record a worker's round that took `lasted` seconds and ended after `seconds` of training."""
+    def round(self, t: float, seconds: float) -> None:
+        """Record a worker's round that ended after `seconds` of training."""
         if self._session and not self._trains:
-            self.startup += max(0.0, t - lasted - self._session[0])
+            self.startup += max(0.0, t - max(0.0, seconds - self.train) - self._session[0])
         self._trains, self.train = True, seconds
 
     def pass_to(self, t: float) -> None:
@@ -279,7 +279,7 @@ class RunState:
         if not self.start.clients:  # otherwise a worker has the loss of another client each round
             self._watch(worker.band, event.t, record.round, event.rank, record.loss)
         self.item_iterations += record.items
-        self.clock.round(event.t, record.compute + record.wait + record.mix, seconds)
+        self.clock.round(event.t, seconds)
         if before == self.round:
             self._behind -= 1
             if self._behind <= 0:

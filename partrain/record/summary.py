@@ -246,7 +246,11 @@ def summary(state: RunState) -> Summary:
         **faults,
         "cores": state.start.cores,
         "threads": sum(
-            worker.get("threads", 1) for worker in state.start.workers if worker.get("pid") and worker["device"] == "cpu"
+            {
+                worker["pid"]: worker.get("threads", 1)
+                for worker in state.start.workers
+                if worker.get("pid") and worker["device"] == "cpu"
+            }.values()
         ),
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }

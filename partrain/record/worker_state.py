@@ -111,9 +111,10 @@ class WorkerState:
 
     def count(self, t: float, record: RoundRecord, seconds: float) -> None:
         """Add a round that ended at `t`, after `seconds` of training."""
-        spent = record.compute + record.wait + record.mix
         if not self.marks:
-            self.marks.append(self._at(seconds - spent))
+            elsewhere = self.elsewhere and not self.rounds  # the seconds before its first round here are unknown
+            spent = record.compute + record.wait + record.mix
+            self.marks.append(self._at(seconds - spent if elsewhere else self.seconds))
         self.t, self.round, self.lost, self.seconds = t, record.round, False, seconds
         self.rounds, self.round_items = self.rounds + 1, record.items
         self.trained_rounds += record.items > 0

@@ -228,7 +228,8 @@ def plain_stack(module: nn.Module) -> tuple[list[tuple[nn.Linear, int]], bool]:
             layers[-1] = layers[-1][0], ACTIVATIONS[type(part)]
         else:
             return [], False
-    return (layers, flattens) if layers and _shapes_fit([layer for layer, _ in layers]) else ([], False)
+    alike = len({layer.weight.dtype for layer, _ in layers}) == 1
+    return (layers, flattens) if alike and _shapes_fit([layer for layer, _ in layers]) else ([], False)
 
 
 def _in_memory_order(layer: nn.Linear) -> bool:

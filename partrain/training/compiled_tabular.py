@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -257,7 +258,7 @@ class TabularAnswers(_DescribedTabular):
         places = map(ctypes.c_void_p, addresses(items, answers))
         if self._code.answer(ctypes.byref(self._network), next(places), ctypes.c_int64(len(items)), next(places)):
             return self._module(items)  # type: ignore[no-any-return]  # torch says what is wrong
-        return answers if self._module.factors is None else answers.view(len(items), members, -1).mean(1)
+        return answers if self._module.factors is None else answers.view(len(items), members, self._network.outputs).mean(1)
 
 
 def tabular_of(module: nn.Module) -> TabularModule | None:
@@ -268,14 +269,14 @@ def tabular_of(module: nn.Module) -> TabularModule | None:
     plain = all(x.is_cpu and x.dtype == owned[0].dtype and x.is_contiguous() for x in owned) and owned[0].dtype in DEFINITIONS
     if not plain or len({*map(id, owned)}) < len(owned):
         return None
-    parts = *((type(part), id(part)) for part in module.modules()), *(parameter.shape for parameter in owned)
+    parts = *islice(module.modules(), 1, None), *(parameter.shape for parameter in owned), str(module)
     if _CHECKED.get(module) != parts and _as_built(module):
         _CHECKED[module] = parts
     return module if _CHECKED.get(module) == parts else None
 
 
 _CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, ...]] = WeakKeyDictionary()
-"""The layers and shapes of networks that are as they were built: each judgement asks again, and to build another takes milliseconds."""
+"""The layers, shapes and settings of networks that are as they were built: each judgement asks again, and to build another takes milliseconds."""
 
 
 def _as_built(module: TabularModule) -> bool:

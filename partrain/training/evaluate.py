@@ -28,7 +28,8 @@ class _Answers:
     """A network that keeps its newest answers."""
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
-        self._answer, self.newest = answer, torch.empty(0)
+        self._answer = answer
+        self.newest: Any = None
 
     def __call__(self, inputs: Any) -> Any:
         self.newest = self._answer(inputs)
@@ -53,7 +54,8 @@ def evaluate(
     built_in = type(task) in BUILT_IN  # a user's task may do more with the network than call it
     answers = _Answers(answers_of(module, compiled=compiled) if built_in else module)
     network: Any = answers if built_in else module
-    hook = None if built_in else module.register_forward_hook(lambda *call: setattr(answers, "newest", call[-1]))
+    watched = metrics and not built_in
+    hook = module.register_forward_hook(lambda *call: setattr(answers, "newest", call[-1])) if watched else None
     loss, correct = 0.0, 0.0
     chunk = items_at_a_time(samples.inputs)
     with torch.no_grad():
@@ -65,6 +67,10 @@ def evaluate(
             loss, correct = loss + scored[0], correct + scored[1]
             if metrics:
                 newest = None if samples.newest is None else samples.newest[block]
+                if answers.newest is None:
+                    raise UserCodeFailed(
+                        f"[task] name: `score` of {type(task).__name__} does not call the network: metrics get no answers"
+                    )
                 metrics.update(answers.newest, task.targets(inputs, targets), newest)
     if hook:
         hook.remove()

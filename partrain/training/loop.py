@@ -149,6 +149,8 @@ class WorkerRun:
         )  # fmt: skip
         group.barrier()
         self.began = group.transport.run_clock()
+        with group.transport.free():
+            group.barrier()  # workers of a process take turns: none trains before all have begun
         hooks.training_started()
         if config.ended:
             return self._tested(Ending(config.ended, 0.0))

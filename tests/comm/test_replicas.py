@@ -101,6 +101,27 @@ def test_a_replica_does_not_wait_for_the_turns_of_the_others(monkeypatch: pytest
     assert spent == {0: (1.0, 111.0), 1: (10.0, 110.0), 2: (100.0, 100.0)}
 
 
+def test_all_replicas_wait_for_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one of them meets the others in its turn."""
+    now = [0.0]
+    monkeypatch.setattr("partrain.comm.turns.perf_counter", lambda: now[0])
+    monkeypatch.setattr("partrain.comm.shared.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(SharedTransport, "_await_end", lambda self: now.__setitem__(0, now[0] + 50))
+    arena, spent = Arena.create(3), dict[int, float]()
+    placement = Placement(arena, (0, 1), range(3), None, ["cpu"] * 3, lambda _: None, lambda _: {}, 0, exact=True)
+
+    def work(rank: int, enter: Enter) -> None:
+        transport = enter()
+        began = transport.clock()
+        now[0] += 1 + rank  # this worker computes
+        transport.local_barrier()
+        spent[rank] = transport.clock() - began
+
+    ReplicaTransport.run_workers(placement, work)
+    assert spent == {0: 51.0, 1: 52.0}
+    os.close(arena.descriptor)
+
+
 def test_one_worker_of_a_process_reads_gathered_tensors_for_all() -> None:
     """Copies of its own for each worker would be N^2."""
     arena, trial = Arena.create(3), Trial(VARIANTS["average"], SGD, mlp, partitions=UNEVEN)

@@ -69,6 +69,18 @@ def test_replicas_that_train_at_once_are_killed_and_resumed(tmp_path: Path) -> N
     assert same_arrays(tmp_path / "resumed", whole)
 
 
+def test_no_replica_is_to_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one of them its process would be as much sooner as its turns lasted, which the estimate does not know."""
+    monkeypatch.setattr("partrain.record.added_speed.TELLING_SECONDS", 0.0)
+    monkeypatch.setattr("partrain.record.added_speed.LITTLE", 10.0)
+    monkeypatch.setattr("partrain.record.added_speed.PART", 100.0)
+    for workers, named in ((PROCESSES, True), (TWO, False)):
+        folder = tmp_path / str(named)
+        said = partrain("run", write_job(folder, workers), "--out", folder / "run")
+        assert said.code == 0, said
+        assert ("leave it out" in said.out) == named
+
+
 @pytest.mark.parametrize(
     ("sets", "what"),
     [

@@ -79,7 +79,7 @@ def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[RoundEvent | Judgem
     """Rounds of one second each, judged at their end."""
     for number in range(first, first + rounds):
         t = began + number - first + 1
-        yield from (round_(number, rank, t) for rank in range(workers))
+        yield from (round_(number, rank, t, seconds=float(number)) for rank in range(workers))
         yield judgement(number, t, float(number))
 
 
@@ -428,8 +428,8 @@ def test_a_worker_is_slow_from_its_report_until_it_recovers_or_another_session_b
 def test_states():
     state = fed(start())
     assert [state.activity(worker) for worker in state.workers.values()] == ["starting", "starting"]
-    state.apply(round_(1, 0, T + 1, compute=0.9, wait=0.1))
-    state.apply(round_(1, 1, T + 1, compute=0.1, wait=0.9))
+    state.apply(round_(1, 0, T + 1, compute=0.9, wait=0.1, seconds=1.0))
+    state.apply(round_(1, 1, T + 1, compute=0.1, wait=0.9, seconds=1.0))
     assert [state.activity(worker) for worker in state.workers.values()] == ["computing", "waiting"]
     state.apply(FaultEvent(t=T + 2, what="worker 1 died", rank=1))
     assert [state.activity(worker) for worker in state.workers.values()] == ["computing", "lost"]

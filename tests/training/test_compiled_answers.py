@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.networks import Case
 from torch import Tensor, nn
 
+from partrain.errors import UserCodeFailed
 from partrain.models import Interface
 from partrain.models.tabular import TabularModule
 from partrain.tasks.judged import JudgedMetrics
@@ -99,6 +100,7 @@ class Own(nn.Linear):
         nn.Sequential(nn.Linear(4, 2), nn.Dropout()),
         nn.Linear(4, 2),
         nn.Sequential(nn.Linear(4, 2).bfloat16()),
+        nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2).double()),
     ],
 )
 def test_other_networks_answer_by_torch(module: nn.Module) -> None:
@@ -111,6 +113,11 @@ def test_a_network_with_a_hook_or_a_job_that_wants_no_c_code_answers_by_torch() 
     assert answers_of(other) is not other
     other.enter = Own(other.enter.in_features, other.enter.out_features)
     assert answers_of(other) is other
+    changed = tabular((0, 3))
+    items = torch.tensor([[0.5, 1.0]])
+    assert answers_of(changed) is not changed
+    changed.leave[0].eps = 1.0
+    torch.testing.assert_close(answers_of(changed.eval())(items), changed(items))
     hooked = tabular((0, 3))
     hooked.enter.register_forward_hook(lambda *call: None)
     assert answers_of(hooked) is hooked
@@ -128,7 +135,7 @@ def outcome(answer: Any, items: Tensor) -> str:
 )
 @pytest.mark.parametrize("flat", [True, False])
 def test_torch_answers_unusual_items_or_says_what_is_wrong(items: Tensor, flat: bool) -> None:
-    for module in nn.Sequential(*[nn.Flatten()] * flat, nn.Linear(4, 2)), tabular((0, 0, 0, 3)):
+    for module in nn.Sequential(*[nn.Flatten()] * flat, nn.Linear(4, 2)), tabular((0, 0, 0, 3)), tabular((0, 0, 0, 3), members=2):
         with torch.no_grad():
             assert outcome(answers_of(module.eval()), items) == outcome(module, items)
 
@@ -170,3 +177,26 @@ def test_an_evaluation_takes_the_present_parameters_and_metrics_get_its_answers(
         assert loss / 700 == pytest.approx(float(nn.functional.cross_entropy(answers, labels)), rel=1e-5)
         assert correct == int((answers.argmax(1) == labels).sum())
         torch.testing.assert_close(torch.cat(seen), answers)
+
+
+class Scripted(nn.Sequential):
+    """A network that takes no hooks, as a ScriptModule."""
+
+    def register_forward_hook(self, *words: Any, **options: Any) -> Any:
+        raise RuntimeError("register_forward_hook is not supported on ScriptModules")
+
+
+class OfParts(Classification):
+    """A user's task that calls a part of the network, never the network."""
+
+    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        return super().score(module[0], inputs, targets)  # type: ignore[index]
+
+
+def test_a_network_that_cannot_be_hooked_is_judged_without_metrics_and_metrics_need_its_call() -> None:
+    module, samples = nn.Sequential(nn.Linear(4, 3)), Samples(torch.randn(7, 4), torch.randint(3, (7,)), 1.0)
+    assert evaluate(Scripted(*module), Counting(), samples, range(7)) == evaluate(module, Counting(), samples, range(7))
+    metrics = JudgedMetrics.__new__(JudgedMetrics)
+    vars(metrics).update(_measure=None, _metrics={"own": None}, observe=None)
+    with pytest.raises(UserCodeFailed, match="`score` of OfParts does not call the network: metrics get no answers"):
+        evaluate(module, OfParts(), samples, range(7), metrics=metrics)

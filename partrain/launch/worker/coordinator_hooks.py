@@ -148,7 +148,7 @@ class CoordinatorHooks:
         records = self.arena.ring[progress.round % RING]
         if delay := int(self.arena.delays[self.rank]) - self._delay:
             self._delay += delay
-            record.core_wait = delay / 1e9
+            record.core_wait = delay / 1e9 / len(self.spec.ranks)  # of the process: each of its workers has its share
         metrics = progress.metrics if progress.judged_round == progress.round else {}
         records[self.rank, 1:] = (*record.row()[1:], *(metrics.get(name, NAN) for name in self._metrics))
         self.transport.replicate(lambda: [bytes_by_rank(records[:, 1:])])
