@@ -35,6 +35,7 @@ def test_processes_and_replicas_have_the_same_numbers(tmp_path: Path, rule: str)
         assert [worker["item_iterations"] for worker in summary(run)["workers"]] == [4 * 3 * 8] * 4
     pids = [{worker["pid"] for worker in events(run, "start")[0]["workers"]} for run in runs]
     assert list(map(len, pids)) == [4, 1, 2]
+    assert [summary(run)["threads"] for run in runs] == [4, 1, 2]
 
 
 @pytest.mark.parametrize("rule", ["async", "easgd", "hogwild"])

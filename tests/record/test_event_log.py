@@ -425,6 +425,11 @@ def test_a_worker_is_slow_from_its_report_until_it_recovers_or_another_session_b
     assert set(state.workers) == {0, 1}
 
 
+def test_the_speed_of_a_worker_whose_process_gave_others_turns():
+    state = fed(start(), round_(1, 0, T + 4, compute=0.3, wait=0.1, mix=0.1, seconds=2.0))
+    assert state.workers[0].rate() == 320.0
+
+
 def test_states():
     state = fed(start())
     assert [state.activity(worker) for worker in state.workers.values()] == ["starting", "starting"]
