@@ -19,7 +19,7 @@ TEST_DEVICE = PYTHONPATH=$(CURDIR)/$(EMULATED) $(PYTEST) -n 2
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-costs test-device test-slurm test-gpu gpu-day test-processors test-sanitizers emulated fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
+.PHONY: check setup run test test-slow test-costs test-device test-slurm test-gpu gpu-day test-processors test-sanitizers emulated fuzz soak soak-faults audit bits messages schema references pictures figures real-pictures docs format lint types bench bench-tables bench-peers real-data clean
 
 # Two at a time: tests, and beside them what takes one core.
 check: $(STAMP)
@@ -112,6 +112,10 @@ references: $(STAMP)
 
 pictures: $(STAMP)
 	$(PY) docs/generate pictures
+
+# Figures in prose, from benchmarks/results. The gate compares.
+figures: $(STAMP)
+	$(PY) docs/generate figures
 
 # The pictures of README, from two real trainings on this machine. Make them on an idle one.
 real-pictures: $(STAMP)

@@ -256,6 +256,18 @@ ADDITIONS = [
         '"status": "finished"',
     ),
     Addition(
+        "a metric of torchmetrics",
+        {},
+        {
+            "tasks/metric_names.py": (
+                "NUMBERS = {\n",
+                'NUMBERS = {\n    "pearson": KnownMetric("regression:PearsonCorrCoef", bounds=(-1.0, 1.0), counted="num_outputs"),\n',
+            )
+        },
+        (*RUN, "--set", "dataset={kind='csv', path='t.csv', target='x', validation=20}", "--set", "task={metrics=['pearson']}"),
+        '"pearson": ',
+    ),
+    Addition(
         "a kind of table column",
         {"preprocess/added.py": COLUMN},
         {
@@ -351,6 +363,11 @@ def test_an_addition_changes_the_files_that_the_page_names(addition: Addition, t
             )
         assert "signs" in (tmp_path / "new.toml").read_text()
     assert named_files(addition.row) == {f"partrain/{path.replace(NAME, 'NAME')}" for path in (*addition.files, *addition.edits)}
+
+
+def test_a_kind_of_device_changes_no_file() -> None:
+    """tests/device trains on one that a test's own package registers with torch."""
+    assert named_files("a kind of device") == set()
 
 
 def named_files(row: str) -> set[str]:

@@ -1,4 +1,5 @@
-"""`python docs/generate references` writes docs/reference/, `pictures` the drawn ones in docs/pictures/, `real-runs` those of README."""
+"""`python docs/generate references` writes docs/reference/, `pictures` the drawn ones in docs/pictures/, `figures` the numbers
+in prose, `real-runs` the pictures of README."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ def main() -> None:
             continue
         if word == "references":
             from generate.references import FILES
+        elif word == "figures":
+            from generate.figures import FILES
         else:
             from generate.pictures import FILES
         for path, text in FILES.items():

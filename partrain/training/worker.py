@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from partrain.data.transforms import Augment
+from partrain.optim.local import LocalOptimizer
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
 from partrain.tasks.judged import JudgedMetrics
@@ -83,15 +84,12 @@ class LocalWorker:
         engine = engine or Engine()
         self.rank, self.size, self._compiles = rank, len(planned_items), engine.compiled
         self.replica, self.task = replica, task
-        self.module, self.optimizer = replica.module, replica.optimizer
         self.params, self.grads = replica.params, replica.grads
         self.parameters = sum(field.size for field in replica.layout.params.fields)
         self.iterations = batches.iterations
         optimizer = replica.optimizer.section
         self._engine, self.uncompiled = engine_for(replica, task, optimizer.accumulate, engine)
         """The engine, and the reason why the network's code could not be compiled, or ""."""
-        self.compiled = self._engine.compiled
-        """True if the network, or a part of it, trains in compiled code."""
         plain = augment is None and isinstance(batches, Batches)
         most = self._engine.most_numbered(samples) if plain else 0
         self._feed = Feed(samples, batches, reuse=self._engine.reuses_inputs, augment=augment, most_numbered=most)
@@ -130,6 +128,21 @@ class LocalWorker:
         self.guard.begin()
         self._mean_loss = (0, NAN)
         """Cache of `loss`: (iterations so far, value)."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The worker's network."""
+        return self.replica.module
+
+    @property
+    def optimizer(self) -> LocalOptimizer:
+        """The worker's optimizer."""
+        return self.replica.optimizer
+
+    @property
+    def compiled(self) -> bool:
+        """True if the network, or a part of it, trains in compiled code."""
+        return self._engine.compiled
 
     @property
     def samples(self) -> Samples:
