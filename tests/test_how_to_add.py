@@ -264,7 +264,7 @@ ADDITIONS = [
                 'NUMBERS = {\n    "pearson": KnownMetric("regression:PearsonCorrCoef", bounds=(-1.0, 1.0), counted="num_outputs"),\n',
             )
         },
-        (*RUN, "--set", "dataset={kind='csv', path='t.csv', target='x', validation=20}", "--set", "task={metrics=['pearson']}"),
+        (*RUN, "--set", "dataset={kind='csv', path='t.csv', target='x', target_kind='number', one_hot=['y'], validation=20}", "--set", "task={metrics=['pearson']}"),
         '"pearson": ',
     ),
     Addition(
