@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -107,18 +107,28 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan, rounds: int) ->
     `rounds`: the maximum number of rounds of the run; 0 if there is no limit.
     """
     import torch
+    from torch.overrides import TorchFunctionMode
 
     from partrain.inference.network import blame_user_code
     from partrain.launch.worker.memory import DiskNeeds, MemoryNeeds
     from partrain.models import Interface, build
     from partrain.training.replica import row_layout
 
+    class WithoutDraws(TorchFunctionMode):
+        """Draw no normal numbers: on the device `meta`, torch would import its compiler for them, which takes a second."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in (torch.nn.init.normal_, torch.Tensor.normal_):
+                return args[0] if args else kwargs["tensor"]
+            return func(*args, **(kwargs or {}))
+
     job = loaded.job
     kind = job.kind_of_task(dataset.task).name
     interface = Interface(
         dataset.item_shape, dataset.outputs, kind, dataset.vocabulary, categories=dataset.categories, parts=dataset.parts
     )
-    with torch.device("cpu" if job.network_code else "meta"), blame_user_code(loaded):
+    without_numbers = nullcontext() if job.network_code else WithoutDraws()
+    with torch.device("cpu" if job.network_code else "meta"), without_numbers, blame_user_code(loaded):
         module = build(job.model, loaded.folder, interface)
     try:
         layout = row_layout(module, job.optimizer)

@@ -281,7 +281,7 @@ _CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, ...]] = WeakKeyDictionary()
 
 def _as_built(module: TabularModule) -> bool:
     """Return whether the network still has the layers and shapes with which its settings build it: C reads what they promise."""
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):  # on the device `meta`, torch would import its compiler for the draws
         built = TabularModule(*module.settings)
     sizes, own_sizes = ([parameter.shape for parameter in network.parameters()] for network in (built, module))
     return sizes == own_sizes and str(module) == str(built) and (module.coded, module.plain) == (built.coded, built.plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -144,6 +145,15 @@ def test_torch_says_what_is_wrong_with_a_code() -> None:
     module = tabular((3, 0))
     with pytest.raises(IndexError):
         answers_of(module)(torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
+
+
+def test_to_recognise_a_network_imports_no_compiler_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draw on the device `meta` imports torch._dynamo: a second in each worker and command."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    module = tabular((0, 3, 0), members=2)
+    before = torch.get_rng_state()
+    assert answers_of(module) is not module
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class Counting(Classification):
