@@ -16,7 +16,7 @@ from partrain.record.run_state import RunState
 FOLDER = Path(__file__).parents[1] / "pictures"
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT = 96, 26
-SHOWN = 0.6
+SHOWN = 0.85
 """Share of the rounds after which the table is shown."""
 
 
