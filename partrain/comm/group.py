@@ -284,14 +284,11 @@ class ArenaGroup:
         """Return the converted messages (bytes,) of all workers, by rank. One worker of each process reads and converts them for all of its
         workers, which must not change them: in a process of N workers, each with copies of its own, these would be N^2."""
         lengths = self.board(message.numel())[:, 0].astype(int).tolist()
-        self.bytes += message.numel() * (self.size > 1)
-        padded = message.new_zeros(-(-max(lengths) // 8) * 8)
-        padded[: message.numel()] = message
+        padded = self._padded(message, max(lengths))
         capacity, read = (self._row.numel() - self._scratch) * self._itemsize // 8 * 8, self.arena.read
         whole: list[Tensor] = []
         for number, part in enumerate(torch.split(padded, capacity)):
-            span = self._publish(part)
-            self.barrier(lambda span=span: [self._at(span)])  # type: ignore[misc]
+            span = self._show(part)
             if number not in read:
                 read[number] = [_bytes(row)[span].clone() for row in self._rows]
             if (number + 1) * capacity >= len(padded):
@@ -320,15 +317,20 @@ class ArenaGroup:
         self._local_barrier()
         return self._rows[self.rank][span].to(self._row.device, copy=True)
 
+    def _padded(self, message: Tensor, longest: int) -> Tensor:
+        """Count a message (bytes,) as sent, and pad it to the length of the longest one."""
+        self.bytes += message.numel() * (self.size > 1)
+        padded = message.new_zeros(-(-longest // 8) * 8)  # a multiple of every itemsize; a message has at least 1 byte
+        padded[: message.numel()] = message
+        return padded
+
     def _messages(
         self, message: Tensor, peers: Sequence[int], weight: float = 1.0, *, exclusive: bool = False
     ) -> tuple[list[Tensor], list[float]]:
         """Return the messages of some workers, and the weights of all. `exclusive`: see `_read`."""
         headers = self.scores(message.numel(), weight)
         lengths = [int(length) for length, _ in headers]
-        self.bytes += message.numel() * (self.size > 1)
-        padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # a multiple of every itemsize; a message has at least 1 byte
-        padded[: message.numel()] = message
+        padded = self._padded(message, max(lengths))
         got = [row[: lengths[peer]] for peer, row in zip(peers, self._read(padded, peers, exclusive=exclusive), strict=True)]
         return got, [header for _, header in headers]
 
@@ -412,9 +414,7 @@ class ArenaGroup:
         if x.nbytes > capacity and self._offset(x) == self._scratch:
             parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), capacity // x.itemsize)]
             return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
-        span = self._publish(x)
-        self.barrier(lambda: [self._at(span)])
-        return self._copies(x, span, peers, exclusive=exclusive)
+        return self._copies(x, self._show(x), peers, exclusive=exclusive)
 
     def _copies(self, x: Tensor, span: slice, peers: Sequence[int], *, exclusive: bool = False) -> list[Tensor]:
         """Copy what some workers have published of x."""
@@ -454,6 +454,12 @@ class ArenaGroup:
             if self._pinned is not None:
                 flat = self._pinned[: len(flat)].copy_(flat)
             _bytes(self._rows[self.rank])[span].copy_(flat)
+        return span
+
+    def _show(self, x: Tensor) -> slice:
+        """Publish x, and return its span once all workers can read it."""
+        span = self._publish(x)
+        self.barrier(lambda: [self._at(span)])
         return span
 
     def _read_back(self, x: Tensor, span: slice, source: int) -> None:

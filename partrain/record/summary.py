@@ -245,7 +245,7 @@ def summary(state: RunState) -> Summary:
         "item_iterations": state.item_iterations,
         **faults,
         "cores": state.start.cores,
-        "threads": sum(
+        "threads": sum(  # replicas share those of their process
             {
                 worker["pid"]: worker.get("threads", 1)
                 for worker in state.start.workers

@@ -74,7 +74,7 @@ class CompiledMlp:
         self._train = code.train
         self._train.restype = ctypes.c_int64
         self._train.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p]
-        self._layers = _described(layers)
+        self._layers = _layers_of(layers)
         for described, pair in zip(self._layers, zip(gradients[::2], gradients[1::2], strict=True), strict=True):
             described.weight_gradient, described.bias_gradient = addresses(*pair)
         self._network = _Network(product, len(layers), self._layers)
@@ -189,7 +189,7 @@ class MlpAnswers:
         code, product = code_and_product(SOURCE, self._dtype)
         self._answer = code.answer
         self._answer.restype, self._answer.argtypes = None, [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p]
-        self._layers, self._memory = _described(layers), list[Tensor]()
+        self._layers, self._memory = _layers_of(layers), list[Tensor]()
         for layer in self._layers[:-1]:
             self._memory.append(torch.empty(ANSWERED_AT_A_TIME, layer.outputs, dtype=self._dtype))
             (layer.out,) = addresses(self._memory[-1])
@@ -238,7 +238,7 @@ def _in_memory_order(layer: nn.Linear) -> bool:
     return dtype in DEFINITIONS and all(x.is_cpu and x.dtype == dtype and x.is_contiguous() for x in tensors)
 
 
-def _described(layers: Sequence[tuple[nn.Linear, int]]) -> Any:
+def _layers_of(layers: Sequence[tuple[nn.Linear, int]]) -> Any:
     """Describe layers with an activation each, without memory for gradients and answers."""
     structures = (
         _Layer(layer.in_features, layer.out_features, activation, *addresses(layer.weight, layer.bias))

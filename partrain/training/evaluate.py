@@ -63,6 +63,7 @@ def evaluate(
             heartbeat()
             block = slice(first, min(first + chunk, span.stop))
             inputs, targets = samples.part(block)
+            answers.newest = None
             scored = task.score(network, inputs, targets)
             loss, correct = loss + scored[0], correct + scored[1]
             if metrics:

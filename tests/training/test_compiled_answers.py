@@ -197,16 +197,24 @@ class Scripted(nn.Sequential):
 
 
 class OfParts(Classification):
-    """A user's task that calls a part of the network, never the network."""
+    """A user's task that calls the network for its first batch only, and then a part of it."""
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        if len(targets) == 1024:
+            return super().score(module, inputs, targets)
         return super().score(module[0], inputs, targets)  # type: ignore[index]
 
 
-def test_a_network_that_cannot_be_hooked_is_judged_without_metrics_and_metrics_need_its_call() -> None:
+def test_a_network_that_cannot_be_hooked_is_judged_without_metrics_and_metrics_need_its_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module, samples = nn.Sequential(nn.Linear(4, 3)), Samples(torch.randn(7, 4), torch.randint(3, (7,)), 1.0)
     assert evaluate(Scripted(*module), Counting(), samples, range(7)) == evaluate(module, Counting(), samples, range(7))
     metrics = JudgedMetrics.__new__(JudgedMetrics)
     vars(metrics).update(_measure=None, _metrics={"own": None}, observe=None)
     with pytest.raises(UserCodeFailed, match="`score` of OfParts does not call the network: metrics get no answers"):
         evaluate(module, OfParts(), samples, range(7), metrics=metrics)
+    more = Samples(torch.randn(1030, 4), torch.randint(3, (1030,)), 1.0)
+    monkeypatch.setattr(JudgedMetrics, "update", lambda *words: None)
+    with pytest.raises(UserCodeFailed, match="does not call the network"):
+        evaluate(module, OfParts(), more, range(1030), metrics=metrics)
