@@ -27,10 +27,12 @@ from partrain.rules.average import Average
 from partrain.system import malloc
 from partrain.tasks.task import Classification, Regression
 from partrain.training.batches import Batches, Samples
+from partrain.training.evaluate import Evaluator
 from partrain.training.feed import Piece
 from partrain.training.gradient import Trained
 from partrain.training.replica import Replica, row_layout
-from partrain.training.worker import LocalWorker
+from partrain.training.round_plan import RoundPlan
+from partrain.training.worker import Callbacks, LocalWorker
 
 ROUND = 10
 CASES: dict[str, tuple[AnyOptimizer, list[int], type[nn.Module]]] = {
@@ -58,16 +60,17 @@ def worker(name: str) -> LocalWorker:
         samples = Samples(torch.randn(5000, widths[0]), torch.rand(5000, 1), 1.0)
     batches = Batches(np.arange(len(samples.targets)), optimizer.batch_size, ROUND, whole_passes=False, seed=0, rank=0)
     task = Classification() if images else Regression()
-    made = LocalWorker(0, replica, samples, batches, task, Average(), 0, [ROUND * optimizer.batch_size], horizon=1 << 40)
+    plan = RoundPlan(0, Average(), optimizer, batches, [ROUND * optimizer.batch_size], seed=0, horizon=1 << 40)
+    made = LocalWorker(replica, samples, plan, Evaluator(module, task), seed=0)
     beats = np.zeros(2, np.int64)
 
     def heartbeat() -> None:
         beats[0] += 1
 
     def on_iterations(_: int) -> None:
-        beats[1] = made.total_items + made.items
+        beats[1] = made.tally.total_items + made.tally.items
 
-    made.heartbeat, made.on_iterations = heartbeat, on_iterations
+    made.callbacks = Callbacks(heartbeat, on_iterations)
     return made
 
 

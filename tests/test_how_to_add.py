@@ -313,7 +313,7 @@ ADDITIONS = [
                 '    answer: float = declared("The answer.", 42.0, column=Heading("the", "answer", 6), drawn=Drawn("Answer", "answer"), '
                 'metric="answer", scalar="answer")\n    judged_loss: float',
             ),
-            "training/loop.py": ("            discarded=worker.discarded,\n", "            discarded=worker.discarded,\n            answer=43.0,\n"),
+            "training/loop.py": ("            discarded=worker.tally.discarded,\n", "            discarded=worker.tally.discarded,\n            answer=43.0,\n"),
         },
         RUN,
         "answer",

@@ -29,6 +29,7 @@ from partrain.seeds import generator
 from partrain.tasks.metric_names import lower_is_better
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, row_layout
+from partrain.training.round_plan import RoundPlan
 from partrain.training.worker import LocalWorker
 
 if TYPE_CHECKING:
@@ -111,10 +112,8 @@ class FineTuner:
         if job.model.least_batch(tuple(items.inputs.shape[1:])) > 1:  # BatchNorm: no batch of one item
             parts = [part[1:] if len(part) % size == 1 else part for part in parts]
         batches = Batches(parts[0], size, 1, passes=passes, seed=job.seed, rank=0, redraw=lambda number: parts[number - 1])
-        self._worker = LocalWorker(
-            0, replica, items, batches, network.task, Average(passes=passes), job.seed, [largest], engine=job.engine,
-            user_code=bool(job.user_code),
-        )  # fmt: skip
+        plan = RoundPlan(0, Average(passes=passes), section, batches, [largest], job.seed)
+        self._worker = LocalWorker(replica, items, plan, network.evaluator(), job.seed, job.engine, user_code=bool(job.user_code))
         self._start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
     def train(self, place: int) -> None:

@@ -26,10 +26,9 @@ from partrain.record.round_record import finite
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
 from partrain.tasks.kinds import USER, TaskKind
-from partrain.tasks.task import BUILT_IN, Task, kind_of_answers
+from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
-from partrain.training.compiled_answers import answers_of
-from partrain.training.evaluate import evaluate
+from partrain.training.evaluate import Evaluator
 from partrain.training.snapshot import check_tensors
 from partrain.training.snapshot_layout import PROBE
 from partrain.training.trivial import Scores, compared, comparisons, trivial_scores
@@ -88,12 +87,11 @@ class TrainedNetwork:
     @property
     def answer(self) -> Callable[[Any], Any]:
         """Function that answers items (b, ...), as in judgements."""
-        return answers_of(self.module, compiled=self.compiled)
+        return self.evaluator().answer
 
-    @property
-    def compiled(self) -> bool:
-        """True if C code may answer items."""
-        return self.loaded.job.engine.compiled and type(self.task) in BUILT_IN
+    def evaluator(self, metrics: JudgedMetrics | None = None) -> Evaluator:
+        """Make the evaluator of judgements. `metrics`: the job's metrics, if they are wanted."""
+        return Evaluator(self.module, self.task, metrics, self.loaded.job.engine.compiled)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -220,7 +218,7 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
     count = len(items.targets)
     with blame_user_code(network.loaded):
         metrics = metrics or network.metrics()
-        loss, correct = evaluate(network.module, network.task, items, range(count), metrics=metrics, compiled=network.compiled)
+        loss, correct = network.evaluator(metrics).evaluate(items, range(count))
         named = {name: finite(value) for name, value in metrics.compute().items()}
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if network.task.accuracy else {}) | named
 

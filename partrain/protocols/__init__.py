@@ -45,23 +45,34 @@ class Worker(Protocol):
     rank: int
     size: int
     """Number N of workers."""
-    round: int
-    """Number of this round, from 1."""
-    iterations: int
-    """Cap on local iterations: per round, or per visit under an asynchronous rule."""
-    done: int
-    """Local iterations since the round began."""
-    items: int
-    """Item-iterations since the round began."""
     lr: float
     """Learning rate of the newest iteration; before the first, of the next one."""
-    seconds: float
-    """Seconds spent computing since the round began, by the simulated clock if there is one."""
     active: bool
     """True if the worker trains in this round (`clients`, `ramp_workers`). Otherwise `train` does nothing and gradients are zero."""
 
-    participants: Sequence[int]
-    """Ranks of the workers that train in this round, ascending."""
+    @property
+    def round(self) -> int:
+        """Number of this round, from 1."""
+
+    @property
+    def participants(self) -> Sequence[int]:
+        """Ranks of the workers that train in this round, ascending."""
+
+    @property
+    def iterations(self) -> int:
+        """Cap on local iterations: per round, or per visit under an asynchronous rule."""
+
+    @property
+    def done(self) -> int:
+        """Local iterations since the round began."""
+
+    @property
+    def items(self) -> int:
+        """Item-iterations since the round began."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent computing since the round began, by the simulated clock if there is one."""
 
     @property
     def partition_size(self) -> int:

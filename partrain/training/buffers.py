@@ -79,7 +79,7 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
         for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
-            worker.heartbeat()
+            worker.callbacks.heartbeat()
             worker.module(worker.samples.batch(part.to(worker.samples.inputs.device))[0])
     for hook in hooks:
         hook.remove()

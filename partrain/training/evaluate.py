@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,46 +37,58 @@ class _Answers:
         return self.newest
 
 
-def evaluate(
-    module: nn.Module,
-    task: Task,
-    samples: Samples,
-    span: range,
-    heartbeat: Callable[[], None] = lambda: None,
-    metrics: JudgedMetrics | None = None,
-    *,
-    compiled: bool = True,
-) -> tuple[float, float]:
-    """Sum the loss and count the correct answers over a range of items. The numbers have the parameters' type, as in answers.
+@dataclass(frozen=True)
+class Evaluator:
+    """The evaluation of a network's answers by a task, and by the job's metrics."""
 
-    `heartbeat` is called before each chunk; `metrics` get the answers; `compiled`: see `answers_of`. Raises UserCodeFailed if a task counts
-    more correct answers than there are items.
-    """
-    built_in = type(task) in BUILT_IN  # a user's task may do more with the network than call it
-    answers = _Answers(answers_of(module, compiled=compiled) if built_in else module)
-    network: Any = answers if built_in else module
-    watched = metrics and not built_in
-    hook = module.register_forward_hook(lambda *call: setattr(answers, "newest", call[-1])) if watched else None
-    loss, correct = 0.0, 0.0
-    chunk = items_at_a_time(samples.inputs)
-    with torch.no_grad():
-        for first in range(span.start, span.stop, chunk):
-            heartbeat()
-            block = slice(first, min(first + chunk, span.stop))
-            inputs, targets = samples.part(block)
-            answers.newest = None
-            scored = task.score(network, inputs, targets)
-            loss, correct = loss + scored[0], correct + scored[1]
-            if metrics:
-                newest = None if samples.newest is None else samples.newest[block]
-                if answers.newest is None:
-                    raise UserCodeFailed(
-                        f"[task] name: `score` of {type(task).__name__} does not call the network: metrics get no answers"
-                    )
-                metrics.update(answers.newest, task.targets(inputs, targets), newest)
-    if hook:
-        hook.remove()
-    right = float(correct)  # user code may give tensors of any device
-    if not 0 <= right <= len(span) * 1.001:  # fractions are rounded
-        raise UserCodeFailed(f"[task] name: {type(task).__name__} counts {right:g} right answers of {len(span)} items")
-    return float(loss), right
+    module: nn.Module
+    task: Task
+    metrics: JudgedMetrics | None = None
+    """The metrics besides loss and accuracy, which get the answers of each evaluation."""
+    compiled: bool = True
+    """False for a job whose `[engine]` wants no C code."""
+
+    @property
+    def answer(self) -> Callable[[Any], Any]:
+        """Function that answers items (b, ...) with the present parameters, as in judgements."""
+        return answers_of(self.module, compiled=self.compiled and self._built_in)
+
+    @property
+    def _built_in(self) -> bool:
+        """True unless the task is user code, which may do more with the network than call it."""
+        return type(self.task) in BUILT_IN
+
+    def evaluate(self, samples: Samples, span: range, heartbeat: Callable[[], None] = lambda: None) -> tuple[float, float]:
+        """Sum the loss and count the correct answers over a range of items. The numbers have the parameters' type, as in answers.
+
+        The network must be in evaluation mode. `heartbeat` is called before each chunk. Raises UserCodeFailed if a task counts more
+        correct answers than there are items.
+        """
+        module, task, metrics, built_in = self.module, self.task, self.metrics, self._built_in
+        answers = _Answers(self.answer)
+        network: Any = answers if built_in else module
+        watched = metrics and not built_in
+        hook = module.register_forward_hook(lambda *call: setattr(answers, "newest", call[-1])) if watched else None
+        loss, correct = 0.0, 0.0
+        chunk = items_at_a_time(samples.inputs)
+        with torch.no_grad():
+            for first in range(span.start, span.stop, chunk):
+                heartbeat()
+                block = slice(first, min(first + chunk, span.stop))
+                inputs, targets = samples.part(block)
+                answers.newest = None
+                scored = task.score(network, inputs, targets)
+                loss, correct = loss + scored[0], correct + scored[1]
+                if metrics:
+                    newest = None if samples.newest is None else samples.newest[block]
+                    if answers.newest is None:
+                        raise UserCodeFailed(
+                            f"[task] name: `score` of {type(task).__name__} does not call the network: metrics get no answers"
+                        )
+                    metrics.update(answers.newest, task.targets(inputs, targets), newest)
+        if hook:
+            hook.remove()
+        right = float(correct)  # user code may give tensors of any device
+        if not 0 <= right <= len(span) * 1.001:  # fractions are rounded
+            raise UserCodeFailed(f"[task] name: {type(task).__name__} counts {right:g} right answers of {len(span)} items")
+        return float(loss), right

@@ -71,9 +71,8 @@ class Feed:
         self._blocks: Iterator[Piece] = iter(())
         self._rest = NO_PIECE
 
-    def begin(self, round_number: int) -> None:
-        """Start a round (from 1), and drop items gathered ahead."""
-        self.batches.begin(round_number)
+    def begin(self) -> None:
+        """Follow the batches into a new round: drop items gathered ahead."""
         self._blocks = self._number() if self._most_numbered else self._gather()
         self._rest = NO_PIECE
 

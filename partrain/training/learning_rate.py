@@ -12,32 +12,28 @@ from partrain.protocols import Rule
 class LearningRate:
     """A schedule that needs no communication: progress is planned, not measured."""
 
-    def __init__(
-        self, optimizer: AnyOptimizer, rule: Rule, planned_items: Sequence[int], planned_iterations: int, horizon: int | None
-    ) -> None:
-        """Plan for workers with `planned_items` item-iterations in a full round.
+    def __init__(self, optimizer: AnyOptimizer, rule: Rule, horizon: int | None) -> None:
+        """Make the schedule.
 
         Args:
             optimizer: The `[optimizer]` table, which holds the schedule.
             rule: The sync rule, which scales the rate (`lr_scale`, `warmup_rounds`).
-            planned_items: Item-iterations of each worker in a full round, by rank.
-            planned_iterations: Local iterations of this worker in a round.
             horizon: Item-iterations of all workers over which the schedule runs.
         """
         self._optimizer, self._rule = optimizer, rule
-        self.plan(planned_items, planned_iterations)
         self._horizon = horizon or 1
-        self.begin(1, 0, range(len(planned_items)))
 
-    def plan(self, planned_items: Sequence[int], planned_iterations: int) -> None:
-        """Plan for rounds of another length; the arguments are those of the constructor."""
-        self._planned_items, self._planned_iterations = planned_items, planned_iterations
+    def begin(self, round_number: int, item_iterations: int, planned_items: Sequence[int], planned_iterations: int) -> None:
+        """Start a round (from 1) after `item_iterations` of all workers.
 
-    def begin(self, round_number: int, item_iterations: int, participants: Sequence[int]) -> None:
-        """Start a round (from 1) after `item_iterations` of all workers. `participants`: the ranks that train in it."""
-        self._start = item_iterations
-        self._expected = sum(self._planned_items[rank] for rank in participants)
-        self._scale = self._scale_in(round_number, len(participants))
+        Args:
+            round_number: The round's number.
+            item_iterations: Item-iterations of all workers so far.
+            planned_items: Item-iterations in the round of each worker that trains in it.
+            planned_iterations: Local iterations of this worker in the round.
+        """
+        self._start, self._expected, self._planned_iterations = item_iterations, sum(planned_items), planned_iterations
+        self._scale = self._scale_in(round_number, len(planned_items))
 
     def at(self, iterations: float) -> float:
         """Return the rate after this many local iterations of the round."""

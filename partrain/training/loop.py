@@ -84,8 +84,6 @@ class LoopConfig:
     stop: Stop
     judge_every: int
     """Rounds between two evaluations on held-out items."""
-    planned_items: Sequence[int]
-    """Item-iterations of each worker in a full round. Workers share the evaluation in this proportion."""
     snapshot_every: int
     """Rounds between two snapshots."""
     wait_for_files: bool
@@ -160,11 +158,10 @@ class WorkerRun:
             record = self._train_and_mix(measure=evaluation_due)
             waited = group.waited
             items, signal, record.distance = self._exchange()
-            if worker.round_caps:
-                measured = group.scores(worker.done, worker.seconds)
-                progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
+            if caps := worker.plan.round_caps:
+                progress.caps = caps.decide(progress.round + 1, progress.caps, group.scores(worker.done, worker.seconds))
             record.wait = (
-                0.0 if worker.sits_out else record.wait + group.waited - waited
+                0.0 if worker.plan.sits_out else record.wait + group.waited - waited
             )  # the first meeting, if the rule had no other
             progress.item_iterations += items
             self._update_average()
@@ -217,7 +214,7 @@ class WorkerRun:
         closes = rule.keeps_replicas_equal and (rule.mixes_once or (worker.iterations == 1 and self._steps_alike))
         group.begin(self._closing if closes else None, measure=measure)
         worker.begin(progress.round, progress.item_iterations, progress.caps)
-        group.transport.begin_round(len(worker.participants), sits_out=worker.sits_out)
+        group.transport.begin_round(len(worker.participants), sits_out=worker.plan.sits_out)
         try:
             rule.round(worker, group, self.state)
         except NothingToMix:
@@ -242,13 +239,13 @@ class WorkerRun:
             wait=waited,
             mix=max(0.0, worker.clock() - began - worker.seconds - waited),
             distance=NAN,
-            bytes=0 if worker.sits_out else group.bytes,
+            bytes=0 if worker.plan.sits_out else group.bytes,
             staleness=group.staleness,
             seconds=NAN,
             clipped_norm=worker.guard.clipped_norm,
             excluded=worker.guard.excluded,
-            discarded=worker.discarded,
-            cap=worker.iterations if worker.round_caps else NAN,
+            discarded=worker.tally.discarded,
+            cap=worker.iterations if worker.plan.round_caps else NAN,
         )
 
     def _sync_optimizer_state_and_buffers(self) -> None:
@@ -328,16 +325,17 @@ class WorkerRun:
             yield
 
     def evaluate(self, samples: Samples, network: AbstractContextManager[None]) -> tuple[float, float | None, dict[str, float]]:
-        """Evaluate the network that modules show within `network` on some items, each worker its part. Return loss, accuracy, metrics."""
-        worker, group = self.worker, self.group
-        count, planned = len(samples.targets), self.config.planned_items
-        if worker.round_caps and worker.caps:
-            planned = worker.round_caps.items(planned, worker.caps)
+        """Evaluate the network that modules show within `network` on some items. Return loss, accuracy, metrics.
+
+        Workers share the items in proportion to those that the round plans for them.
+        """
+        worker, group, count = self.worker, self.group, len(samples.targets)
         with network:
-            loss, correct = worker.evaluate(samples, own_part(planned, count, worker.rank))
+            loss, correct = worker.evaluate(samples, own_part(worker.plan.items, count, worker.rank))
         losses, correct_answers = (column.tolist() for column in group.board(loss, correct).T)
-        accuracy = sum(correct_answers) / count if worker.task.accuracy else None
-        metrics = worker.metrics.compute(partial(gather, group)) if worker.metrics else {}
+        task, judged = worker.evaluator.task, worker.evaluator.metrics
+        accuracy = sum(correct_answers) / count if task.accuracy else None
+        metrics = judged.compute(partial(gather, group)) if judged else {}
         return sum(losses) / count, accuracy, metrics
 
 

@@ -116,7 +116,7 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
             _at(arrays, path).copy_(tensor)
     for name, value in _fields(state, common=False):
         arrays[f"{place}/rule/{name}"][...] = _plain(value)
-    arrays[f"{place}/counts"][:] = worker.batches.position, worker.total_iterations, worker.total_items
+    arrays[f"{place}/counts"][:] = worker.batches.position, worker.tally.total_iterations, worker.tally.total_items
     if isinstance(worker.batches, StreamBatches):
         arrays[f"{place}/stream"][:] = worker.batches.cursor
 
@@ -143,7 +143,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
             else:
                 setattr(state, name, type(value)(kept))
     counts = arrays[f"workers/{worker.rank}/counts"].tolist()
-    worker.batches.position, worker.total_iterations, worker.total_items = counts
+    worker.batches.position, worker.tally.total_iterations, worker.tally.total_items = counts
     if isinstance(worker.batches, StreamBatches):
         cursor = Cursor(*arrays[f"workers/{worker.rank}/stream"].tolist())
         if min(cursor) < 0:

@@ -18,7 +18,7 @@ from partrain.tasks.measures import OfNumbers
 from partrain.tasks.task import Task
 from partrain.training.batches import Samples
 from partrain.training.comparison import ItemOutcomes, absolute_errors
-from partrain.training.evaluate import evaluate
+from partrain.training.evaluate import Evaluator
 from partrain.training.gathering import gather
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def trivial_scores(
     blank = Samples(
         torch.zeros(count, 1, device=items.inputs.device), items.targets, 1.0, device=items.device, newest=items.newest
     )
-    loss, correct = evaluate(Constant(answer), task, blank, range(count), metrics=judged)
+    loss, correct = Evaluator(Constant(answer), task, judged).evaluate(blank, range(count))
     named = {name: finite(value) for name, value in judged.compute().items()} if judged else {}
     scores = {"loss": loss / count, "accuracy": correct / count if task.accuracy else None, **named}
     return {"constant": {name: value for name, value in scores.items() if value is not None}}

@@ -41,7 +41,8 @@ def feed(block: int, augment: Any, position: int = 0) -> list[torch.Tensor]:
     batches.position = position
     made = Feed(Samples(inputs, torch.arange(40), 1.0), batches, reuse=False, augment=augment)
     made._block_items = block
-    made.begin(1)
+    batches.begin(1)
+    made.begin()
     return [inputs.clone() for inputs, _ in take(made, 7)]
 
 

@@ -21,7 +21,7 @@ from partrain.optim import OPTIMIZERS
 from partrain.protocols import Rule
 from partrain.system.accelerator import Accelerator, in_float64
 from partrain.tasks.task import Classification
-from partrain.training.evaluate import evaluate
+from partrain.training.evaluate import Evaluator
 from partrain.training.worker import LocalWorker
 
 pytestmark = pytest.mark.device
@@ -221,8 +221,8 @@ class Scoring(Classification):
 
 def test_scores_that_are_tensors_become_numbers(device: torch.device) -> None:
     one = worker(device)
-    scores = evaluate(one.module, Scoring(), one.samples, range(20))
-    assert scores == pytest.approx(evaluate(one.module, Classification(), one.samples, range(20)))
+    scores = Evaluator(one.module, Scoring()).evaluate(one.samples, range(20))
+    assert scores == pytest.approx(Evaluator(one.module, Classification()).evaluate(one.samples, range(20)))
     assert [type(score) for score in scores] == [float, float]
 
 

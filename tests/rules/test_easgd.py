@@ -118,7 +118,7 @@ def test_workers_that_do_not_train_yet_do_not_hold_the_center_back() -> None:
     workers, _ = trial.run(1)
     (alone,), _ = Trial(Easgd(rule="easgd", elasticity=0.5, iterations=2), partitions=[range(22)]).run(1)
     assert torch.equal(workers[0].params, alone.params)
-    assert workers[1].worker.total_items == 0
+    assert workers[1].worker.tally.total_items == 0
     again, _ = Trial(Easgd(rule="easgd", elasticity=0.5, iterations=2, ramp_workers=2, asynchronous=True)).run(2)
     assert again[1].records[0]["items"] == 0
     assert again[1].records[1]["items"] > 0

@@ -29,10 +29,12 @@ from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.tasks.task import Classification, Regression, Task
 from partrain.training.batches import Batches, Samples
+from partrain.training.evaluate import Evaluator
 from partrain.training.faults import Faults
 from partrain.training.feed import Batch, Feed, Piece
 from partrain.training.loop import Ending, LoopConfig, Signal, WorkerRun
 from partrain.training.replica import Replica, RowLayout, row_layout
+from partrain.training.round_plan import RoundPlan
 from partrain.training.section import Engine
 from partrain.training.snapshot import restore, save, slot_map
 from partrain.training.stop import Progress, Stop
@@ -379,8 +381,8 @@ class Trial:
     ) -> Trained:
         """Train one worker; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
-        worker.clock = group.transport.clock
-        worker.on_iterations = lambda count: group.transport.advance_clock(worker.total_iterations + worker.done, count)
+        worker.callbacks.clock = group.transport.clock
+        worker.callbacks.on_iterations = lambda count: group.transport.advance_clock(worker.tally.iterations, count)
         group.uniform = self.uniform
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
@@ -393,7 +395,7 @@ class Trial:
             restore(worker, since.arrays, state, group.center_client)
             progress = replace(since.progress)
         stop = self.stop.model_copy(update={"rounds": rounds})
-        config = LoopConfig(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
+        config = LoopConfig(stop, stop.judge_every or 1, rounds, False)
         ending = WorkerRun(worker, group, self.rule, state, config, progress, self.held_out, None, hooks).train()
         return Trained(worker, ending, progress, hooks.courses, hooks.records)
 
@@ -414,20 +416,9 @@ class Trial:
         planned = [cap * self.optimizer.batch_size * (self.rule.visits_per_worker or 1) for cap in caps]
         task = self.task or (Classification() if self.items.targets.dtype == torch.int64 else Regression())
         replica = Replica(network, layout, row, self.optimizer, shared)
-        batches = self.batches(rank, caps[rank])
-        return LocalWorker(
-            rank,
-            replica,
-            self.items,
-            batches,
-            task,
-            self.rule,
-            self.seed,
-            planned,
-            self.horizon,
-            self.engine,
-            faults=self.faults,
-        )
+        plan = RoundPlan(rank, self.rule, self.optimizer, self.batches(rank, caps[rank]), planned, self.seed, self.horizon)
+        evaluator = Evaluator(network, task, compiled=self.engine.compiled)
+        return LocalWorker(replica, self.items, plan, evaluator, self.seed, self.engine, faults=self.faults)
 
     def cap(self, items: int) -> int:
         """Count the iterations of a round on a partition of `items` items."""

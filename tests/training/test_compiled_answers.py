@@ -23,7 +23,7 @@ from partrain.training.batches import Samples
 from partrain.training.compiled_answers import answers_of
 from partrain.training.compiled_mlp import ANSWERED_AT_A_TIME, MlpAnswers
 from partrain.training.compiled_tabular import TILE_ROWS, TabularAnswers
-from partrain.training.evaluate import evaluate
+from partrain.training.evaluate import Evaluator
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -182,7 +182,7 @@ def test_an_evaluation_takes_the_present_parameters_and_metrics_get_its_answers(
         with torch.no_grad():
             module[0].weight.mul_(-2)
         seen.clear()
-        loss, correct = evaluate(module.eval(), task, samples, range(700), metrics=Metrics())
+        loss, correct = Evaluator(module.eval(), task, Metrics()).evaluate(samples, range(700))
         answers = module(inputs).detach()
         assert loss / 700 == pytest.approx(float(nn.functional.cross_entropy(answers, labels)), rel=1e-5)
         assert correct == int((answers.argmax(1) == labels).sum())
@@ -209,12 +209,13 @@ def test_a_network_that_cannot_be_hooked_is_judged_without_metrics_and_metrics_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module, samples = nn.Sequential(nn.Linear(4, 3)), Samples(torch.randn(7, 4), torch.randint(3, (7,)), 1.0)
-    assert evaluate(Scripted(*module), Counting(), samples, range(7)) == evaluate(module, Counting(), samples, range(7))
+    scripted, plain = Evaluator(Scripted(*module), Counting()), Evaluator(module, Counting())
+    assert scripted.evaluate(samples, range(7)) == plain.evaluate(samples, range(7))
     metrics = JudgedMetrics.__new__(JudgedMetrics)
     vars(metrics).update(_measure=None, _metrics={"own": None}, observe=None)
     with pytest.raises(UserCodeFailed, match="`score` of OfParts does not call the network: metrics get no answers"):
-        evaluate(module, OfParts(), samples, range(7), metrics=metrics)
+        Evaluator(module, OfParts(), metrics).evaluate(samples, range(7))
     more = Samples(torch.randn(1030, 4), torch.randint(3, (1030,)), 1.0)
     monkeypatch.setattr(JudgedMetrics, "update", lambda *words: None)
     with pytest.raises(UserCodeFailed, match="does not call the network"):
-        evaluate(module, OfParts(), more, range(1030), metrics=metrics)
+        Evaluator(module, OfParts(), metrics).evaluate(more, range(1030))

@@ -107,7 +107,7 @@ def test_the_schedule_counts_the_workers_that_train() -> None:
     from partrain.training.learning_rate import LearningRate
 
     rule = Average(iterations=10, clients=2, lr_scale="linear")
-    rate = LearningRate(Sgd(lr=0.1, batch_size=1, schedule="linear"), rule, [10, 20, 30], 10, 1000)
-    rate.begin(1, 0, [0, 2])
+    rate = LearningRate(Sgd(lr=0.1, batch_size=1, schedule="linear"), rule, 1000)
+    rate.begin(1, 0, [10, 30], 10)
     assert rate.at(0) == pytest.approx(0.2), "times two workers, not three"
     assert rate.at(10) == pytest.approx(0.2 * (1 - 40 / 1000)), "10 and 30 item-iterations later"

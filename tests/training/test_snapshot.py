@@ -104,7 +104,7 @@ def test_counts_come_back() -> None:
     arrays = slots.view(memoryview(bytearray(slots.size)))
     save(worker, arrays)
     restore(other, arrays)
-    assert (other.batches.position, other.total_iterations, other.total_items) == (15, 3, 15)
+    assert (other.batches.position, other.tally.total_iterations, other.tally.total_items) == (15, 3, 15)
     assert other.optimizer.counts.tolist() == [3.0] * len(other.replica.layout.params.fields)
 
 

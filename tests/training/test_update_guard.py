@@ -61,7 +61,7 @@ def test_a_round_by_hand() -> None:
     counts = [(record["items"], record["discarded"]) for record in second.records]
     assert counts == [(0, 1) if left_out else (1, 0) for left_out in excluded]
     assert all(math.isnan(record["loss"]) == left_out for record, left_out in zip(second.records, excluded, strict=True))
-    assert (first.progress.item_iterations, second.worker.total_items) == (6, 2)
+    assert (first.progress.item_iterations, second.worker.tally.total_items) == (6, 2)
     assert not any(record["excluded"] for record in first.records)
 
 

@@ -20,7 +20,7 @@ from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.task import Classification
 from partrain.training.batches import Batches, Samples
-from partrain.training.evaluate import evaluate
+from partrain.training.evaluate import Evaluator
 from partrain.training.gradient import backward_of
 from partrain.training.replica import row_layout
 from partrain.training.section import Engine
@@ -198,7 +198,7 @@ def test_a_network_that_changes_what_it_is_given_changes_no_item() -> None:
             return super().forward(input.mul_(2.0))
 
     items = Samples(torch.ones(6, 2), torch.zeros(6, dtype=torch.int64), 1.0)
-    evaluate(InPlace(2, 3), Classification(), items, range(6))
+    Evaluator(InPlace(2, 3), Classification()).evaluate(items, range(6))
     assert items.inputs.equal(torch.ones(6, 2))
 
 
@@ -325,13 +325,13 @@ def test_redrawn_partitions_are_new_each_round_and_in_an_order_of_their_own() ->
 @pytest.mark.parametrize(("rule", "items"), [(Average(iterations=5), 20), (Average(passes=2), 44)])
 def test_items_are_counted_where_the_backward_pass_happens(rule: Average, items: int) -> None:
     worker = trained(Trial(rule=rule), rounds=3)
-    assert (worker.items, worker.total_items) == (items, 3 * items)
+    assert (worker.items, worker.tally.total_items) == (items, 3 * items)
 
 
 def test_counts_begin_anew_each_round_and_totals_go_on() -> None:
     worker = trained(Trial(), rounds=2)
     worker.begin(3, 0)
-    assert (worker.items, worker.done, worker.total_iterations, worker.total_items) == (0, 0, 6, 24)
+    assert (worker.items, worker.done, worker.tally.total_iterations, worker.tally.total_items) == (0, 0, 6, 24)
 
 
 def test_loss_is_the_mean_over_items_before_each_step() -> None:
@@ -344,7 +344,7 @@ def test_loss_is_the_mean_over_items_before_each_step() -> None:
 def test_every_iteration_is_a_sign_of_life() -> None:
     beats: list[int] = []
     worker = Trial().worker()
-    worker.on_iterations = beats.append
+    worker.callbacks.on_iterations = beats.append
     worker.begin(1, 0)
     worker.train()
     assert sum(beats) == 3
@@ -403,7 +403,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(parts: int) -> None:
 def test_a_batch_in_parts_counts_once() -> None:
     beats: list[int] = []
     worker = Trial(optimizer=Sgd(lr=0.1, batch_size=6, accumulate=3)).worker()
-    worker.on_iterations = beats.append
+    worker.callbacks.on_iterations = beats.append
     worker.begin(1, 0)
     worker.train()
     assert (worker.items, worker.done, worker.batches.position, sum(beats)) == (18, 3, 18, 3)
@@ -631,7 +631,7 @@ def test_for_a_while_the_module_shows_another_network() -> None:
 
 def test_judging_shows_signs_of_life() -> None:
     worker, signs = Trial(network=mlp).worker(), []
-    worker.heartbeat = lambda: signs.append(1)
+    worker.callbacks.heartbeat = lambda: signs.append(1)
     many = Samples(torch.zeros(2500, 5), torch.zeros(2500, dtype=torch.int64), 1.0)
     worker.evaluate(many, range(2500))
     assert len(signs) == 3, "one for each 1,024 items"

@@ -127,8 +127,8 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         count = min(most, len(judged.targets))
         yield f"judging {count} items" if own_metrics else f"judging a batch of {count}"
         loss, correct = worker.evaluate(judged, range(count))
-        if own_metrics and worker.metrics:
-            worker.metrics.compute()
+        if own_metrics and setup.metrics:
+            setup.metrics.compute()
     if second:
         yield "comparing the network with one that is built again"
         worker.params.add_(0.01 * torch.randn(layout.params.size, generator=torch.Generator().manual_seed(0)).to(worker.params))
@@ -166,8 +166,8 @@ def _changes(setup: WorkerSetup, worker: LocalWorker, recorded: dict[str, NDArra
         return
     count = len(held_out.targets)
     loss, correct = worker.evaluate(held_out, range(count))
-    now = {"loss": loss / count} | ({"accuracy": correct / count} if worker.task.accuracy else {})
-    now |= worker.metrics.compute() if worker.metrics else {}
+    now = {"loss": loss / count} | ({"accuracy": correct / count} if setup.task.accuracy else {})
+    now |= setup.metrics.compute() if setup.metrics else {}
     before = {"loss": progress.loss, "accuracy": progress.accuracy} | progress.metrics
     for name, value in now.items():
         flips = 0 if name == "loss" else 2 / count  # another processor may decide differently about an item on the border

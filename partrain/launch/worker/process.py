@@ -43,6 +43,7 @@ from partrain.training.snapshot import restore, slot_map
 from partrain.training.stop import Progress
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.trivial import Scores, TrivialComparison
+from partrain.training.worker import Callbacks
 
 
 def main(spec: ProcessSpec, channel: Channel) -> None:
@@ -140,7 +141,7 @@ class WorkerProcess:
         self.spec = spec = shared.spec
         self.rank, self.arena, self.transport, self.channel = rank, arena, transport, channel
         self.progress = Progress(**asdict(spec.point.progress))
-        setup, self._planned_items = WorkerSetup(rank, shared, self._heartbeat), shared.planned_items
+        setup = WorkerSetup(rank, shared, self._heartbeat)
         if rank == spec.members[0]:
             for text in filter(None, setup.warnings):
                 channel.send(RunRemark(text))
@@ -159,8 +160,7 @@ class WorkerProcess:
         data = spec.dataset.task if isinstance(spec.job.task, UserTask) else None
         kind, items = kind_of_answers(setup.task, setup.interface.task, data), self.test or self.held_out
         self._comparison = TrivialComparison(kind, setup.task, setup.metrics, spec.dataset, items)
-        self.worker.heartbeat, self.worker.on_iterations = self._heartbeat, self._on_iterations
-        self.worker.clock = transport.clock
+        self.worker.callbacks = Callbacks(self._heartbeat, self._on_iterations, transport.clock)
         self._cap_rounds()
         self.group.broadcast(self.worker.params)
         self.state = rule.init(self.worker, self.group)
@@ -211,10 +211,8 @@ class WorkerProcess:
             return
         point, iterations = spec.point, [share.iterations for share in spec.plan.shares]
         form, seconds = (iterations, rule.visits_per_worker or 1, point.caps, progress.round + 1), spec.job.faults.round_seconds
-        self.worker.round_caps = Balance(*form) if seconds is None else TimeLimit(*form, seconds=seconds)
-        progress.caps = self.worker.round_caps.restored(
-            point.caps[0] if point.caps else [] if point.other_workers else progress.caps
-        )
+        caps = self.worker.plan.round_caps = Balance(*form) if seconds is None else TimeLimit(*form, seconds=seconds)
+        progress.caps = caps.restored(point.caps[0] if point.caps else [] if point.other_workers else progress.caps)
 
     def _center(self, vectors: torch.Tensor, scratch: list[torch.Tensor]) -> CenterClient:
         """Reach the center, which all workers share: in memory, or with several machines in its own processes."""
@@ -245,7 +243,6 @@ class WorkerProcess:
         config = LoopConfig(
             stop=job.stop,
             judge_every=plan.judge_every,
-            planned_items=self._planned_items,
             snapshot_every=job.checkpoint.every,
             wait_for_files=job.checkpoint.commit == "every",
             ended=self.spec.point.ended,
@@ -271,8 +268,9 @@ class WorkerProcess:
         self.arena.beats[self.rank] += 1
 
     def _on_iterations(self, count: int) -> None:
-        self.arena.trained[self.rank] = self.worker.total_items + self.worker.items
-        self.transport.advance_clock(self.worker.total_iterations + self.worker.done, count)
+        tally = self.worker.tally
+        self.arena.trained[self.rank] = tally.total_items + tally.items
+        self.transport.advance_clock(tally.iterations, count)
 
 
 @lru_cache(maxsize=1)  # the workers of a process share the views: else each would make N

@@ -40,9 +40,11 @@ from partrain.tasks import UserTask
 from partrain.tasks.judged import judged_metrics
 from partrain.tasks.task import Task, kind_of_answers
 from partrain.training.batches import Batches, Samples
+from partrain.training.evaluate import Evaluator
 from partrain.training.participation import Participation
 from partrain.training.replica import Replica, RowLayout, persistent_buffers, row_layout
 from partrain.training.round_caps import parts_by
+from partrain.training.round_plan import RoundPlan
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
@@ -267,25 +269,20 @@ class WorkerSetup:
         trained, _ = split(self._shared.dataset, job.dataset, job.partition.order, job.seed)
         return torch.from_numpy(self._shared.dataset.targets[trained])
 
-    def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
-        """Build the worker over its row (layout.numbers,). `shared` (d,): parameters that all workers change."""
-        job, plan = self._spec.job, self._spec.plan
+    def worker(self, row: torch.Tensor, shared_params: torch.Tensor | None = None) -> LocalWorker:
+        """Build the worker over its row (layout.numbers,). `shared_params` (d,): parameters that all workers change."""
+        job, shared = self._spec.job, self._shared
+        horizon, drawn = self._spec.plan.horizon, shared.participation
         return LocalWorker(
-            self._rank,
-            Replica(self.module, self.layout, row, job.optimizer, shared),
+            Replica(self.module, self.layout, row, job.optimizer, shared_params),
             self.samples,
-            self.batches,
-            self.task,
-            job.sync,
+            RoundPlan(self._rank, job.sync, job.optimizer, self.batches, shared.planned_items, job.seed, horizon, drawn),
+            Evaluator(self.module, self.task, self.metrics, job.engine.compiled),
             job.seed,
-            self._shared.planned_items,
-            plan.horizon,
             job.engine,
             user_code=bool(job.user_code),
-            metrics=self.metrics,
             augment=self.augment,
             faults=job.faults,
-            participation=self._shared.participation,
         )
 
     def _items(
