@@ -160,6 +160,7 @@ format: $(STAMP)
 lint: $(STAMP)
 	$(PY) -m ruff format --check partrain tests benchmarks docs/generate
 	$(PY) -m ruff check partrain tests benchmarks docs/generate
+	$(PY) -m ruff check --quiet --preview --select DOC102 partrain  # parameters that a docstring documents exist
 
 types: $(STAMP)
 	$(PY) -m mypy

@@ -72,11 +72,11 @@ def named_tables(key: str) -> list[NamedTable]:
 
 @cache
 def texts(section: type[Section]) -> dict[str, str]:
-    """Return the text below each key of a table, from the source of its class and its base classes."""
-    by_key: dict[str, str] = {}
+    """Return the text of each key of a table: its description, or the text below it in the source of its class or a base class."""
+    by_key = {key: field.description for key, field in section.model_fields.items() if field.description}
     for base in (base for base in reversed(section.__mro__) if issubclass(base, Section) and base is not Section):
-        by_key |= vars(base).get("key_texts", {})
-        for field_and_text in pairwise(_classes(base.__module__)[base.__name__].body):
+        source = _classes(base.__module__).get(base.__name__)
+        for field_and_text in pairwise(source.body if source else ()):
             match field_and_text:
                 case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
                     by_key[key] = inspect.cleandoc(text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
@@ -24,9 +24,30 @@ TIMM = "timm:NAME"
 """Kind of all networks of timm."""
 START_KEYS = ("strict", "rename", "except")
 """Keys for a network's start `from` a file."""
+FROM = """File that the network starts from: a run folder, checkpoint, safetensors file or state dict, relative to the job; or a URL
+with its SHA-256. Default: the seed draws all parameters."""
+EXCEPT = """With `from` or published weights: patterns of names of arrays that keep their random start, such as `head.*` for new
+classes."""
 
 
-class Network(Section):
+if TYPE_CHECKING:
+
+    class StartKeys(Section):
+        """The keys that no class statement can declare: `from` and `except` are words of Python."""
+
+else:
+    StartKeys = create_model(
+        "StartKeys",
+        __base__=Section,
+        __module__=__name__,
+        **{
+            "from": (str | None, Field(None, description=FROM)),
+            "except": (list[str], Field([], description=EXCEPT)),
+        },
+    )
+
+
+class Network(StartKeys):
     """The keys and properties of every network."""
 
     if TYPE_CHECKING:  # each network declares its own
@@ -53,13 +74,6 @@ class Network(Section):
     freeze_statistics: bool = True
     """true: a BatchNorm layer whose parameters are all frozen keeps its running statistics and normalizes by them, also in
     training. false: its statistics follow the training items."""
-    # `from` and `except` are words of Python, so the two fields are declared by name.
-    key_texts: ClassVar[dict[str, str]] = {
-        "from": "File that the network starts from: a run folder, checkpoint, safetensors file or state dict, relative to the job; or a URL with its SHA-256. Default: the seed draws all parameters.",
-        "except": "With `from` or published weights: patterns of names of arrays that keep their random start, such as `head.*` for new classes.",
-    }
-    __annotations__ |= {"from": "str | None", "except": "list[str]"}
-    locals().update({"from": None, "except": []})
     strict: bool = True
     """With `from` or published weights. true: a difference in names or shapes is an error. false: the network takes the arrays
     that match."""

@@ -1,4 +1,4 @@
-"""The implementation of `protocols.Worker`: a replica, a feed of batches, a gradient engine and a learning rate."""
+"""The implementation of `protocols.Worker`: a replica, the plan of its rounds, a feed of batches and a gradient engine."""
 
 from __future__ import annotations
 
