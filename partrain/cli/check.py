@@ -102,13 +102,13 @@ def validate(
 
 def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], *, as_json: bool) -> None:
     """Try jobs without errors, one after another; exit as the first failure does."""
-    from partrain.launch.trial import try_job
+    from partrain.launch.dry_run import dry_run
 
     failures: list[Failure] = []
     results: list[dict[str, str]] = []
     for path, loaded in jobs:
         try:
-            signal = try_job(loaded, print_warning, print_note)
+            signal = dry_run(loaded, print_warning, print_note)
         except Failure as failure:
             failures.append(failure)
             results.append({"file": str(path), "failed": failure.name, "message": failure.message})

@@ -3,6 +3,7 @@
 The processes and their parts, in start order:
 
     run, folder/resume      read job and data, start the forkserver, then run the coordinator (`partrain run`, `partrain resume`)
+    dry_run                 tries a job and ends (`partrain validate --build`)
     machines/               several machines under torchrun: machine 0 leads (`rendezvous`), the others lend their workers (`follower`)
     coordinator             one per machine: starts an attempt, handles messages, signals and stalls
     attempt                 the arena (shared memory) and its processes

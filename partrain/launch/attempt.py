@@ -48,7 +48,7 @@ class Attempt:
         """Workers that have left the loop."""
         self.tried = user_code_under_test(job, judging=True) or (f"the start from {initial.file.name}" if initial else "")
         """User code or file that a dry run tries, in words; "" without one."""
-        self.try_built_in = False
+        self.tries_built_in = False
         """True if the dry run also tries built-in networks and tasks."""
         self.dry_running = False
         self.slots: list[memoryview] = []
@@ -126,7 +126,7 @@ class Attempt:
             memory=self._memory,
             start_file=self._initial.file if self._initial else None,
             start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
-            try_built_in=self.try_built_in,
+            tries_built_in=self.tries_built_in,
             center_part=part,
         )
         self.processes[part or ranks[0]] = forkserver.start_process(name, main, spec)

@@ -101,7 +101,7 @@ class Coordinator:
         try:
             forkserver.start()
             preload()
-            self._dry_run()
+            self._try_code()
             if not signals.count:
                 self._start_workers()
             if signals.count:
@@ -162,21 +162,21 @@ class Coordinator:
                     raise
                 loss = other
 
-    def try_job(self, *, built_in: bool = True) -> None:
+    def dry_run(self, *, built_in: bool = True) -> None:
         """Do only the dry run, also for `built_in` networks and tasks; train nothing. Raises its Failure."""
         attempt = self.attempt
-        attempt.try_built_in = built_in
+        attempt.tries_built_in = built_in
         attempt.tried = attempt.tried or ("the network" if built_in else "")
         try:
             forkserver.start()
             preload()
-            self._dry_run()
+            self._try_code()
         finally:
             attempt.kill()
             self.checkpointer.close()
             attempt.close()
 
-    def _dry_run(self) -> None:
+    def _try_code(self) -> None:
         """Try user code, and the start from a file, in one process before any worker starts. Raises errors of all machines."""
         if not self.attempt.tried or (self.start.has_tried_code and not self._rendezvous):
             return

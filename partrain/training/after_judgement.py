@@ -32,7 +32,7 @@ class AfterJudgement:
         if not callable(self._function):
             raise UserCodeFailed(f"{self._where} is of type {type(self._function).__name__}, not a function")
 
-    def call(self, progress: Progress, *, best: bool, module: nn.Module, trial: bool = False) -> tuple[dict[str, float], bool]:
+    def call(self, progress: Progress, *, best: bool, module: nn.Module, dry_run: bool = False) -> tuple[dict[str, float], bool]:
         """Call the function on the newest judgement of `progress`. Return the numbers that it adds, and True if it asks to stop.
 
         Raises UserCodeFailed if the function fails, changes the network or returns anything else.
@@ -41,12 +41,12 @@ class AfterJudgement:
         if progress.accuracy is not None:
             metrics["accuracy"] = progress.accuracy
         loss = math.nan if progress.loss is None else progress.loss
-        judgement = Judgement(progress.round, progress.item_iterations, loss, progress.accuracy, metrics, best, module, trial)
+        judgement = Judgement(progress.round, progress.item_iterations, loss, progress.accuracy, metrics, best, module, dry_run)
         with self._unchanged(module), torch.no_grad():
             try:
                 answer = self._function(judgement)
             except Exception as error:
-                where = "tried before any worker starts" if trial else f"after round {progress.round}"
+                where = "tried before any worker starts" if dry_run else f"after round {progress.round}"
                 first = (str(error).splitlines() or [""])[0]
                 message = f"{self._where}, {where}: {type(error).__name__}" + f": {first}" * bool(first)
                 raise UserCodeFailed(message, f"{usercode.frames(error)}{type(error).__name__}: {error}") from error

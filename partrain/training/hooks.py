@@ -50,7 +50,7 @@ class Judgement:
     """
 
     round: int
-    """Number of the round that was judged, from 1; 0 in the trial before training."""
+    """Number of the round that was judged, from 1; 0 in the dry run before training."""
     item_iterations: int
     """Item-iterations of all workers so far."""
     loss: float
@@ -63,8 +63,8 @@ class Judgement:
     """True if this is the best judgement so far."""
     module: nn.Module
     """The judged network, in evaluation mode. The function may call it, but not change it."""
-    trial: bool = False
-    """True in the trial before training, with an untrained network. Log nothing then."""
+    dry_run: bool = False
+    """True in the dry run before training, with an untrained network. Log nothing then."""
 
 
 Answer = Mapping[str, Any] | str | None

@@ -19,7 +19,7 @@ SEEN = pathlib.Path(__file__).with_name("seen")
 
 def after(judgement):
     assert not judgement.module.training
-    parts = [judgement.round, judgement.item_iterations, judgement.loss, judgement.accuracy, judgement.best, judgement.trial]
+    parts = [judgement.round, judgement.item_iterations, judgement.loss, judgement.accuracy, judgement.best, judgement.dry_run]
     with SEEN.open("a") as file:
         print(*parts, file=file)
     {deed}

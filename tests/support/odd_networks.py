@@ -20,7 +20,7 @@ ARMED = Path(__file__).with_name("armed")
 
 def die_once(judgement: Any) -> None:
     """Kill worker 0 after the judgement of round 3, if the test has armed it. A hook."""
-    if judgement.round == 3 and not judgement.trial and ARMED.exists():
+    if judgement.round == 3 and not judgement.dry_run and ARMED.exists():
         ARMED.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 

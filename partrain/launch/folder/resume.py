@@ -258,7 +258,7 @@ def _try_code(loaded: LoadedJob, content: Content, context: RunContext, prepared
     network = shared_network(content)
     try:
         with changed_code_explained(loaded, manifest_of(content).versions), suppress(StoppedNow), context.signals:
-            Coordinator(replace(prepared, initial=network), start, context).try_job(built_in=False)
+            Coordinator(replace(prepared, initial=network), start, context).dry_run(built_in=False)
     except BaseException:
         prepared.close()
         raise

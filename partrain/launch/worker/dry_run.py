@@ -90,7 +90,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         files.opening = False
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
-    if not user_code_under_test(spec.job, judging=True) and not spec.try_built_in:
+    if not user_code_under_test(spec.job, judging=True) and not spec.tries_built_in:
         return
     hook = AfterJudgement(spec.job.hooks, spec.folder) if spec.job.hooks.code else None
     batches, layout, job = setup.batches, setup.layout, spec.job
@@ -115,7 +115,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
             channel.send(CodeChanged(text))
 
     frozen = frozen_sums(setup.module) if second else {}
-    if user_code_under_test(job) or spec.try_built_in:
+    if user_code_under_test(job) or spec.tries_built_in:
         yield from _train(setup, worker, names, homes, job, spec.plan)
     if files:
         channel.send(CodeRead(files.digests(job.user_code)))
@@ -150,7 +150,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     if hook:
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None
-        hook.call(Progress(loss=loss / count, accuracy=accuracy), best=False, module=setup.module, trial=True)
+        hook.call(Progress(loss=loss / count, accuracy=accuracy), best=False, module=setup.module, dry_run=True)
 
 
 def _changes(setup: WorkerSetup, worker: LocalWorker, recorded: dict[str, NDArray[Any]], spec: ProcessSpec) -> Iterator[str]:

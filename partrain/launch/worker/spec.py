@@ -55,7 +55,7 @@ class ProcessSpec:
     """Likewise, memory file of its arrays."""
     run_folder: Path | None = None
     """Folder of the run; None on machines without it."""
-    try_built_in: bool = False
+    tries_built_in: bool = False
     """True if the dry run trains and judges a batch even of a built-in network and task."""
 
 

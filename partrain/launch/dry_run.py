@@ -1,4 +1,4 @@
-"""The trial of a job without a run: `partrain validate --build` reads the data, builds the network, and tries a batch."""
+"""The dry run of a job without a run: `partrain validate --build` reads the data, builds the network, and tries a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partrain.launch.coordinator import Coordinator
 from partrain.launch.run import prepare
 
 
-def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str], None]) -> int | None:
+def dry_run(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str], None]) -> int | None:
     """Do everything that `partrain run` does before workers start, including the dry run of built-in networks. Write no file.
 
     Args:
@@ -20,7 +20,7 @@ def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str]
         note: Shows a line that is not a warning.
 
     Returns:
-        The signal that ended the trial early; None if the trial passed.
+        The signal that ended the dry run early; None if it passed.
 
     Raises:
         Failure: The failure that would end the run.
@@ -31,7 +31,7 @@ def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str]
         prepared = prepare(loaded, context, None)
         try:
             with locating(loaded):
-                Coordinator(prepared, Start(), context).try_job()
+                Coordinator(prepared, Start(), context).dry_run()
         finally:
             prepared.close()
         return context.signals.first
