@@ -1,4 +1,7 @@
-"""The loss and the correct answers of a network in evaluation mode."""
+"""The answers of a network in evaluation mode: their loss, and the count of correct ones.
+
+Judgements and later commands answer in the same way, so that `evaluate` gives the numbers of the judgement.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from partrain.errors import UserCodeFailed
+from partrain.system.compiler import CannotCompile
 from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.task import BUILT_IN, Task
 from partrain.training.batches import Samples
-from partrain.training.compiled_answers import answers_of
+from partrain.training.compiled_mlp import MlpAnswers
+from partrain.training.compiled_tabular import TabularAnswers
 
 CHUNK_NUMBERS = 1 << 18
 """Number of input numbers that a network answers at a time: they stay in the cache."""
@@ -35,6 +40,17 @@ class _Answers:
     def __call__(self, inputs: Any) -> Any:
         self.newest = self._answer(inputs)
         return self.newest
+
+
+def answers_of(module: nn.Module, *, compiled: bool = True) -> Callable[[Any], Any]:
+    """Return the function that answers items with a network's present parameters: in C code if it also trains in C code.
+
+    Both answer alike, up to rounding. `compiled`: False for a job whose `[engine]` wants no C code.
+    """
+    try:
+        return (compiled and (MlpAnswers.of(module) or TabularAnswers.of(module))) or module
+    except CannotCompile:  # the engine has reported it
+        return module
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ from partrain.models.tabular import TabularModule
 from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.task import Classification, Task
 from partrain.training.batches import Samples
-from partrain.training.compiled_answers import answers_of
 from partrain.training.compiled_mlp import ANSWERED_AT_A_TIME, MlpAnswers
 from partrain.training.compiled_tabular import TILE_ROWS, TabularAnswers
-from partrain.training.evaluate import Evaluator
+from partrain.training.evaluate import Evaluator, answers_of
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
