@@ -87,9 +87,13 @@ class Heads(nn.Module):
 
     def __init__(self, members: int, width: int, outputs: int) -> None:
         super().__init__()
-        layers = [nn.Linear(width, outputs) for _ in range(members)]
-        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in layers]))
-        self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1))
+        self.weight = nn.Parameter(torch.empty(members, width, outputs))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs))
+        with torch.no_grad():
+            for weight, bias in zip(self.weight, self.bias, strict=True):  # torch.stack imports torch's compiler on `meta`: a second
+                layer = nn.Linear(width, outputs)
+                weight.copy_(layer.weight.T)
+                bias[0].copy_(layer.bias)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.baddbmm(self.bias, features.transpose(0, 1), self.weight).transpose(0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from support.runs import events, partrain, summary, write_job
 
 from partrain import checkpoint
-from partrain.bench.planned import forecast
+from partrain.bench.planned import forecast, plan
 from partrain.job.load import load
 from partrain.job.plan import make_plan
 from partrain.record.round_record import NAN, RoundRecord
@@ -37,6 +38,16 @@ def test_it_is_what_a_run_does(tmp_path: Path) -> None:
     assert plan["round"]["judge_every"] == start["judge_every"]
     assert plan["end"]["item_iterations"] == summary(tmp_path / "run")["item_iterations"]
     assert plan["end"]["rounds"] == summary(tmp_path / "run")["rounds"]
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_planning_imports_no_compiler_of_torch(members: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some operations on the device `meta` import torch._dynamo: a second of the command."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    (tmp_path / "rows.csv").write_text("kind,x,y\n" + "".join(f"{'abc'[row % 3]},{row},{row % 2}\n" for row in range(40)))
+    data = 'dataset={kind="csv", path="rows.csv", target="y", target_kind="class", categories=["kind"], validation=8}'
+    job = write_job(tmp_path, f"model={{name='tabular', members={members}}}", data)
+    assert plan(load(job))["network"]["name"] == "tabular"
 
 
 def test_persons_of_a_table_are_clients_of_their_own(tmp_path: Path) -> None:
