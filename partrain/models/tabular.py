@@ -90,7 +90,9 @@ class Heads(nn.Module):
         self.weight = nn.Parameter(torch.empty(members, width, outputs))
         self.bias = nn.Parameter(torch.empty(members, 1, outputs))
         with torch.no_grad():
-            for weight, bias in zip(self.weight, self.bias, strict=True):  # torch.stack imports torch's compiler on `meta`: a second
+            for weight, bias in zip(
+                self.weight, self.bias, strict=True
+            ):  # torch.stack imports torch's compiler on `meta`: a second
                 layer = nn.Linear(width, outputs)
                 weight.copy_(layer.weight.T)
                 bias[0].copy_(layer.bias)
