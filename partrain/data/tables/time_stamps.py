@@ -133,24 +133,6 @@ def _utc(stamp: datetime) -> datetime:
     return stamp.astimezone(UTC).replace(tzinfo=None) if stamp.tzinfo else stamp
 
 
-def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeStep | None, list[int]]:
-    """Check order and steps of the stamps of all rows.
-
-    Args:
-        stamps: The stamps.
-        cells: The cells they were parsed from, for messages.
-
-    Returns:
-        The step, None for fewer than two rows; and by row the number of moments missing before it.
-
-    Raises:
-        IrregularTime: the stamps are of two kinds, unsorted, or not a whole number of steps apart.
-    """
-    check_order(stamps, cells)
-    step = step_of([stamps])
-    return step, missing_before(stamps, cells, step)
-
-
 def check_order(stamps: Sequence[Stamp], cells: Sequence[Any], several: str = SEVERAL) -> None:
     """Raise IrregularTime if stamps are of two kinds, or unsorted. `several`: advice for a file of several series."""
     for row in range(1, len(stamps)):

@@ -18,7 +18,7 @@ from partrain.data.base import WrongSetting
 from partrain.data.codec import Codec
 from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
-from partrain.data.tables.time_stamps import are_month_ends, check_stamps, continue_stamps, parse_stamp
+from partrain.data.tables.time_stamps import are_month_ends, continue_stamps, missing_before, parse_stamp, step_of
 from partrain.errors import InputMissing
 from partrain.job.load import load as load_job
 from partrain.training.batches import Samples
@@ -305,9 +305,9 @@ def test_time_stamps_are_checked(tmp_path: Path, stamps: str, line: int, fault: 
 def test_time_stamps_are_continued_in_their_spelling(stamps: str, following: str) -> None:
     cells = stamps.split()
     parsed = list(map(parse_stamp, cells))
-    step, missing = check_stamps(parsed, cells)
+    step = step_of([parsed])
     assert step is not None
-    assert not any(missing)
+    assert not any(missing_before(parsed, cells, step))
     assert continue_stamps(cells[-1], step, 2, ends=are_month_ends(parsed)) == following.split()
 
 
