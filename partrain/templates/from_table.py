@@ -86,7 +86,8 @@ def _job(
             column.add((block if answer else used).columns[name], file, every=answer)
     if form and not form.typed:
         values = {name: column.different for name, column in columns.items() if column.unread or dialect.rewrite}
-        dialect, sentences = number_dialect(dialect, values, asked.dialect)
+        numbers = {name: column.different for name, column in columns.items() if name not in values}
+        dialect, sentences = number_dialect(dialect, values, asked.dialect, numbers)
         dialect, more = date_forms(dialect, values)
         notes += [*sentences, *more]
     if rewrite := dialect.rewrite:

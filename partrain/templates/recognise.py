@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -12,23 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from partrain.data.tables.date_formats import USUAL_FORMATS, date_writer
-from partrain.data.tables.dialect import USUAL, Dialect
+from partrain.data.tables.dialect import MINUS, USUAL, Dialect
 from partrain.data.tables.files import marked_encoding, separator_line, usual_separator
 from partrain.data.tables.packed import open_bytes, open_text, unpacking
 from partrain.preprocess.cells import is_finite, is_number, parse_bool, parse_date
 
 SEPARATORS = (",", ";", "\t", "|")
-MARKS = "$€£¥%*†‡§()"
-"""Currency, percent and footnote signs next to numbers, and parentheses around negative ones."""
+MARKS = f"$€£¥%*†‡§(){MINUS}"
+"""Currency, percent and footnote signs next to numbers, parentheses around negative ones, and the minus sign of Unicode."""
 LIMITS = "<>≤≥~"
 """Signs of a measurement beyond a detection limit: the limit itself is the number."""
 FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"))
 """Decimal marks and thousands separators, the likeliest first."""
 ROWS = 200
 """Number of lines used to recognise a separator; the whole file is then read with it, and a row of another width is an error."""
+MOST_TEXTS = 2000
+"""Number of texts of a column used to recognise the decimal mark."""
 PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "#null!", "#num!", "#ref!", "#name?", "\\n", "<na>", "unknown", "missing", "nr",
                 "inf", "-inf", "+inf", "infinity"}  # fmt: skip
 """Words for a missing number, or for one that cannot be computed with. A text without letters and digits also counts."""
+_GROUPED = re.compile(r"[1-9][0-9]{0,2}([.,])[0-9]{3}(?:\1[0-9]{3})*")
+"""A number in groups of three digits; with a single mark, it may also be one with three fractional digits."""
+_FRACTION = re.compile(r"(?:[0-9]+|[0-9]{1,3}(?:[.,' ][0-9]{3})+)?([.,])[0-9]+(?:[eE][+-]?[0-9]+)?")
 FEW, MOST = 0.1, 10
 """Share of rows, and number of different texts, up to which odd cells among numbers leave the column numeric."""
 
@@ -63,12 +69,15 @@ def _encoding(path: Path) -> str:
 
 
 def _separator(path: Path, encoding: str) -> str:
-    """Return the separator that splits the first lines into most columns, equally many in nine of ten; or of a `sep=;` line."""
+    """Return the separator that splits the first lines into most columns, equally many in nine of ten; or of a `sep=;` line.
+
+    The header may have one name fewer than the rows have cells, as R writes tables, if no separator fits better.
+    """
     if separator := separator_line(path, encoding):
         return separator
     with unpacking(path, UnicodeError), open_text(path, encoding) as file:
         lines = list(islice(file, ROWS))
-    usual, widths = usual_separator(path), dict[str, int]()
+    usual, widths = usual_separator(path), dict[str, tuple[bool, bool, int]]()
     for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):
         try:
             rows = [row for row in csv.reader(lines, delimiter=separator) if row]
@@ -76,45 +85,110 @@ def _separator(path: Path, encoding: str) -> str:
             continue
         counts = Counter(map(len, rows[1:] or rows))
         width, count = counts.most_common(1)[0] if rows else (0, 0)
-        if rows and len(rows[0]) in (width, width - 1) and count >= 0.9 * counts.total():  # one extra name, as R writes rows
-            widths[separator] = width
+        if rows and len(rows[0]) in (width, width - 1) and count >= 0.9 * counts.total():
+            widths[separator] = width > 1, len(rows[0]) == width, width
     return max(widths, key=lambda separator: widths[separator], default=usual)
 
 
-def number_dialect(dialect: Dialect, columns: Mapping[str, Counter[str]], fixed: Collection[str]) -> tuple[Dialect, list[str]]:
+def number_dialect(
+    dialect: Dialect,
+    columns: Mapping[str, Counter[str]],
+    fixed: Collection[str],
+    numbers: Mapping[str, Counter[str]] | None = None,
+) -> tuple[Dialect, list[str]]:
     """Recognise decimal mark, thousands separator and signs next to numbers, except `fixed` ones.
 
-    `columns` has the row count of each text in each column. Returns a sentence for each unusual one.
+    Args:
+        dialect: The dialect so far.
+        columns: The row count of each text in each column that has texts which are no numbers in this dialect.
+        fixed: Keys that the user gave.
+        numbers: The same for the other columns, whose numbers may still be written in groups of three digits.
+
+    Returns:
+        The dialect, and a sentence for each unusual mark.
     """
-    written = {name: better for name, texts in columns.items() if (better := _numbers_of(dialect, texts, fixed))}
+    every = {**(numbers or {}), **columns}
+    decimals = {dialect.decimal} if "decimal" in fixed else _decimals(every.values())
+    decimal = next(iter(decimals)) if len(decimals) == 1 else ""
+    written = {name: better for name, texts in columns.items() if (better := _numbers_of(dialect, texts, fixed, decimal))}
     notes = []
+    for name, texts in (numbers or {}).items() if "thousands" not in fixed and decimal != "." else ():
+        if not _grouped(texts, ".", alone=decimal == ","):
+            continue
+        if decimal or (not decimals and dialect.separator == ";"):
+            written[name] = replace(dialect, decimal=",", thousands=".")
+        else:
+            example = next(text for text in texts if "." in text)
+            notes.append(
+                f"column `{name}`: {example!r} is read as a number below 1,000 (for thousands: --thousands . --decimal ,)"
+            )
     for key, flag in ("decimal", "--decimal"), ("thousands", "--thousands"), ("number_marks", "--number-marks"):
         values = {name: value for name, better in written.items() if (value := getattr(better, key)) != getattr(dialect, key)}
         if values:
-            name, value = next(iter(values.items()))
+            value = next(iter(values.values()))
             value = "".join(sorted(set("".join(values.values())))) if key == "number_marks" else value
             changed: dict[str, Any] = {key: value}
             dialect = replace(dialect, **changed)
-            example = next(text for text in columns[name] if value[0] in text or set(value) & set(text))
-            notes.append(f"column `{name}`: {example!r} is read with {key.replace('_', ' ')} {value!r} ({flag})")
+            examples = ((column, text) for column in values for text in every[column] if set(value) & set(text))
+            for column, text in islice(examples, 1):  # of three groups of digits, no column may show the decimal mark
+                notes.append(f"column `{column}`: {text!r} is read with {key.replace('_', ' ')} {value!r} ({flag})")
     return dialect, notes
 
 
-def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str]) -> Dialect | None:
-    """Return the dialect in which most texts of a column are numbers; None if that is this one, or if they are not numbers."""
+def _bare(text: str) -> str:
+    """Return a number without sign and marks."""
+    return text.strip(f"+- {MARKS}{LIMITS}")
+
+
+def _decimals(columns: Iterable[Counter[str]]) -> set[str]:
+    """Return the marks that fractional digits follow in columns of numbers, for certain: other than three digits, say."""
+    decimals = set[str]()
+    for texts in columns:
+        some = [_bare(text) for text in islice(texts, MOST_TEXTS) if not _stands_for_nothing(text)]
+        fractions = [fraction for text in some if (fraction := _FRACTION.fullmatch(text)) and not _GROUPED.fullmatch(text)]
+        whole = sum(text.isdigit() or _GROUPED.fullmatch(text) is not None for text in some)
+        if len(fractions) + whole >= (1 - FEW) * len(some):
+            decimals |= {fraction[1] for fraction in fractions}
+    return decimals
+
+
+def _grouped(texts: Iterable[str], mark: str, *, alone: bool) -> bool:
+    """Return whether a mark parts groups of three digits in all numbers that have it, and the others are below 1,000.
+
+    `alone`: true also if there are no others.
+    """
+    number = re.compile(rf"[0-9]{{1,3}}(?:{re.escape(mark)}[0-9]{{3}})*(?:{'.' if mark == ',' else ','}[0-9]+)?")
+    marked = others = False
+    for text in texts:
+        if _stands_for_nothing(text):
+            continue
+        bare = _bare(text)
+        if not number.fullmatch(bare) or (mark in bare and bare.startswith("0")):
+            return False
+        marked, others = marked or mark in bare, others or mark not in bare
+    return marked and (others or alone)
+
+
+def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str], decimal: str) -> Dialect | None:
+    """Return the dialect in which most texts of a column are numbers; None if that is this one, or if they are not numbers.
+
+    `decimal`: the file's decimal mark, if other columns show it.
+    """
     odd_by_dialect = {dialect: odd} if (odd := _odd(texts, dialect)) is not None else {}
     if not texts or odd == Counter():
         return None
     signs = MARKS + LIMITS * (len(texts) > MOST)  # among few texts, `<5` and `5` are categories
     marks = "".join(sorted({letter for text in texts for letter in text if letter in signs}))
-    european = dialect.separator == ";"
-    for decimal, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
-        keys = {"decimal": decimal, "thousands": thousands, "number_marks": marks}
+    european = dialect.separator == ";" and not _grouped(texts, ",", alone=False)
+    for mark, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
+        keys = {"decimal": mark, "thousands": thousands, "number_marks": marks}
         changed: dict[str, Any] = {key: value for key, value in keys.items() if key not in fixed}
         candidate = replace(dialect, **changed)
         rewrite = candidate.rewrite or str
         mixed = candidate.decimal == "," and any("." in text and is_number(text) and rewrite(text) == text for text in texts)
-        if candidate.decimal != candidate.thousands and not mixed and (odd := _odd(texts, candidate)) is not None:
+        if candidate.decimal == candidate.thousands or mixed or candidate.decimal != (decimal or candidate.decimal):
+            continue
+        if (odd := _odd(texts, candidate)) is not None:
             odd_by_dialect.setdefault(candidate, odd)
     best = min(odd_by_dialect, key=lambda dialect: odd_by_dialect[dialect].total(), default=dialect)
     return None if best == dialect else best

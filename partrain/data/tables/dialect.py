@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from partrain.data.tables.date_formats import date_writer
 
+MINUS = "\u2212"
+"""The minus sign of Unicode, which typeset tables have in place of the hyphen."""
 BRACKETS = str.maketrans("", "", "()")
 
 
@@ -43,12 +45,14 @@ class Dialect:
     def _rewrite_numbers(self) -> Callable[[str], str] | None:
         if (self.decimal, self.thousands, self.number_marks) == (".", "", ""):
             return None
-        decimal, group, marks = re.escape(self.decimal), re.escape(self.thousands), self.number_marks + " "
+        decimal, group, marks = re.escape(self.decimal), re.escape(self.thousands), self.number_marks.replace(MINUS, "") + " "
+        minus = MINUS in self.number_marks
         whole = rf"(?:[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]+)" if group else "[0-9]+"
         number = re.compile(rf"(?:{whole}(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
         def plain(cell: str) -> str:
             text = cell.strip() if self.thousands != " " else cell.strip().replace("\u00a0", " ").replace("\u202f", " ")
+            text = text.replace(MINUS, "-") if minus else text
             sign = text[:1] if text[:1] in ("+", "-") else ""
             body = text[len(sign) :].strip(marks)
             if "(" in marks and text[len(sign) :].strip(marks.translate(BRACKETS))[:1] == "(":

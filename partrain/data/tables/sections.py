@@ -64,7 +64,7 @@ class HasDialect(HasNullValues):
     """Character between groups of three digits of numbers in CSV files; `""`: none."""
     number_marks: str = ""
     """Characters that may precede or follow a number in CSV files, such as `$`, `%` or `*`: they are ignored. With `()` among
-    them, a number in parentheses is negative."""
+    them, a number in parentheses is negative; with Unicode's minus sign, it is read as a hyphen."""
     date_format: Formats = []
     """Format of dates in CSV files that are not in ISO 8601, such as `"%d.%m.%Y"`; or several. %Y year, %y its last two digits,
     %m month, %b its name, %d day, %q quarter, %V week, %H %M %S time, %I and %p for hours with am and pm."""

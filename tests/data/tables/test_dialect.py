@@ -12,6 +12,7 @@ from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.data.tables.files import CsvFile
 from partrain.data.tables.sections import Csv
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import is_finite
 from partrain.templates.recognise import number_dialect, odd_texts, text_dialect
 
 
@@ -135,6 +136,7 @@ def test_separators(tmp_path: Path, separator: str) -> None:
         (["$1,200.50", "-$3"], {"thousands": ",", "number_marks": "$"}),
         (["<0.5", *(f"{at}.5" for at in range(20))], {"number_marks": "<"}),
         (["<5", "5", "6", "7"], {}),
+        (["\u22125.2", "3.1", "\u22121"], {"number_marks": "\u2212"}),
         (["1,5", "2.5"], {}),
         (["red", "blue"], {}),
         (["1999-01-02", "2000-05-06"], {}),
@@ -149,6 +151,57 @@ def test_numbers(texts: list[str], keys: dict[str, str]) -> None:
 def test_a_group_of_three_digits_is_a_fraction_in_files_separated_by_semicolons() -> None:
     assert number_dialect(Dialect(separator=";"), {"x": Counter(["1,234", "5,678"])}, ())[0].decimal == ","
     assert number_dialect(Dialect(separator=";"), {"x": Counter(["1,234", "5,678"])}, ("decimal",))[0].thousands == ","
+
+
+@pytest.mark.parametrize(
+    ("separator", "columns", "keys"),
+    [
+        (";", {"area": ["15,2", "7"], "rev": ["924", "2.564"]}, {"decimal": ",", "thousands": "."}),
+        (";", {"area": ["15,2", "7"], "rev": ["1.924", "2.564"]}, {"decimal": ",", "thousands": "."}),
+        (",", {"area": ["15,2", "7"], "rev": ["924", "2.564"]}, {"decimal": ",", "thousands": "."}),
+        (";", {"rev": ["924", "2.564"]}, {"decimal": ",", "thousands": "."}),
+        (";", {"rev": ["1.924", "2.564"]}, {}),
+        (";", {"area": ["15.2", "7"], "rev": ["924", "2.564"]}, {}),
+        (";", {"area": ["15,2", "7"], "rev": ["0.924", "2.564"]}, {"decimal": ","}),
+        (";", {"stock": ["1,984", "281"], "rev": ["283.4", "40.1"]}, {"thousands": ","}),
+        (";", {"stock": ["1,984", "281"]}, {"thousands": ","}),
+        (";", {"people": ["2.407.275", "34.882"], "rate": ["7,40", "6,86"]}, {"decimal": ",", "thousands": "."}),
+        (";", {"people": ["2.407.275", "34.882"]}, {"decimal": ",", "thousands": "."}),
+    ],
+)
+def test_columns_tell_what_the_marks_of_others_mean(separator: str, columns: dict[str, list[str]], keys: dict[str, str]) -> None:
+    numbers = {name: Counter(texts) for name, texts in columns.items() if all(map(is_finite, texts))}
+    others = {name: Counter(texts) for name, texts in columns.items() if name not in numbers}
+    dialect, notes = number_dialect(Dialect(separator=separator), others, (), numbers)
+    assert {key: value for key, value in vars(dialect).items() if value != getattr(Dialect(separator=separator), key)} == keys
+    assert len(notes) == len(
+        [value for value in keys.values() if any(value in text for texts in columns.values() for text in texts)]
+    )
+
+
+def test_numbers_that_may_be_thousands_are_named() -> None:
+    dialect, (note,) = number_dialect(USUAL, {}, (), {"x": Counter(["924", "2.564"])})
+    assert dialect == USUAL
+    assert note == "column `x`: '2.564' is read as a number below 1,000 (for thousands: --thousands . --decimal ,)"
+    assert number_dialect(USUAL, {}, (), {"x": Counter(["924", "2.564"]), "y": Counter(["1.5"])}) == (USUAL, [])
+
+
+def test_semicolons_part_cells_whose_numbers_have_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("age;price\n38;2,63\n41;3,10\n")
+    assert text_dialect(path, {})[0].separator == ";"
+
+
+def test_a_minus_sign_of_typesetters_is_a_minus() -> None:
+    read = Dialect(number_marks="\u2212$", decimal=",").rewrite
+    assert read is not None
+    assert [read(text) for text in ("\u22125,2", "\u2212$3", "$\u22124", "7", "a\u2212b")] == [
+        "-5.2",
+        "-3",
+        "-4",
+        "7",
+        "a\u2212b",
+    ]
 
 
 @pytest.mark.parametrize(
