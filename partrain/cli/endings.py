@@ -79,14 +79,19 @@ def remedy_of(job: Job) -> str:
     return own + (balance or (", or set [faults] round_seconds" if not job.sync.uncapped_reason else ""))
 
 
-def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, *, as_json: bool) -> None:
-    """Print that a run has ended, and how to continue it."""
+def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, *, ended: bool, as_json: bool) -> None:
+    """Print why a run is not continued, and how to continue it. `ended`: False if only `--until` ends it here."""
     from partrain.checkpoint.manifest import manifest_of
     from partrain.record.stop_conditions import suggest_until
 
     stop = loaded.job.stop
     if as_json:
         print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
+        return
+    trust = " --trust-code" * bool(foreign(loaded, content.job, path, "run"))
+    if not ended:
+        print(f"nothing to do: {path} has reached --until already (round {content.round}, {reason})")
+        print(f"to continue to the end of its job: partrain resume {path}{trust}")
         return
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
     manifest = manifest_of(content)
@@ -97,7 +102,6 @@ def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, 
     status = "reached" if reason == "target" else "finished"
     arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
     further = "".join(f" --until {argument}" for argument in arguments)
-    trust = " --trust-code" * bool(foreign(loaded, content.job, path, "run"))
     print(f"to continue: partrain resume {path}{trust}{further}")
 
 

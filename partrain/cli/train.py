@@ -305,15 +305,18 @@ def _resume_with(
     from partrain.launch.folder.run_folder import new_folder
 
     loaded = drop_met_targets(loaded, content, until)
-    folder = out or run_folder_of(path)
-    if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
-        if own := run_folder_of(path):
-            finish_interrupted_run(loaded, content, own, reason, _evaluated)
+    own = run_folder_of(path)
+    folder = out or own
+    if (reason := already_finished(loaded, content, own)) is not None:
+        as_it_was = _job_to_resume(content, path, job, trust_code=trust_code, until=(), workers=workers) if until else loaded
+        end = already_finished(as_it_was, content, own)
+        if own and end is not None:
+            finish_interrupted_run(as_it_was, content, own, end, _evaluated)
         if machine:
             from partrain.launch.machines.rendezvous import Rendezvous
 
             Rendezvous(machine).withdraw("")
-        nothing_to_do(path, content, reason, loaded, as_json=options.as_json)
+        nothing_to_do(path, content, reason, loaded, ended=end is not None, as_json=options.as_json)
         return
     hooks, made = options.hooks.open(), None
     if folder is None or out is not None:
@@ -325,7 +328,7 @@ def _resume_with(
         context,
         moved=job is not None,
         other_workers=bool(workers or machine),
-        source=path if folder != run_folder_of(path) else None,
+        source=path if folder != own else None,
         accept_changes=accept_changes,
     )
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the checkpoint it resumed from, if it added none

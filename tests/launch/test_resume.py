@@ -405,6 +405,19 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_until_before_the_end_of_a_killed_run_ends_nothing(tmp_path: Path) -> None:
+    run = train(tmp_path, SIMULATED)
+    (run / "checkpoint.h5").write_bytes(round_file(run, 2).read_bytes())  # as if it had been killed after round 2
+    (run / "summary.json").unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    said = resume(run, "--until", "rounds=1")
+    assert "has reached --until already (round 2, rounds)" in said.out
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    *_, further = said.out.splitlines()[-1].split(" resume ")
+    resume(*further.split())
+    assert summary(run)["rounds"] == 4
+
+
 def test_a_run_that_begins_or_goes_on(tmp_path: Path) -> None:
     """`run --continue` is one command for a service that is started again and again."""
     job, run = write_job(tmp_path, SIMULATED), tmp_path / "run"
