@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,7 +27,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from partrain.api import objects, session
 from partrain.api.items import remarked
-from partrain.api.training import train_given
+from partrain.api.training import is_full_batch, train_given
 from partrain.inference.inputs.sample import of_array
 from partrain.inference.predict import predict
 from partrain.job.python_job import as_data
@@ -116,6 +116,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _model(self) -> Any:
         if self.model is not None:
+            self._refuse_idle("model", "hidden", "activation", "dropout")
             return self.model
         hidden = as_data(self.hidden)
         layers = hidden if isinstance(hidden, list) else [hidden]
@@ -123,12 +124,22 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _optimizer(self, items: int) -> Any:
         if not isinstance(self.optimizer, str):
+            self._refuse_idle("optimizer", "lr", "batch_size", "weight_decay")
             return self.optimizer
         decay = {"weight_decay": self.weight_decay} if self.weight_decay else {}
+        if is_full_batch(self.optimizer):
+            self._refuse_idle("optimizer", "batch_size")
+            return {"name": self.optimizer, "lr": self.lr, **decay}
         batch = as_data(self.batch_size)
         if isinstance(batch, int):
             batch = max(1, min(batch, items // max(_count(as_data(self.workers)), 1)))
         return {"name": self.optimizer, "lr": self.lr, "batch_size": batch, **decay}
+
+    def _refuse_idle(self, reason: str, *names: str) -> None:
+        """Raise BadJob if a parameter is set that has no effect, because of another one."""
+        defaults = {field.name: field.default for field in fields(self)}
+        if idle := [name for name in names if getattr(self, name) != defaults[name]]:
+            raise BadJob(f"`{idle[0]}` has no effect with this `{reason}`: leave it at its default ({defaults[idle[0]]!r})")
 
     def _answers(self, items: Any, *, probabilities: bool = False) -> dict[str, Any]:
         check_is_fitted(self, "network_")

@@ -194,7 +194,8 @@ def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
     optimizer = whole.get("optimizer", _OPTIMIZER)
     if "optimizer" in whole or not PythonJob(**whole).sync.full_batch:
         whole["optimizer"] = optimizer
-        if isinstance(optimizer, dict) and not {"batch_size", "full_batch"} & optimizer.keys():
+        given = isinstance(optimizer, dict) and {"batch_size", "full_batch"} & optimizer.keys()
+        if isinstance(optimizer, dict) and not given and not is_full_batch(str(optimizer.get("name"))):
             smallest = _smallest_partition(PythonJob(**whole), items) if items else BATCH_SIZE
             whole["optimizer"] = {**optimizer, "batch_size": max(1, min(BATCH_SIZE, smallest))}
     return PythonJob(**whole)
@@ -209,6 +210,11 @@ def _with_rate(optimizer: dict[str, Any]) -> dict[str, Any]:
     if kind is None or name not in OPTIMIZERS or "lr" in optimizer or not set(optimizer) <= set(_table(name).model_fields):
         return optimizer
     return {**optimizer, "lr": float(inspect.signature(kind).parameters["lr"].default)}
+
+
+def is_full_batch(optimizer: str) -> bool:
+    """Return whether an optimizer takes the whole partition in each iteration, unless its table says otherwise."""
+    return optimizer in OPTIMIZERS and _table(optimizer).model_fields["full_batch"].default is True
 
 
 def _table(optimizer: str) -> type[Section]:

@@ -106,7 +106,7 @@ def describe_value(value: Any) -> str:
             return "a list"
         case dict():
             return "a table"
-        case int() | float():
+        case int() | float() | None:
             return str(value)
     return f"the {'time' if isinstance(value, time) else 'date'} {value}"
 

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from copy import deepcopy
 from itertools import chain
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from partrain.config.problems import Finding, KeyPath
 from partrain.job.messages import advise_on_key, describe_key, describe_value, missing, no_table, quoted, wrong_value
+from partrain.job.reference import describe_type
 from partrain.job.schema import (
     Job,
     Location,
@@ -26,6 +28,7 @@ from partrain.job.schema import (
     tables_with_key,
 )
 
+UNION = "union"
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
 STAND_INS: dict[str, Any] = {
     "name": "job",
@@ -50,11 +53,27 @@ def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any
         errors = error.errors(include_url=False)
         corrected = [attempt.correct(error) for error in errors]
         if not any(corrected):
-            return attempt.valid_tables(errors), [*attempt.findings, *map(attempt.explain, errors)]
+            return attempt.valid_tables(errors), [*attempt.findings, *map(attempt.explain, _united(errors))]
         try:
             return tables_of(Job.model_validate(attempt.data)), attempt.findings
         except ValidationError as remaining:
             error = remaining
+
+
+def _united(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Return one error of the type `UNION` for all errors on a key with several possible types: pydantic has one for each type."""
+    united: dict[tuple[str | int, ...], ErrorDetails] = {}
+    for error in errors:
+        location = error["loc"]
+        for length in range(1, len(location)):
+            spot = locate(location[:length])
+            field = spot.owner.model_fields.get(str(spot.path[-1])) if spot.path and not spot.options else None
+            if field and field.annotation and len({*get_args(field.annotation)} - {type(None)}) > 1:
+                if isinstance(field.annotation, UnionType) or get_origin(field.annotation) is Union:
+                    location, error = location[:length], {**error, "type": UNION, "loc": location[:length]}
+                break
+        united.setdefault(location, error)
+    return list(united.values())
 
 
 class _Repair:
@@ -85,6 +104,10 @@ class _Repair:
             return self._finding(spot.path, *no_table(spot.path, value))
         if kind.startswith("union_tag"):
             return self._wrong_name(spot)
+        if kind == UNION:
+            types = describe_type(spot.owner.model_fields[str(spot.path[-1])])
+            types = re.sub(r"list: ([\w ]+?)(?= or |$)", r"a list of \1s", types)
+            return self._finding(spot.path, f"`{spot.path[-1]}`: expected {types}, got {describe_value(self._at(spot.path))}", "")
         if kind == "value_error":
             return self._said_by_table(spot, str(error["ctx"]["error"]))
         return self._finding(spot.path, *wrong_value(spot, error))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import partrain
+import partrain.errors
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # scikit-learn's checks provoke warnings of its own
 
@@ -40,6 +41,20 @@ def test_scikit_learns_checks_pass(name: str) -> None:
         "check_array_api_input",  # needs an environment variable
         "check_classifiers_multilabel_output_format_decision_function",  # there is none; `predict_proba` is checked
     }
+
+
+@pytest.mark.parametrize(
+    ("keys", "idle"),
+    [
+        ({"model": {"name": "linear"}, "dropout": 0.5}, "dropout"),
+        ({"model": {"name": "linear"}, "hidden": 5}, "hidden"),
+        ({"optimizer": {"name": "sgd", "lr": 0.1, "batch_size": 16}, "lr": 0.2}, "lr"),
+        ({"optimizer": "lbfgs", "batch_size": 8}, "batch_size"),
+    ],
+)
+def test_parameters_without_effect_are_refused(keys: dict[str, Any], idle: str) -> None:
+    with pytest.raises(partrain.errors.BadJob, match=f"`{idle}` has no effect with this"):
+        partrain.PartrainClassifier(rounds=1, **keys).fit(*wine())
 
 
 @pytest.mark.slow

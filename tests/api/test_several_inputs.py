@@ -82,6 +82,7 @@ def test_sequences_of_unequal_length_are_padded(tmp_path: Path) -> None:
     (({"a": A, "b": B[:9]}, Y), "`inputs.b`: holds 9 items"),
     (({"a": A, "b b": B}, Y), "`b b` is no name of an argument"),
     ({"inputs": {"a": A}, "targets": Y, "standardise": True}, "`standardise` is for one input of one shape"),
+    ({"inputs": {"a": A, "b": B.astype(int)}, "targets": Y, "tokens": True}, "of several inputs, name those that are tokens"),
     (([np.zeros((2, 3)), np.zeros((4, 2))], Y[:2]), "`inputs`: item 1 is no sequence as the others are"),
     (({"a": A, "b": B}, Y[:50]), "holds 50 targets for 60 inputs"),
 ])  # fmt: skip

@@ -19,6 +19,7 @@ from support.runs import JOB, descendants, events, eventually, summary
 from support.runs import partrain as command_line
 
 import partrain
+from partrain.api.training import _with_defaults
 from partrain.config.overrides import as_toml
 from partrain.errors import Failure
 from partrain.job.schema import Job, given_in
@@ -97,6 +98,17 @@ def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any],
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["lbfgs", {"name": "rprop", "lr": 0.01}])
+def test_optimizers_of_full_batches_get_no_batch_size(optimizer: Any) -> None:
+    job = _with_defaults({"model": {"name": "linear"}, "dataset": {"name": "mnist"}, "optimizer": optimizer, "workers": 2}, 30)
+    assert job.optimizer.full_batch
+
+
+def test_none_is_no_date() -> None:
+    with pytest.raises(Failure, match="expected an integer, got None"):
+        partrain.train(model={"name": "linear"}, dataset={"name": "mnist"}, seed=None, stop={"rounds": 1})
+
+
 def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) -> None:
     text = "JOB['stop'] = {'rounds': 10**6}\ntry:\n    partrain.train(partrain.Job(**JOB), out='run')\nexcept KeyboardInterrupt as stop:\n    print(stop)"
     with subprocess.Popen([sys.executable, "-c", SCRIPT + text], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:

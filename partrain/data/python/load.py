@@ -83,6 +83,9 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
 def _several(section: PythonArrays, role: str, several: Several) -> ArraySource:
     """Make the source of several inputs. Messages number the inputs that have no names."""
     tokens = section.tokens if isinstance(section.tokens, list) else []
+    if section.tokens is True:
+        named = 'tokens=["text"], say' if several.named else 'give a dict of arrays, and tokens=["text"], say'
+        raise WrongSetting("tokens", "of several inputs, name those that are tokens", named)
     if tokens and not several.named:
         raise WrongSetting("tokens", "`tokens` names inputs, and these have no names", "give a dict of arrays")
     held = {name: _source(f"{role}.{name}", array, named=False) for name, array in several.arrays.items()}
