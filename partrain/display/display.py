@@ -101,7 +101,7 @@ def _animates(stream: TextIO) -> bool:
 
 
 class PlainDisplay(Display):
-    """A line that describes the training, then at most one line per second or per judgement; with `verbose` one per round."""
+    """A line that describes the training, then at most one line per second, with the newest judgement; with `verbose` one per round."""
 
     def __init__(self, stream: TextIO, state: RunState, *, verbose: bool = False) -> None:
         super().__init__(state)
@@ -181,7 +181,7 @@ class PlainDisplay(Display):
             label = "judged" if f"  round {judged.round:,}  " in line else f"judged in round {judged.round:,}"
             line += f"  {label}: {scores(judged.scores)}"
         self._round = None
-        if not (self._verbose or is_judged or t - self._line_t >= LINE_S):
+        if not (self._verbose or t - self._line_t >= LINE_S):
             self._held = _line(t, line)
             return
         if state.commit is not None and state.commit.round != committed:

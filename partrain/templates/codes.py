@@ -47,7 +47,8 @@ def find_codes(
             continue
         if reason := _spelling(facts) or (_structure(name, facts, rows) if by_target else ""):
             facts.coded = True
-            notes.append(f"column `{name}`: {reason}: names, not amounts (`categories`)")
+            if not facts.reason_to_drop():
+                notes.append(f"column `{name}`: {reason}: names, not amounts (`categories`)")
     return notes
 
 

@@ -66,9 +66,7 @@ def rows_job(
     if time and targets.learned:
         targets = replace(targets, late=later_classes(file, names[0], time, targets.learned))
     if targets.kind == "class" and len(targets.learned) < 2:
-        rows = targets.first.rows - targets.first.missing
-        what = f"column `{names[0]}` has {len(targets.first.different):,} different words in {rows:,} rows: too many classes"
-        raise InputMissing(f"{file.header_location}: {what}")
+        raise InputMissing(f"{file.header_location}: {targets.nothing_to_learn}")
     first = FirstRows(file, columns, names)
     unit, more = (None, []) if time else unit_of(file, columns, first, group)
     lines, notes = [*source, *targets.dataset_lines()], [*targets.notes(), *more]
@@ -96,7 +94,7 @@ def rows_job(
         lines.append(
             f"group = {toml_value(unit)}   # rows of one are in one part: the test tells of others than those trained on"
         )
-    if not time and targets.kind == "class" and min(targets.learned.values()) >= 20:
+    if not time and targets.kind == "class":
         lines.append("stratify = true              # held-out items have the classes in proportion")
     items = int(targets.rows * OLDER)
     size = next(size for size in SIZES if items < size.items)

@@ -60,6 +60,16 @@ class Targets:
         lost = sum(self.first.different[text] for text in (*self.rare, *self.late))
         return min(column.rows - column.missing for column in self.columns) - lost
 
+    @property
+    def nothing_to_learn(self) -> str:
+        """The reason why fewer than two classes are learned."""
+        name, different = self.first.name, len(self.first.different)
+        if self.learned:
+            others = "the newest rows only" if self.late and not self.rare else f"fewer than {RARE} rows"
+            return f"column `{name}`: all classes but `{next(iter(self.learned))[:40]}` have {others}: nothing to predict"
+        rows = self.first.rows - self.first.missing
+        return f"column `{name}` has {different:,} different words in {rows:,} rows: too many classes"
+
     def notes(self) -> list[str]:
         """Describe the prediction, and the classes that are left out."""
         notes = [_described(self.columns, self.kind)]

@@ -121,6 +121,24 @@ def test_a_job_for_classes(tmp_path: Path) -> None:
     assert tomllib.loads((tmp_path / "floors.toml").read_text())["dataset"]["target_kind"] == "class"
 
 
+def test_a_class_of_few_rows_is_among_the_training_items(tmp_path: Path) -> None:
+    rows = [f"{'ab'[number % 2]},{number % 7}" for number in range(60)] + ["rare,99"] * 4
+    (tmp_path / "t.csv").write_text("\n".join(["kind,x", *rows, ""]))
+    assert partrain("init", "--from", "t.csv", "--target", "kind", "job.toml").code == 0
+    assert tomllib.loads((tmp_path / "job.toml").read_text())["dataset"]["stratify"]
+    (tmp_path / "t.csv").write_text("\n".join(["kind,x", *rows[:60:2], *rows[60:62], ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "kind", "other.toml")
+    assert (said.code, "all classes but `a` have fewer than 3 rows: nothing to predict" in said.err) == (66, True)
+
+
+def test_codes_that_are_left_out_are_not_called_categories(tmp_path: Path) -> None:
+    rows = [f"{(number * 37) % 9973:05},{number % 7},{number % 5}" for number in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["zip,x,y", *rows, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "job.toml")
+    assert "column `zip` is left out" in said.err
+    assert "categories" not in said.err
+
+
 def test_patience_goes_by_the_number_that_the_comment_names(tmp_path: Path) -> None:
     """A job for classes would go by accuracy, which few held-out items judge coarsely."""
     (tmp_path / "houses.csv").write_text(table(100))

@@ -315,15 +315,16 @@ def test_plain_lines(refresh):
     assert "judged" not in lines[10]
 
 
-def test_a_line_a_second_or_per_judgement_unless_all_are_asked_for():
-    """Rounds of a tenth of a second: the first, one a second, each that is judged, and the last."""
+def test_a_line_a_second_has_the_newest_judgement():
+    """Rounds of a tenth of a second: the first, one a second, and the last, though more are judged."""
     events = list(fake_run(rounds=37))
     fast = [replace(event, t=T + (event.t - T) / 4.9) for event in events]  # from 0.5 s to 0.102 s a round
 
     def rounds(events):
         return [int(line.partition("round ")[2].split()[0]) for line in plain(events, verbose=False).splitlines()[1:]]
 
-    assert rounds(fast) == [1, 10, 20, 30, 37]
+    assert rounds(fast) == [1, 11, 21, 31, 37]
+    assert "  judged in round 10: loss" in plain(fast, verbose=False).splitlines()[2]
     assert rounds([event for event in fast if not isinstance(event, JudgementEvent)]) == [1, 11, 21, 31, 37]
 
 
