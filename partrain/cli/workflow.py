@@ -367,7 +367,7 @@ def check(
 
     workflow, results = _study(context, file, out, param)
     rows = list(preview(workflow, results, Selection()))
-    stale = [row for row in rows if row[1] != "skip"]
+    stale = [row for row in rows if row[1] not in ("skip", "skipped")]
     if as_json:
         print(json.dumps({"folder": str(results.folder), "stale": {name: reason for name, _, reason in stale}}))
     elif stale:

@@ -59,7 +59,12 @@ def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> 
         raise InputMissing("figures need vl-convert, which is not installed: pip install 'partrain[report]'") from None
     spec = figure(name, runs, by)
     if spec is None:
-        raise InputMissing(f"{', '.join(run.label for run in runs)} recorded no {name}: there is nothing to plot")
+        labels = ", ".join(run.label for run in runs)
+        if any(name in event.scores for run in runs for event in run.judgements):
+            raise InputMissing(
+                f"{labels}: {name} was judged only once, and a curve needs two judgements: set judge_every in [stop]"
+            )
+        raise InputMissing(f"{labels} recorded no {name}: there is nothing to plot")
     thick = {"subtitle": "thick: held-out items; thin: training, mean of the workers"} if name == "loss" else {}
     title = {"text": kind_of(name).title, "anchor": "start", "color": LIGHT["ink"], "subtitleColor": LIGHT["muted"], **thick}
     whole = themed(spec, LIGHT, WIDTH, HEIGHT) | {"background": LIGHT["paper"], "title": title}

@@ -73,6 +73,6 @@ def _states(workflow: Workflow, results: Results) -> dict[str, str]:
 
 def _state(action: str, reason: str) -> str:
     words = {
-        "skip": "done", "running": "running", "run": "to do", "maybe": "done, may run again", "refuse": "refused", "wait": "blocked",
+        "skip": "done", "skipped": "skipped", "running": "running", "run": "to do", "maybe": "done, may run again", "refuse": "refused", "wait": "blocked",
     }  # fmt: skip
     return words[action] + (f" ({reason})" if reason not in ("unchanged", "") else "")

@@ -14,7 +14,6 @@ from partrain.config.overrides import as_change, as_toml, value_of
 from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean, shown
 from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
-from partrain.job.load import Job
 from partrain.job.load import load as load_job
 from partrain.job.sweep import SweepSection, Trial
 from partrain.record.summary import Summary
@@ -177,7 +176,7 @@ class _Loader:
         own = (action.job.task and action.job.task.lower_is_better) or ()
         if sweep.largest is None and sweep.by.rpartition(".")[2] in own:
             sweep = sweep.model_copy(update={"largest": False})
-        self._check_by(path, action.job, sweep.by)
+        self._check_by(path, action, sweep.by)
         trials = sweep.named_runs(action.job.seed)
         tuner = self._tuner(path, action, sweep, trials) if sweep.tuned else None
         runs = []
@@ -191,8 +190,9 @@ class _Loader:
         ranking = SweepAction(sweep, trials, action, tuner)
         return [*runs, replace(step, action=ranking, needs=frozenset(run.name for run in runs), when=None)]
 
-    def _check_by(self, path: KeyPath, job: Job, by: str) -> None:
+    def _check_by(self, path: KeyPath, action: JobAction, by: str) -> None:
         """Check before any training that the trials will record the metric that ranks them."""
+        job = action.job
         place, _, name = by.rpartition(".")
         if (
             job.hooks.code
@@ -204,13 +204,13 @@ class _Loader:
         if name not in judged and all(name not in kind.judged for kind in KINDS.values()):
             near = did_you_mean(name, judged)
             advice = f'did you mean "{near}"?' if near else f"the job judges {', '.join(judged)}; further ones: [task] metrics"
-            self._findings.find((*path, "sweep", "by"), f"no trial will record `{shown(by, 60)}`", advice)
+            self._checks.find_in_sweep(path, action, "by", f"no trial will record `{shown(by, 60)}`", advice)
 
     def _tuner(self, path: KeyPath, action: JobAction, sweep: SweepSection, trials: Mapping[str, Trial]) -> Tuner:
         """Check that all settings that a tuner may draw fit the job, and return the tuner."""
         if find_spec("optuna") is None:
             message = "trials are drawn by Optuna, which is not installed: pip install 'partrain[tune]'"
-            self._findings.find((*path, "sweep", "sampler"), message)
+            self._checks.find_in_sweep(path, action, "sampler", message)
         for extreme in sweep.extremes():
             self._checks.trial(path, action, extreme)
         return Tuner(sweep, action.job.seed, trials)

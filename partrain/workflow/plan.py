@@ -127,7 +127,10 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
 
 
 def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """Yield for each step its name, `run`, `running`, `skip`, `maybe`, `refuse` or `wait`, and the reason. Changes nothing."""
+    """Yield for each step its name, `run`, `running`, `skip`, `skipped` (by `when`), `maybe`, `refuse` or `wait`, and the reason.
+
+    Changes nothing.
+    """
     selected, moving, refused = selection.steps(workflow), set[str](), set[str]()
     running = is_locked(results.folder)
     for step in workflow.steps.values():
@@ -145,15 +148,13 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
         if waits := sorted(step.needs & moving):
             moving.add(step.name)
             change = _change(step, results)
-            yield (
-                step.name,
-                "run" if change else "maybe",
-                "; ".join(filter(None, [change.removeprefix(NEW), f"after {', '.join(waits)}"])),
-            )
+            condition = f"if {step.when.text}" if step.when else ""
+            reasons = [change.removeprefix(NEW), f"after {', '.join(waits)}", condition]
+            yield step.name, "run" if change and not step.when else "maybe", "; ".join(filter(None, reasons))
             continue
         try:
             if step.when and not step.when.holds({}, results.resolve):
-                yield step.name, "skip", f"{step.when.text} does not hold"
+                yield step.name, "skipped", f"{step.when.text} does not hold"
                 continue
             decision = decide(step, results, selection.rerun_in(workflow))
         except (InputMissing, ValueError) as missing:

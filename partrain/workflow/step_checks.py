@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.config.overrides import assigned, changed
-from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean
+from partrain.config.problems import Finding, KeyPath, Problem, Rejected, did_you_mean
 from partrain.config.toml_positions import NotToml, Position, TomlRefused
 from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, Diverged, InputMissing
@@ -77,13 +77,15 @@ class StepChecks:
         assert source is not None
         changes = {**action.overrides, **trial.overrides, "sweep": {}}
         places = {key: place for key, _, place in self._overrides(path)}
+        sweep, positions = self._sweep_at(path, source)
         for key in trial.overrides:
-            in_zip = (*path, "sweep", "zip", key)
+            in_zip = (*sweep, "zip", key)
             written = "k_folds" if trial.fold and key in HELD_OUT else key
-            places[key] = in_zip if in_zip in self._source.positions else (*path, "sweep", written)
+            places[key] = in_zip if in_zip in positions else (*sweep, written)
+        swept = {key: _below(positions, places[key]) for key in trial.overrides}
         late = {key: value for key, value in changes.items() if _is_result(value)}
         for key, value in changes.items():
-            source = source if key in late else self._overridden(source, key, value, places.get(key, path))
+            source = source if key in late else self._overridden(source, key, value, places.get(key, path), swept.get(key))
         job, findings = validate(source.data, action.path.parent, local=first and not self._waits(changes, source, action.path))
         self._findings.add(source.problem(finding) for finding in findings if finding.severity == "error")
         return replace(
@@ -93,6 +95,21 @@ class StepChecks:
             job=job or action.job,
             tolerated=(NOT_REACHED, Diverged.code),
         )
+
+    def find_in_sweep(self, path: KeyPath, action: JobAction, key: str, message: str, suggestion: str = "") -> None:
+        """Add a problem of a sweep, at one of its keys in the workflow file or in the job."""
+        source = self._jobs[action.path]
+        assert source is not None
+        sweep, positions = self._sweep_at(path, source)
+        if positions is source.positions:
+            self._findings.add([source.problem(Finding((*sweep, key), message, suggestion))])
+        else:
+            self._findings.find((*sweep, key), message, suggestion)
+
+    def _sweep_at(self, path: KeyPath, job: TomlSource) -> tuple[KeyPath, Mapping[KeyPath, Position]]:
+        """Return the place of a step's sweep, and the positions of the file that has it: the workflow, or the job."""
+        own = self._positions.get(path[:2], {})
+        return ((*path, "sweep"), own) if (*path, "sweep") in own else (("sweep",), job.positions)
 
     def _kind(self, path: KeyPath, section: StepSection) -> str | None:
         """Return the key that defines a step's work."""
@@ -213,19 +230,23 @@ class StepChecks:
         for key, value in table.items():
             yield from parts(key, value, (*path, "set", key))
 
-    def _overridden(self, source: TomlSource, key: str, value: Any, place: KeyPath) -> TomlSource:
-        """Return a job with one change; its problems are shown at the change in the workflow file."""
-        places: dict[KeyPath, Position] = {
-            below[len(place) :]: position
-            for below, position in self._positions.get(place[:2], {}).items()
-            if below[: len(place)] == place
-        }
+    def _overridden(
+        self, source: TomlSource, key: str, value: Any, place: KeyPath, places: dict[KeyPath, Position] | None = None
+    ) -> TomlSource:
+        """Return a job with one change; its problems are shown at the change in the workflow file, or at other `places`."""
+        if places is None:
+            places = _below(self._positions.get(place[:2], {}), place)
         try:
             return changed(source, [(key, value, places)])
         except (TomlRefused, NotToml) as refused:
             message = refused.message if isinstance(refused, TomlRefused) else 'expected the key of a job, as in "stop.rounds"'
             self._findings.find(place, f"`{key}`: {message}", at_key=True)
             return source
+
+
+def _below(positions: Mapping[KeyPath, Position], place: KeyPath) -> dict[KeyPath, Position]:
+    """Return the positions of a key and of all below it, by their paths from the key."""
+    return {path[len(place) :]: position for path, position in positions.items() if path[: len(place)] == place}
 
 
 def _is_result(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,11 @@ def test_what_cannot_be_plotted(run: Path, tmp_path: Path) -> None:
     nothing = partrain("plot", run, "--what", "staleness", "-o", tmp_path / "p.svg")
     assert nothing.code == 66
     assert "recorded no staleness" in nothing.err
+    once, lines = shutil.copytree(run, tmp_path / "once"), (run / "events.jsonl").read_text().splitlines()
+    judged = [line for line in lines if '"judgement"' in line]
+    (once / "events.jsonl").write_text("\n".join(line for line in lines if line not in judged[1:]) + "\n")
+    nothing = partrain("plot", once, "--what", "accuracy", "-o", tmp_path / "p.svg")
+    assert "accuracy was judged only once, and a curve needs two judgements" in nothing.err
 
 
 def test_without_vl_convert_one_line_says_what_to_install(run: Path, tmp_path: Path) -> None:

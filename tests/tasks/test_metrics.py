@@ -183,6 +183,20 @@ def test_an_own_metric_is_tried_before_training(tmp_path: Path, name: str) -> No
     assert not (tmp_path / "new").exists(), "no round is trained"
 
 
+def test_a_metric_that_is_no_number_is_named_once(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "own.py").write_text("def late(answers, targets):\n    return float('nan')\n")
+    job = tmp_path / "late.toml"
+    stop = "[stop]\nrounds = 3\njudge_every = 1\n"
+    job.write_text(
+        JOB.format(count=1, transport="simulated", rounds=8).partition("[task]")[0] + '[task]\nmetrics = ["own.py:late"]\n' + stop
+    )
+    done = partrain("run", job, "--out", tmp_path / "late")
+    assert done.code == 0, done
+    assert done.err.count("the metric `late` is no number in the judgement of round 1, which leaves it out") == 1
+    assert done.err.count("`late`") == 1
+
+
 def test_judgements_without_the_deciding_number_are_no_misses(tmp_path: Path) -> None:
     """A metric that has no number yet does not end the run: its last lines, and a warning, tell of the judgements without one."""
     write(tmp_path)

@@ -406,6 +406,23 @@ def test_cross_validation_and_the_best_settings_on_all_items(place: Path) -> Non
     assert set(run(FOLDS).values()) == {"unchanged"}
 
 
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ('by = "acuracy"\n"optimizer.lr" = [0.1, 0.2]', "6: no trial will record `acuracy`"),
+        ('"optimizer.lrr" = [0.1, 0.2]', "1: unknown key `lrr`"),
+        ('"optimizer.lr" = [0.1, "fast"]', "18: `lr`: expected a number"),
+    ],
+)
+def test_errors_of_a_sweep_in_a_job_are_at_its_lines(place: Path, sweep: str, message: str) -> None:
+    job = Path("job.toml").read_text().rstrip()
+    Path("swept.toml").write_text(f"{job}\n[sweep]\n{sweep}\n")
+    for command in "validate", "run":
+        said = partrain(command, "swept.toml")
+        assert said.code == 78, said
+        assert f"swept.toml:{job.count(chr(10)) + 3}:{message}" in said.err + said.out
+
+
 @pytest.mark.parametrize(("text", "message"), [
     (FOLDS.replace("k_folds = 3", "k_folds = 300"), "study.toml:8:51: 300 folds are more than the 230 items"),
     (FOLDS.replace("k_folds = 3", "k_folds = 1"), "study.toml:8:51: `k_folds`"),

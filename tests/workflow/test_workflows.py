@@ -215,6 +215,8 @@ def test_a_promise_that_is_not_kept(place: Path) -> None:
 def test_conditions_decide(place: Path) -> None:
     text = STUDY.replace("> 0", "< 0")
     assert run(text) == {"first": "done", "weights": "done", "second": "skipped", "judge": "skipped"}
+    shown = json.loads(partrain("flow", "show", "study.toml", "--json").out)
+    assert [step["state"].partition(" (")[0] for step in shown["steps"]][:3] == ["done", "done", "skipped"]
     text = STUDY.replace("test.accuracy >= 0.1", "test.accuracy >= 2")
     assert run(text, code=1)["weights"] == "waiting"
     assert run(text, "--keep-going", code=1) == {"first": "failed", "weights": "blocked", "second": "blocked", "judge": "blocked"}
