@@ -47,7 +47,7 @@ class LossBand:
         """Append a finite loss; return the leap if it is the first above the band."""
         losses, spike = self._losses, None
         if self._least_rise is None and len(losses) == LEAST:
-            self._least_rise = LEAST_RISE * abs(_median(losses))
+            self._least_rise = LEAST_RISE * abs(_median(losses) or max(losses))
         if len(losses) >= LEAST and loss <= (1 + MIN_RISE) * min(losses):  # within any band: most losses need no median
             self._above = False
         elif len(losses) >= LEAST:

@@ -60,6 +60,11 @@ def test_losses_near_zero_vary_by_factors_and_leap_by_what_counts() -> None:
     assert leaps([*learned, 0.1]) == [len(learned)]
 
 
+def test_a_loss_that_fell_to_nothing_at_once_does_not_leap_by_next_to_nothing() -> None:
+    assert leaps([1.1, 0.3, *[0.0] * 20, 2.5e-7]) == []
+    assert leaps([1.1, 0.3, *[0.0] * 20, 0.5]) == [22]
+
+
 def test_noisy_falling_losses_are_quiet() -> None:
     drawn = random.Random(5)
     assert leaps([math.exp(-place / 300 + drawn.gauss(0, 0.2)) for place in range(3000)]) == []
