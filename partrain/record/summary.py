@@ -16,6 +16,9 @@ from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
 
+PAST_BEST = "past its best"
+END = 0.2
+"""Share of the rounds at the end that counts as the end of a run."""
 FEWEST_JUDGEMENTS = 8
 """Smallest number of judgements that shows the course of a run."""
 FALLS, RISES = 0.03, 0.1
@@ -206,7 +209,9 @@ def summary(state: RunState) -> Summary:
     if state.best:
         newest, lower = state.best, state.start.lower_is_better
         best["best"] = best_judgement(newest.round, newest.loss, newest.metrics, state.start.stop, lower_is_better=lower)
-        if course := _course(state.judged_losses.resampled()):
+        course = _course(state.judged_losses.resampled())
+        late = newest.round > (1 - END) * state.round  # the number that chooses the best round improved, whatever the loss did
+        if course and not (late and course == PAST_BEST):
             best["course"] = course
     ended: SummaryOptions = {}
     if state.undefined:
@@ -270,7 +275,7 @@ def _course(losses: Sequence[float]) -> str:
         return "improving"
     rise = newest - least
     rises = place < 0.6 * count and newest >= before and rise > RISES * span and rise > 0.02 * abs(least)
-    return "past its best" if rises else ""
+    return PAST_BEST if rises else ""
 
 
 def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:

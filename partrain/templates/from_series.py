@@ -2,19 +2,20 @@
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
-months, 7 days, 52 weeks, or the rows of a day. `difference` is the one of [], [1], [season] and [1, season] that leaves the
-smallest standard deviation in the first 70 % of rows; lags are added only if they lower it by a tenth. Another column of numbers
-is an input if its past reduces the error of a linear forecast by a tenth, on the newest of these rows. The job forecasts a
-season, but at most 12 rows or half a day; without a season one row.
+months, 7 days, 52 weeks, or the rows of a day. The window is two seasons, or a week if a linear forecast errs less with it in the
+first 70 % of rows. If the level drifts there, `difference` is the one of [1], [season] and [1, season] that leaves the smallest
+standard deviation; a further lag must lower it by a tenth. Another column of numbers is an input if its past reduces the error of
+the linear forecast by a tenth. The job forecasts a season, but at most 12 rows or half a day; without a season one row.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
@@ -36,6 +37,9 @@ from partrain.number_format import counted
 from partrain.templates.assemble import Draft, assemble, listed
 from partrain.templates.order_in_time import FEW_FALLS, OLDER, epoch_unit
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 FEWEST = 40
 """Number of rows from which a series can be trained on."""
 SEASONS = {("months", 1): 12, ("months", 3): 4, ("seconds", 86400): 7, ("seconds", 604800): 52}
@@ -54,7 +58,15 @@ MOST_EQUAL = 0.5
 GAIN = 0.9
 """Largest fraction of the standard deviation that another difference may leave, or of the error that another column may leave."""
 
-MOST_CELLS = 10_000_000
+SURE = 0.97
+"""Largest fraction of the error of a linear forecast that a wider window may leave."""
+UNIT_ROOT = -2.86
+"""Statistic of Dickey and Fuller's test above which a random walk is not ruled out, at 5 %."""
+FEWEST_WINDOWS = 24
+"""Number of windows from which a linear forecast is tried."""
+MOST_OF_WEEK = 336
+"""Maximum number of rows of a week that a network sees."""
+MOST_CELLS = 4_000_000
 """Maximum number of values in the windows over a column for trying a linear forecast: the newest ones, which bounds its
 memory."""
 
@@ -116,11 +128,13 @@ def series_job(
     season = SEASONS.get((seconds.unit, round(seconds.size))) or _rows_of_day(seconds) or _season_of_numbers(step)
     if season and usual < 4 * season:
         season = None
-    lags = _lags([values[: int(len(values) * OLDER)] for values in series], season)
-    window = min(2 * season if season else 12, usual // 5)
+    windows = [min(2 * season if season else 12, usual // 5)]
     tests = max(count * 15 // 100, 1)
     most = season // 2 if season and _rows_of_day(seconds) else MOST_STEPS
     steps = horizon or min(season or 1, max(most, MOST_STEPS))
+    if season and _rows_of_day(seconds) and 7 * season <= min(usual // 5, MOST_OF_WEEK):
+        windows.append(7 * season)
+    window, lags = _form([values[: int(len(values) * OLDER)] for values in series], season, windows, steps)
     room = count - len(series) * (sum(lags) + window) - 2 * tests
     while not horizon and steps > 1 and room <= len(series) * 3 * steps:
         steps //= 2
@@ -145,7 +159,9 @@ def series_job(
     if season:
         lines.append(f"season = {season}                  # `evaluate` compares with the value one season before")
     if lags:
-        lines.append(f"difference = {toml_value(lags)}         # of all differences, these leave the least deviation")
+        lines.append(
+            f"difference = {toml_value(lags)}         # the level drifts; of all differences, these leave the least deviation"
+        )
     end = f", the newest first{' of each' * bool(group)}" * turned
     what = f"a series of each `{group}` ({len(series):,})" if group else "a series"
     decline = f"--kind table for rows in any order{', --group none' * bool(group)}"
@@ -181,7 +197,8 @@ def series_job(
         outages = f"the largest step of `{target}` from row to row is {jump:,.0f} times the middle one, as in outages"
         task.append('loss = "absolute"             # squared, few large steps would decide')
         notes.append(f'{outages}: loss = "absolute" learns what is usual (`loss`)')
-    return Draft(assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1), task=task), notes)
+    model = ['name = "mlp"', "hidden = [32]"]
+    return Draft(assemble(file.path, what, model, lines, max(items, 1), task=task, decides="mae"), notes)
 
 
 def _numbers(cells: list[Any], is_missing: Callable[[Any], bool]) -> list[float] | None:
@@ -288,6 +305,43 @@ def _equal_steps(moments: Sequence[float]) -> float:
     return sum(abs(distance - usual) <= TOLERANCE * usual for distance in apart) / len(apart)
 
 
+def _form(series: Sequence[list[float]], season: int | None, windows: Sequence[int], steps: int) -> tuple[int, list[int]]:
+    """Choose the window with which a linear forecast errs least, and the differences if the level of the series drifts.
+
+    A network does not reach numbers that it never saw; but differences make noise larger.
+    """
+    import numpy as np
+
+    lags = _lags(series, season) if _drifts(series, season or 1) else []
+    parts = [np.array(values)[:, None] for values in series]
+    best, least = windows[0], _linear_error(parts, windows[0], lags, steps) if len(windows) > 1 else 0.0
+    for window in windows[1:]:
+        if (error := _linear_error(parts, window, lags, steps)) < SURE * least:
+            best, least = window, error
+    return best, lags
+
+
+def _drifts(series: Sequence[list[float]], season: int) -> bool:
+    """Return whether the level of most series may be a random walk, by the test of Dickey and Fuller on the means of seasons.
+
+    Source: Dickey, Fuller. Distribution of the estimators for autoregressive time series with a unit root. 1979
+    """
+    import numpy as np
+
+    drifting = 0
+    for values in series:
+        means = np.array(values[len(values) % season :]).reshape(-1, season).mean(1)
+        level, change = means[:-1] - means[:-1].mean(), np.diff(means)
+        spread = float(level @ level)
+        if len(level) < 4 or not spread:
+            drifting += 1
+            continue
+        slope = float(level @ change) / spread
+        noise = float(((change - change.mean() - slope * level) ** 2).sum()) / (len(level) - 2)
+        drifting += slope > UNIT_ROOT * math.sqrt(noise / spread)
+    return drifting > len(series) / 2
+
+
 def _lags(series: Sequence[list[float]], season: int | None) -> list[int]:
     """Choose the differences that leave the smallest standard deviation; each further one must lower it by a tenth."""
     best: list[int] = []
@@ -306,24 +360,53 @@ def _deviation(series: Sequence[list[float]], lags: list[int]) -> float:
 def _helpful(columns: Mapping[str, list[Any]], target: str, lags: list[int], window: int, steps: int) -> list[str]:
     """Return the other columns whose past lowers the error of a linear forecast by a tenth, on the newest of the older rows."""
     import numpy as np
+
+    table = {name: np.array(list(map(float, cells)))[: int(len(cells) * OLDER)] for name, cells in columns.items()}
+
+    def error(*names: str) -> float:
+        return _linear_error([np.stack([table[name] for name in names], 1)], window, lags, steps)
+
+    alone = error(target)
+    return [name for name in columns if name != target and error(target, name) < GAIN * alone]
+
+
+def _linear_error(parts: Sequence[NDArray[Any]], window: int, lags: Sequence[int], steps: int) -> float:
+    """Return the mean error of a linear forecast of the first column, from the past of all, on the newest fifth of the windows.
+
+    Infinite for fewer windows than `FEWEST_WINDOWS`.
+
+    Args:
+        parts: The rows (moments, k) of each series.
+        window: Rows that it sees.
+        lags: Differences that it sees and forecasts; the error is that of the column itself.
+        steps: Rows that it forecasts.
+    """
+    import numpy as np
     from numpy.lib.stride_tricks import sliding_window_view
 
-    from partrain.data.tables.differences import difference
+    from partrain.data.tables.differences import difference, integrate
 
-    table = np.array([list(map(float, cells)) for cells in columns.values()]).T
-    older = int(len(table) * OLDER)
-    rows = difference(table[max(0, older - MOST_CELLS // window) : older], lags)
-    rows = (rows - rows.mean(0)) / np.where(rows.std(0) > 0, rows.std(0), 1.0)
-    series = dict(zip(columns, rows.T, strict=True))
-    past = {name: sliding_window_view(column[:-steps], window) for name, column in series.items()}
-    future = sliding_window_view(series[target][window:], steps)
-    trained = len(future) * 4 // 5
-
-    def error(names: list[str]) -> float:
-        inputs = np.concatenate([past[name] for name in names], 1)
-        older, newer = inputs[:trained], inputs[trained:]
-        weights = np.linalg.solve(older.T @ older + np.eye(inputs.shape[1]), older.T @ future[:trained])
-        return float(np.abs(newer @ weights - future[trained:]).mean())
-
-    alone = error([target]) if trained else 0.0
-    return [name for name in columns if name != target and error([target, name]) < GAIN * alone]
+    lost, most = sum(lags), MOST_CELLS // (window * parts[0].shape[1] * len(parts))
+    older: list[tuple[NDArray[Any], ...]] = []
+    newer: list[tuple[NDArray[Any], ...]] = []
+    for whole in parts:
+        rows = whole[max(0, len(whole) - most) :]
+        changes = difference(rows, lags)
+        count = len(changes) - window - steps + 1
+        if count < 2:
+            continue
+        past = np.concatenate([sliding_window_view(column, window)[:count] for column in changes.T], 1)
+        future = sliding_window_view(changes[window:, 0], steps)
+        levels = sliding_window_view(rows[:, 0], lost)[window : window + count] if lost else np.empty((count, 0))
+        values, cut = sliding_window_view(rows[lost + window :, 0], steps), count * 4 // 5
+        older.append((past[: max(1, cut - steps)], future[: max(1, cut - steps)]))
+        newer.append((past[cut:], levels[cut:], values[cut:]))
+    if sum(len(past) for past, *_ in (*older, *newer)) < FEWEST_WINDOWS:
+        return math.inf
+    inputs, targets = map(np.concatenate, zip(*older, strict=True))
+    mean, deviation = inputs.mean(0), inputs.std(0)
+    known = np.column_stack([(inputs - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(inputs))])
+    weights = np.linalg.solve(known.T @ known + np.eye(known.shape[1]), known.T @ targets)
+    past, levels, values = map(np.concatenate, zip(*newer, strict=True))
+    forecast = np.column_stack([(past - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(past))]) @ weights
+    return float(np.abs(integrate(forecast, levels, lags, np.stack) - values).mean())

@@ -505,6 +505,13 @@ def test_unknown_events_are_passed_over():
     assert decode(b'{"event":"new","t":1,"round":3}') == UnknownEvent(1, 3)
 
 
+def test_a_rising_loss_is_not_past_the_best_while_the_deciding_number_improves():
+    losses = [1.0, 0.5, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    judged = [JudgementEvent(t=T, round=number, seconds=1.0, loss=loss, best=True) for number, loss in enumerate(losses, 1)]
+    rounds = [event for number in range(1, 11) for event in (round_(number, 0), round_(number, 1))]
+    assert "course" not in summary(fed(start(rounds=9), *rounds, *judged))
+
+
 @pytest.mark.parametrize(
     ("losses", "course"),
     [

@@ -6,12 +6,14 @@ becomes a forecast of y step by step: each step subtracts the values that the pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
+
+Values = TypeVar("Values")
+"""Tensors, or arrays of numpy."""
 
 
 def difference(rows: NDArray[Any], lags: Sequence[int]) -> NDArray[Any]:
@@ -21,18 +23,26 @@ def difference(rows: NDArray[Any], lags: Sequence[int]) -> NDArray[Any]:
     return rows
 
 
-def integrate(differences: Tensor, levels: Tensor, lags: Sequence[int]) -> Tensor:
-    """Return the values (n, H, k) with these differences, after the newest values `levels` (n, at least the sum of lags, k)."""
-    import torch
+def integrate(
+    differences: Values, levels: Values, lags: Sequence[int], stack: Callable[[list[Any], int], Any] | None = None
+) -> Values:
+    """Return the values (n, H, k) with these differences, after the newest values `levels` (n, at least the sum of lags, k).
 
+    They are tensors; or arrays, with numpy's `stack`.
+    """
+    if stack is None:
+        import torch
+
+        stack = torch.stack
     weights = _coefficients(lags)
-    values = [levels[:, at] for at in range(levels.shape[1])]
-    for step in range(differences.shape[1]):
-        value = differences[:, step]
+    changes, newest = cast(Any, differences), cast(Any, levels)
+    values = [newest[:, at] for at in range(newest.shape[1])]
+    for step in range(changes.shape[1]):
+        value = changes[:, step]
         for back, weight in weights.items():
             value = value - weight * values[-back]
         values.append(value)
-    return torch.stack(values[levels.shape[1] :], dim=1)
+    return cast(Values, stack(values[newest.shape[1] :], 1))
 
 
 def _coefficients(lags: Sequence[int]) -> dict[int, int]:
