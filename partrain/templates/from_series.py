@@ -2,7 +2,7 @@
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
-months, 7 days, 52 weeks, or the rows of a day. The window is two seasons, or a week if a linear forecast errs less with it in the
+months, 7 days (5 if only business days have rows), 52 weeks, or the rows of a day. The window is two seasons, or a week if a linear forecast errs less with it in the
 first 70 % of rows. If the level drifts there, `difference` is the one of [1], [season] and [1, season] that leaves the smallest
 standard deviation; a further lag must lower it by a tenth. Another column of numbers is an input if its past reduces the error of
 the linear forecast by a tenth. The job forecasts a season, but at most 12 rows or half a day; without a season one row.
@@ -14,6 +14,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +51,8 @@ MOST_STEPS = 12
 """Maximum number of rows of a season that are forecast at once; for steps shorter than an hour, half a day."""
 MOST_HOLES = 0.1
 """Moments without a row, as a share of the rows, up to which a table is a series."""
+WORKDAYS, MOST_AT_WEEKENDS = 5, 0.9
+"""Rows in a week of business days, and the share of weekends among the days without a row above which rows are business days."""
 JUMP = 50
 """Ratio of the largest step between two rows to the median step from which a series has outages: they would dominate a squared
 loss."""
@@ -87,6 +90,8 @@ def series_job(
     stamped: Sequence[str],
     horizon: int | None,
     group: str | None = None,
+    *,
+    equal_rows: bool = False,
 ) -> Draft | Refusal | None:
     """Write a job that forecasts columns of a series.
 
@@ -102,6 +107,7 @@ def series_job(
         stamped: The columns that may hold time stamps.
         horizon: The number of rows to forecast, if the user gives it.
         group: The column of groups, each of which is a series, if the table holds several.
+        equal_rows: Rows count as equal steps, without time stamps.
     """
     target = targets[0]
     parts = _rows_by(columns[group]) if group else [list(range(len(columns[target])))]
@@ -113,9 +119,11 @@ def series_job(
         name: reading for name in stamped if name != group and (reading := _time(file, name, columns[name], parts, group))
     }
     first = next(((name, reading) for name, reading in readings.items() if not isinstance(reading, Refusal)), None)
+    if equal_rows:
+        first = "", _Reading(TimeStep("numbers", 1.0), holes=False, turned=False, parts=parts)
     if first is None:
         return next((reading for reading in readings.values() if isinstance(reading, Refusal)), None)
-    time, (step, holes, turned, parts) = first
+    time, (step, holes, turned, parts, workdays) = first
     gaps = [[file.is_missing(columns[name][row]) for row in rows] for rows in parts for name in targets]
     if any(map(all, gaps)):
         return None
@@ -123,9 +131,13 @@ def series_job(
     cuts = [0, *accumulate(map(len, parts))]
     series = [[float(cell) for cell in columns[target][start:end] if not file.is_missing(cell)] for start, end in pairwise(cuts)]
     count, usual = sum(map(len, series)), statistics.median_low(map(len, series))
-    unit = epoch_unit(list(map(str, columns[time]))) if step.unit == "numbers" else None
+    unit = epoch_unit(list(map(str, columns[time]))) if step.unit == "numbers" and time else None
     seconds = TimeStep("seconds", step.size / unit) if unit else step
-    season = SEASONS.get((seconds.unit, round(seconds.size))) or _rows_of_day(seconds) or _season_of_numbers(step)
+    season = (
+        WORKDAYS
+        if workdays
+        else SEASONS.get((seconds.unit, round(seconds.size))) or _rows_of_day(seconds) or _season_of_numbers(step)
+    )
     if season and usual < 4 * season:
         season = None
     windows = [min(2 * season if season else 12, usual // 5)]
@@ -147,7 +159,7 @@ def series_job(
         'kind = "series"',
         *written,
         f"target = {toml_value(target if len(targets) == 1 else list(targets))}",
-        f"time = {toml_value(time)}              # rows are {seconds} apart",
+        *([f"time = {toml_value(time)}              # rows are {seconds} apart"] if time and not workdays else []),
         *(
             [f"group = {toml_value(group)}           # {len(series):,} of them, a series each; one network learns all"]
             if group
@@ -165,7 +177,9 @@ def series_job(
     end = f", the newest first{' of each' * bool(group)}" * turned
     what = f"a series of each `{group}` ({len(series):,})" if group else "a series"
     decline = f"--kind table for rows in any order{', --group none' * bool(group)}"
-    notes = [f"{what}: `{time}` has time stamps, {seconds} apart{end}; the newest {2 * tests:,} rows are held out ({decline})"]
+    days = f"`{time}` has business days, which count as equal steps (`time` is left out)"
+    order = days if workdays else f"`{time}` has time stamps, {seconds} apart{end}" if time else "rows count as equal steps"
+    notes = [f"{what}: {order}; the newest {2 * tests:,} rows are held out ({decline})"]
     others = {name: cells for name, cells in columns.items() if name not in (*targets[1:], *stamped)}
     alone = holes or len(targets) > 1 or group or count < len(columns[target])
     helpful = [] if alone else _helpful(others, target, lags, window, steps)
@@ -240,6 +254,8 @@ class _Reading(NamedTuple):
     """The newest row of a series comes first."""
     parts: list[list[int]]
     """The rows of each series, the oldest first."""
+    workdays: bool = False
+    """Rows are days, and nearly all days without a row are at weekends."""
 
 
 def _time(
@@ -284,12 +300,29 @@ def _time(
     if step is None:
         return None
     if (gone := sum(map(sum, lacking))) > len(cells) * MOST_HOLES:
+        if (
+            (step.unit, step.size) == ("seconds", DAY)
+            and not any(turned)
+            and not group
+            and _at_weekends(stamps) > MOST_AT_WEEKENDS
+        ):
+            return _Reading(step, holes=False, turned=False, parts=ordered, workdays=True)
         row = next(
             row for rows, counts in zip(ordered, lacking, strict=True) for row, count in zip(rows, counts, strict=True) if count
         )
         what = f"{counted(gone, 'moment')} without a row, the first before `{cells[row]}` (rows are {step} apart)"
         return refusal(row, what, near=True)
     return _Reading(step, gone > 0, any(turned), ordered)
+
+
+def _at_weekends(stamps: Sequence[Any]) -> float:
+    """Return the share of weekends among the days without a row."""
+    lacking: list[datetime] = [
+        earlier + timedelta(days)
+        for earlier, later in pairwise(stamps)
+        for days in range(1, round((later - earlier) / timedelta(1)))
+    ]
+    return sum(day.weekday() >= 5 for day in lacking) / len(lacking)
 
 
 def largest_jump(series: Sequence[Sequence[float]]) -> float:

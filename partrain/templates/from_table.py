@@ -111,7 +111,7 @@ def _job(
         return Draft(series.text, [*notes, *series.notes])
     if asked.kind == "series" or asked.horizon:
         what = f"`{targets[0]}` is no column of numbers, or no other column has time stamps in order and in equal steps"
-        what = "--time none leaves no column of time stamps" if asked.time == NONE and NONE not in file.places else what
+        what += " (for rows as they are: --kind series --time none)"
         raise InputMissing(series.reason if series else f"{file.header_location}: no series: {what}")
     notes += [series.reason] if series and series.near else []
     source = [f'kind = "{form.kind if form else "parquet"}"', *written]
@@ -193,7 +193,8 @@ def _series(
 ) -> Draft | Refusal | None:
     """Write a job that forecasts the targets; a refusal or None if neither the table nor each of some groups is a series."""
     stamped = with_stamps({name: facts for name, facts in columns.items() if name not in targets}, asked.time)
-    if not stamped or not all(columns[name].numbers for name in targets):
+    equal_rows = asked.kind == "series" and asked.time == NONE and asked.group in (None, NONE)
+    if not (stamped or equal_rows) or not all(columns[name].numbers for name in targets):
         return None
     numbers = [name for name, facts in columns.items() if all(map(is_number, facts.different)) and not facts.missing]
     numbers = [name for name in numbers if len(columns[name].different) > 1]
@@ -202,8 +203,9 @@ def _series(
         require_units(file, columns[asked.group])
         cells = cells_of(file.blocks([*names, asked.group]), list(dict.fromkeys([*names, asked.group])))
         return series_job(file, cells, written, targets, stamped, asked.horizon, asked.group)
-    single = series_job(file, cells_of(file.blocks(names), names), written, targets, stamped, asked.horizon)
-    if isinstance(single, Draft) or asked.group == NONE:
+    cells = cells_of(file.blocks(names), names)
+    single = series_job(file, cells, written, targets, stamped, asked.horizon, equal_rows=equal_rows)
+    if isinstance(single, Draft) or asked.group == NONE or equal_rows:
         return single
     for name in [name for name, facts in columns.items() if name not in (*targets, *stamped) and _may_name_series(facts)]:
         cells = cells_of(file.blocks([*targets, *stamped, name]), [*targets, *stamped, name])

@@ -324,6 +324,45 @@ def test_a_series_is_known_by_its_time_stamps_and_beats_naive_forecasts(tmp_path
     assert len(partrain("predict", "run", "-i", "data.csv").out.splitlines()) == 1 + dataset["steps"]
 
 
+def test_business_days_count_as_equal_steps() -> None:
+    days = [datetime.date(2021, 1, 4) + datetime.timedelta(number) for number in range(200)]
+    draw, price, rows = random.Random(1), 100.0, ["day,price"]
+    for day in days:
+        price += draw.gauss(0, 1)
+        if day.weekday() < 5 and day != datetime.date(2021, 4, 5):
+            rows.append(f"{day},{price:.2f}")
+    Path("data.csv").write_text("\n".join([*rows, ""]))
+    for words, season, kept in (
+        ((), 5, "has business days"),
+        (("--kind", "series", "--time", "none"), None, "rows count as equal steps"),
+    ):
+        said = partrain("init", "--from", "data.csv", "--target", "price", "--no-schema", "--force", *words)
+        assert kept in said.err
+        assert written(kind=0, time=0, season=0, difference=0) == {
+            "kind": "series",
+            "time": None,
+            "season": season,
+            "difference": [1],
+        }
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    Path("data.csv").write_text("\n".join([*rows[:40], *rows[60:120:3], *rows[120:], ""]))  # other days are gone, too
+    assert "moments without a row" in partrain("init", "--from", "data.csv", "--target", "price", "--no-schema", "--force").err
+    assert written(kind=0) == {"kind": "csv"}
+
+
+def test_a_window_of_a_week_where_weekends_differ_and_no_difference_without_a_drift() -> None:
+    draw, rows = random.Random(2), ["time,load,trend"]
+    for hour in range(24 * 7 * 9):
+        day = datetime.datetime(2024, 1, 1) + datetime.timedelta(hours=hour)
+        load = 400 + 80 * math.sin(math.pi * hour / 12) - 60 * (day.weekday() >= 5) + draw.gauss(0, 10)
+        rows.append(f"{day.isoformat(sep=' ')},{load:.1f},{load + hour / 2:.1f}")
+    Path("data.csv").write_text("\n".join([*rows, ""]))
+    for target, window, lags in ("load", 168, None), ("trend", 168, [1]):
+        assert partrain("init", "--from", "data.csv", "--target", target, "--no-schema", "--force").code == 0
+        assert (written(window=0)["window"], written(difference=0)["difference"]) == (window, lags)
+    assert tomllib.loads(Path("job.toml").read_text())["stop"]["patience_by"] == "mae"
+
+
 def test_a_table_whose_numbers_are_no_time_stamps_is_no_series() -> None:
     """The numbers of rows come in order and equal steps, too; the name of the column tells the difference."""
     rows = "".join(f"{number},{number * 7 % 11},{number % 7 + 0.5}\n" for number in range(60))
@@ -1084,8 +1123,8 @@ def test_the_time_can_be_declined() -> None:
     for asked in {"time": "none"}, {"time": "none", "group": "none"}:
         dataset, notes = drafted("time", hours(), **asked)
         assert (dataset["kind"], "time" in dataset, "time" in notes) == ("csv", False, False)
-    with pytest.raises(InputMissing, match="no series: --time none leaves no column of time stamps"):
-        drafted("time", hours(), kind="series", time="none")
+    dataset, notes = drafted("time", hours(), kind="series", time="none")
+    assert (dataset["kind"], "time" in dataset, "rows count as equal steps" in notes) == ("series", False, True)
 
 
 def test_rows_with_the_newest_first_are_a_series() -> None:
