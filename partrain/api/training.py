@@ -194,8 +194,8 @@ def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
     optimizer = whole.get("optimizer", _OPTIMIZER)
     if "optimizer" in whole or not PythonJob(**whole).sync.full_batch:
         whole["optimizer"] = optimizer
-        given = isinstance(optimizer, dict) and {"batch_size", "full_batch"} & optimizer.keys()
-        if isinstance(optimizer, dict) and not given and not is_full_batch(str(optimizer.get("name"))):
+        sized = isinstance(optimizer, dict) and {"batch_size", "full_batch"} & optimizer.keys()
+        if isinstance(optimizer, dict) and not sized and not is_full_batch(str(optimizer.get("name"))):
             smallest = _smallest_partition(PythonJob(**whole), items) if items else BATCH_SIZE
             whole["optimizer"] = {**optimizer, "batch_size": max(1, min(BATCH_SIZE, smallest))}
     return PythonJob(**whole)

@@ -438,8 +438,8 @@ def _linear_error(parts: Sequence[NDArray[Any]], window: int, lags: Sequence[int
         return math.inf
     inputs, targets = map(np.concatenate, zip(*older, strict=True))
     mean, deviation = inputs.mean(0), inputs.std(0)
-    known = np.column_stack([(inputs - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(inputs))])
-    weights = np.linalg.solve(known.T @ known + np.eye(known.shape[1]), known.T @ targets)
+    scaled = np.column_stack([(inputs - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(inputs))])
+    weights = np.linalg.solve(scaled.T @ scaled + np.eye(scaled.shape[1]), scaled.T @ targets)
     past, levels, values = map(np.concatenate, zip(*newer, strict=True))
     forecast = np.column_stack([(past - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(past))]) @ weights
     return float(np.abs(integrate(forecast, levels, lags, np.stack) - values).mean())

@@ -152,20 +152,20 @@ def _decimals(columns: Iterable[Counter[str]]) -> set[str]:
     return decimals
 
 
-def _grouped(texts: Iterable[str], mark: str, *, alone: bool) -> bool:
-    """Return whether a mark parts groups of three digits in all numbers that have it, and the others are below 1,000.
+def _grouped(texts: Iterable[str], separator: str, *, alone: bool) -> bool:
+    """Return whether a separator parts groups of three digits in all numbers that have it, and the others are below 1,000.
 
     `alone`: true also if there are no others.
     """
-    number = re.compile(rf"[0-9]{{1,3}}(?:{re.escape(mark)}[0-9]{{3}})*(?:{'.' if mark == ',' else ','}[0-9]+)?")
+    number = re.compile(rf"[0-9]{{1,3}}(?:{re.escape(separator)}[0-9]{{3}})*(?:{'.' if separator == ',' else ','}[0-9]+)?")
     marked = others = False
     for text in texts:
         if _stands_for_nothing(text):
             continue
         bare = _bare(text)
-        if not number.fullmatch(bare) or (mark in bare and bare.startswith("0")):
+        if not number.fullmatch(bare) or (separator in bare and bare.startswith("0")):
             return False
-        marked, others = marked or mark in bare, others or mark not in bare
+        marked, others = marked or separator in bare, others or separator not in bare
     return marked and (others or alone)
 
 
@@ -180,8 +180,8 @@ def _numbers_of(dialect: Dialect, texts: Counter[str], fixed: Collection[str], d
     signs = MARKS + LIMITS * (len(texts) > MOST)  # among few texts, `<5` and `5` are categories
     marks = "".join(sorted({letter for text in texts for letter in text if letter in signs}))
     european = dialect.separator == ";" and not _grouped(texts, ",", alone=False)
-    for mark, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
-        keys = {"decimal": mark, "thousands": thousands, "number_marks": marks}
+    for point, thousands in sorted(FORMATS, key=lambda marks_of: (marks_of[0] == ",") != european):
+        keys = {"decimal": point, "thousands": thousands, "number_marks": marks}
         changed: dict[str, Any] = {key: value for key, value in keys.items() if key not in fixed}
         candidate = replace(dialect, **changed)
         rewrite = candidate.rewrite or str
