@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.checkpoint.manifest import StoredManifest, manifest_of
+from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ARRAYS, FRAMES, PYTHON
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
+from partrain.data.tables.dialect import USUAL, Dialect
 from partrain.record.run_folder import RunFolder
 from partrain.version import __version__
 
@@ -58,7 +60,7 @@ _READERS = {
     "codes": "lambda cell, words: -2 if not cell else words.index(cell) if cell in words else -1",
 }
 """Python code that converts a cell, by graph input; the second argument holds the words of a column."""
-_ROW = """A row of a CSV file as inputs, and the answer to it:
+_ROW = """A row of a CSV file as inputs, and the answer to it{written}:
 
 ```python
 import csv
@@ -70,7 +72,7 @@ readers = {{
 {readers}
 }}
 with open("rows.csv", newline="") as file:
-    row = next(csv.DictReader(file))
+    row = next(csv.DictReader(file, delimiter="{separator}"))
 inputs = {{}}
 for name, form in json.loads(facts)["preprocessing"]["inputs"].items():
     cells = [readers[name](row[column], form.get("words", {{}}).get(column)) for column in form["columns"]]
@@ -136,7 +138,21 @@ def _row_of_a_table(network: TrainedNetwork, made: Delivery) -> str:
     inputs = made.facts["preprocessing"]["inputs"]
     start, run = _GRAPHS[made.format]
     readers = "\n".join(f'    "{name}": {_READERS[name]},' for name in inputs)
-    return "\n\n" + _ROW.format(start=start.format(file=made.output.name), readers=readers, run=run)
+    dialect = Dialect.of(network.loaded.job.dataset)
+    unusual = {key: value for key, value in vars(dialect).items() if value != getattr(USUAL, key) and key != "separator"}
+    keys = ", ".join(
+        f"`{key}` {toml_value(list(value) if isinstance(value, tuple) else value)}" for key, value in unusual.items()
+    )
+    written = (
+        f"\nin UTF-8, with numbers as 1234.5, dates as 2024-01-31, and nothing for a missing value (the data set has {keys})"
+    )
+    return "\n\n" + _ROW.format(
+        start=start.format(file=made.output.name),
+        readers=readers,
+        run=run,
+        written=written if unusual else "",
+        separator=(dialect.separator or ",").replace("\t", "\\t"),
+    )
 
 
 def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManifest, scores: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from partrain.checkpoint.manifest import manifest_of
 from partrain.data.codec import Codec
 from partrain.data.tables.files import CsvFile
 from partrain.errors import CannotCreate, InputMissing
-from partrain.inference.card import _scores, _standing
+from partrain.inference.card import _row_of_a_table, _scores, _standing
 from partrain.inference.export import Format
 from partrain.inference.graph import Preprocessed
 from partrain.inference.inputs.read import read
@@ -578,6 +579,20 @@ def test_the_lines_of_a_card_read_a_row(
         exec(lines.replace("print(", "answer = ("), names)
         expected = predicted(network_of("titanic"), tmp_path, [row])["probability"]
         np.testing.assert_allclose(np.asarray(names["answer"]["probabilities"]), expected, rtol=1e-5)
+
+
+def test_the_lines_of_a_card_name_the_notation_that_they_do_not_read(network_of: Networks) -> None:
+    network = network_of("tabular")
+    made: Any = SimpleNamespace(
+        format="torch-export", output=Path("out.pt2"), facts={"preprocessing": {"inputs": {"numbers": {}}}}
+    )
+    assert "A row of a CSV file as inputs, and the answer to it:" in _row_of_a_table(network, made)
+    keys = {"separator": ";", "decimal": ",", "date_format": ["%d.%m.%Y"]}
+    job = network.loaded.job.model_copy(update={"dataset": network.loaded.job.dataset.model_copy(update=keys)})
+    other = replace(network, loaded=replace(network.loaded, job=job))
+    text = _row_of_a_table(other, made)
+    assert 'delimiter=";"' in text
+    assert 'nothing for a missing value (the data set has `decimal` ",", `date_format` ["%d.%m.%Y"]):' in text
 
 
 def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path) -> None:
