@@ -19,7 +19,7 @@ from partrain.config import python_objects
 from partrain.config.problems import did_you_mean
 from partrain.config.python_objects import ABOUT, PYTHON
 from partrain.config.section import Section
-from partrain.errors import UserCodeFailed
+from partrain.errors import InputMissing, UserCodeFailed
 from partrain.number_format import plural
 
 Instance = TypeVar("Instance")
@@ -158,7 +158,7 @@ def _from_file(where: str, folder: Path, name: str) -> ModuleType:
     if not path.is_relative_to(folder.resolve()):
         raise UserCodeFailed(f"{where}: `{name}` is outside the job's folder")
     if not path.is_file():
-        raise UserCodeFailed(f"{where}: no file `{name}` next to the job")
+        raise InputMissing(f"{where}: no file `{name}` next to the job")
     main = sys.modules["__main__"]
     if Path(getattr(main, "__file__", None) or "").resolve() == path:  # a script trains a class of its own
         return main

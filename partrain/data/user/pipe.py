@@ -14,7 +14,7 @@ from typing import Any
 
 from partrain.data.user.section import UserData
 from partrain.data.user.work import Lengths, Work
-from partrain.errors import Stalled, UserCodeFailed
+from partrain.errors import InputMissing, Stalled, UserCodeFailed
 from partrain.system.child_process import ChildProcess
 from partrain.system.startup import STARTUP_LIMIT_S
 from partrain.system.surroundings import starting_process
@@ -67,7 +67,8 @@ class DataProcess:
         if "unequal" in message:
             raise UnequalLengths
         if "failed" in message:
-            raise UserCodeFailed(message["failed"], message["detail"])
+            kind = InputMissing if message["missing"] else UserCodeFailed
+            raise kind(message["failed"], message["detail"])
         return message
 
     def fill(self, part: memoryview) -> None:

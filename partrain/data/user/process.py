@@ -30,7 +30,7 @@ from partrain.data.user.packed import Columns, PackedItems, UnequalItems, has_se
 from partrain.data.user.shard import Batch, Shard, Source, is_stream, seed_generators
 from partrain.data.user.streamed import streamed
 from partrain.data.user.work import Lengths, Share, Work
-from partrain.errors import Failure, UserCodeFailed
+from partrain.errors import Failure, InputMissing, UserCodeFailed
 from partrain.tasks.kinds import CLASSIFICATION, LANGUAGE, REGRESSION
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def main(pipe: Connection, section: UserData, folder: Path, work: Work) -> None:
         _make(section, folder, work, pipe)
     except UnequalItems:
         _send(pipe, unequal=True)
-    except Failure as known:
-        _send(pipe, failed=known.message, detail=known.detail)
+    except Failure as problem:
+        _send(pipe, failed=problem.message, detail=problem.detail, missing=isinstance(problem, InputMissing))
     except BaseException as error:
         users = failure(f"[dataset] name: `{section.name}`", error)
-        _send(pipe, failed=users.message, detail=users.detail)
+        _send(pipe, failed=users.message, detail=users.detail, missing=False)
 
 
 def _make(section: UserData, folder: Path, work: Work, out: Connection) -> None:

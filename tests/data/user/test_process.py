@@ -13,7 +13,7 @@ from partrain.data import Dataset, load, read_spec
 from partrain.data.user import pipe
 from partrain.data.user.pipe import waiting_at_most
 from partrain.data.user.section import UserData
-from partrain.errors import Stalled, UserCodeFailed
+from partrain.errors import InputMissing, Stalled, UserCodeFailed
 from partrain.job import load as jobs
 
 
@@ -178,7 +178,7 @@ def test_a_process_that_goes_away(tmp_path: Path, deed: str, end: str) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserCodeFailed, match=r"^\[dataset\] name: no file `other.py` next to the job"):
+    with pytest.raises(InputMissing, match=r"^\[dataset\] name: no file `other.py` next to the job"):
         load(UserData(name="other.py:data"), tmp_path)
 
 
