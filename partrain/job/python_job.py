@@ -80,6 +80,8 @@ def _instead_of(kind: type, path: KeyPath) -> str:
     table = str(path[0])
     if table in _CODE and path[1:] in ((), ("name",)):
         return f'partrain.train({table}=...) takes it; or write the class to a file: name = "file.py:{kind.__name__}"'
+    if path[:2] == ("task", "metrics"):
+        return f'write the function to a file, and name it: metrics = ["file.py:{getattr(kind, "__name__", "f")}"]'
     if table in _CODE:
         return f"write a text, a number, a list or a table; or a function that makes the {_CODE[table]}: {table}=lambda: ..."
     if len(path) == 1 and table != "name":

@@ -131,6 +131,14 @@ def test_a_class_of_few_rows_is_among_the_training_items(tmp_path: Path) -> None
     assert (said.code, "all classes but `a` have fewer than 3 rows: nothing to predict" in said.err) == (66, True)
 
 
+def test_times_of_day_are_inputs(tmp_path: Path) -> None:
+    rows = [f"{number % 24}:{number * 7 % 60:02},{number % 24 + number % 5}" for number in range(90)]
+    (tmp_path / "t.csv").write_text("\n".join(["at,y", *rows, ""]))
+    assert partrain("init", "--from", "t.csv", "--target", "y", "job.toml").code == 0
+    dataset = tomllib.loads((tmp_path / "job.toml").read_text())["dataset"]
+    assert (dataset["dates"], dataset["date_format"]) == (["at"], ["%H:%M"])
+
+
 def test_codes_that_are_left_out_are_not_called_categories(tmp_path: Path) -> None:
     rows = [f"{(number * 37) % 9973:05},{number % 7},{number % 5}" for number in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["zip,x,y", *rows, ""]))

@@ -1,7 +1,7 @@
 """Date formats in text files, as patterns of `strftime`. Dates are rewritten to ISO 8601, which all other code reads.
 
 In addition to the directives of `strftime` there is %q, a quarter from 1 to 4. A quarter, a month and a week mean their first
-day.
+day. A time of day alone is one of 1970-01-01.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ USUAL_FORMATS = (
         "%YW%V",
         "%Y-W%V",
     ),
+    "%H:%M",
+    "%H:%M:%S",
+    "%I:%M %p",
+    "%I:%M:%S %p",
 )
 """Date formats that `partrain init` recognises. Of two that differ only in the order of day and month, the US format comes
 first."""
@@ -70,8 +74,10 @@ def pattern_of(form: str) -> re.Pattern[str]:
             raise ValueError(f"`{form}`: %{directive} {why}")
         names.add(name)
         text += _PARTS[name]
-    if not names & {"Y", "y"} or not names & {"m", "b", "q", "V"}:
-        raise ValueError(f"`{form}`: a form of dates needs a year (%Y) and a month, quarter or week (%m, %b, %q or %V)")
+    clock = "M" in names and names <= {"H", "I", "M", "S", "p"} and names & {"H", "I"}
+    if not clock and (not names & {"Y", "y"} or not names & {"m", "b", "q", "V"}):
+        needed = "a year (%Y) and a month, quarter or week (%m, %b, %q or %V), or an hour and a minute alone (%H and %M)"
+        raise ValueError(f"`{form}`: a form of dates needs {needed}")
     return re.compile(text)
 
 
@@ -91,6 +97,8 @@ def date_writer(forms: Sequence[str]) -> Callable[[str], str]:
 
 def _iso(part: dict[str, Any]) -> str | None:
     """Return the moment of a match in ISO 8601; None if no such day or time exists."""
+    if not part.keys() & {"Y", "y"}:
+        part = {**part, "Y": 1970, "m": 1}
     year = int(part["Y"]) if "Y" in part else int(part["y"]) + (1900 if int(part["y"]) >= 69 else 2000)
     if "b" in part:
         month = next((number for number, name in enumerate(MONTHS, 1) if part["b"][:3].lower() == name), 0)

@@ -67,7 +67,8 @@ class HasDialect(HasNullValues):
     them, a number in parentheses is negative; with Unicode's minus sign, it is read as a hyphen."""
     date_format: Formats = []
     """Format of dates in CSV files that are not in ISO 8601, such as `"%d.%m.%Y"`; or several. %Y year, %y its last two digits,
-    %m month, %b its name, %d day, %q quarter, %V week, %H %M %S time, %I and %p for hours with am and pm."""
+    %m month, %b its name, %d day, %q quarter, %V week, %H %M %S time, %I and %p for hours with am and pm. `"%H:%M"`: a time of
+    day alone."""
 
     @model_validator(mode="after")
     def _known_encoding(self) -> Self:

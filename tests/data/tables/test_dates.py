@@ -37,6 +37,9 @@ from partrain.inference.open import load_job, open_checkpoint
         ("%Y W%V", "1991 W06", "1991-02-04"),
         ("%Y W%V", "1991 W60", "1991 W60"),
         ("%d.%m.%Y", "2019-12-31", "2019-12-31"),
+        ("%H:%M", "9:47", "1970-01-01T09:47:00"),
+        ("%H:%M", "25:47", "25:47"),
+        ("%I:%M:%S %p", "9:47:05 pm", "1970-01-01T21:47:05"),
     ],
 )
 def test_a_date_is_written_in_iso_8601(form: str, text: str, iso: str) -> None:
@@ -50,7 +53,14 @@ def test_several_forms_are_tried_in_turn() -> None:
 
 @pytest.mark.parametrize(
     ("form", "why"),
-    [("%d.%m.%Q", "%Q is unknown"), ("%d.%m", "needs a year"), ("%Y", "needs a year"), ("%Y.%m.%m", "is there twice")],
+    [
+        ("%d.%m.%Q", "%Q is unknown"),
+        ("%d.%m", "needs a year"),
+        ("%H", "needs a year"),
+        ("%d %H:%M", "needs a year"),
+        ("%Y", "needs a year"),
+        ("%Y.%m.%m", "is there twice"),
+    ],
 )
 def test_a_form_that_tells_no_date_is_refused(form: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
