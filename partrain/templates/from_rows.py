@@ -74,6 +74,9 @@ def rows_job(
     shown_columns = {name: facts for name, facts in columns.items() if name != unit}
     inputs, more = _inputs(file, shown_columns, targets, lines, {} if time else count_rows(columns, first))
     notes += more
+    if inputs > (trained := int(targets.rows * OLDER)):
+        few = f"{inputs:,} columns to learn from and {trained:,} training rows"
+        notes.append(f"{few}: a network rarely learns from so few; name the columns that matter (`inputs`)")
     if targets.kind != "class":
         standardised = "true    # losses are in standard deviations of the target, answers in its units"
         lines.append(f"standardise_target = {'false' if targets.kind == 'label' else standardised}")

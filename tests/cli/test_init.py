@@ -131,6 +131,14 @@ def test_a_class_of_few_rows_is_among_the_training_items(tmp_path: Path) -> None
     assert (said.code, "all classes but `a` have fewer than 3 rows: nothing to predict" in said.err) == (66, True)
 
 
+def test_more_columns_than_rows_are_named(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    rows = [",".join(f"{draw.gauss(0, 1):.3f}" for _ in range(51)) for _ in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(["y", *(f"x{at}" for at in range(50))]), *rows, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "y", "job.toml")
+    assert "50 columns to learn from and 42 training rows: a network rarely learns from so few" in " ".join(said.err.split())
+
+
 def test_times_of_day_are_inputs(tmp_path: Path) -> None:
     rows = [f"{number % 24}:{number * 7 % 60:02},{number % 24 + number % 5}" for number in range(90)]
     (tmp_path / "t.csv").write_text("\n".join(["at,y", *rows, ""]))
