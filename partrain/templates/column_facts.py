@@ -27,6 +27,8 @@ TAIL = 0.01
 FAR = 4.0
 """Distance of the largest numbers from the median, divided by the distance of the smallest, from which numbers are skewed."""
 _ZEROS = re.compile(r"0\d+")
+_MEASURE = re.compile(r"[+-]?[\d.,' ]*\d\s*([^\W\d_]{1,10})")
+"""A number and its unit, such as `12.5 kg`."""
 
 
 class ColumnFacts:
@@ -147,6 +149,12 @@ class ColumnFacts:
         """Number of frequent words in sentences."""
         return len(TextColumn().learned(self.different).words) if self.texts else 0
 
+    @property
+    def unit(self) -> str:
+        """The word after the numbers in all cells, such as `kg`; "" without one."""
+        units = {measure[1] if (measure := _MEASURE.fullmatch(text)) else "" for text in self.different}
+        return units.pop() if len(units) == 1 else ""
+
     def reason_to_drop(self) -> str:
         """Return why a network should not see the column; "" if it should."""
         if len(self.different) <= 1:
@@ -158,7 +166,8 @@ class ColumnFacts:
         if not self.repeats and present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
             return "another value in each row, like a name or a number of the row"
         if self.words and len(self.different) > max(present // 2, FEW_ROWS):
-            return f"{len(self.different):,} different words, most of them in a single row"
+            words = f"{len(self.different):,} different words, most of them in a single row"
+            return f"{words}: numbers with the unit `{self.unit}`, to be written without it" if self.unit else words
         return ""
 
     def _counts(self) -> bool:

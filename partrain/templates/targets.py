@@ -68,7 +68,9 @@ class Targets:
             others = "the newest rows only" if self.late and not self.rare else f"fewer than {RARE} rows"
             return f"column `{name}`: all classes but `{next(iter(self.learned))[:40]}` have {others}: nothing to predict"
         rows = self.first.rows - self.first.missing
-        return f"column `{name}` has {different:,} different words in {rows:,} rows: too many classes"
+        what = f"column `{name}` has {different:,} different words in {rows:,} rows: too many classes"
+        unit = self.first.unit
+        return f"{what}, and no numbers, because of the unit `{unit}`: write them without it" if unit else what
 
     def notes(self) -> list[str]:
         """Describe the prediction, and the classes that are left out."""

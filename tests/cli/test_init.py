@@ -139,6 +139,15 @@ def test_more_columns_than_rows_are_named(tmp_path: Path) -> None:
     assert "50 columns to learn from and 42 training rows: a network rarely learns from so few" in " ".join(said.err.split())
 
 
+def test_units_after_numbers_are_named(tmp_path: Path) -> None:
+    rows = [f"{number / 7:.2f} kg,{number * 1.25:.2f}EUR,{number}" for number in range(90)]
+    (tmp_path / "t.csv").write_text("\n".join(["weight,price,y", *rows, ""]))
+    said = partrain("init", "--from", "t.csv", "--target", "price", "job.toml")
+    assert "too many classes, and no numbers, because of the unit `EUR`: write them without it" in " ".join(said.err.split())
+    said = partrain("init", "--from", "t.csv", "--target", "y", "job.toml")
+    assert "most of them in a single row: numbers with the unit `kg`, to be written without it" in " ".join(said.err.split())
+
+
 def test_times_of_day_are_inputs(tmp_path: Path) -> None:
     rows = [f"{number % 24}:{number * 7 % 60:02},{number % 24 + number % 5}" for number in range(90)]
     (tmp_path / "t.csv").write_text("\n".join(["at,y", *rows, ""]))
