@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from partrain.config.overrides import toml_value
 from partrain.data.tables.files import TableFile
@@ -138,7 +139,8 @@ def _inputs(
     dropped = {name: reason for name, reason in reasons.items() if reason}
     kept = {name: column for name, column in others.items() if name not in dropped}
     if not kept:
-        raise InputMissing(f"{file.header_location}: no column is left to learn from except `{targets.first.name}`")
+        why = "".join(f"; `{name}`: {reason}" for name, reason in islice(dropped.items(), SHOWN))
+        raise InputMissing(f"{file.header_location}: no column is left to learn from except `{targets.first.name}`{why}")
     notes = _some(f"column `{name}` is left out: {reason} (`drop`)" for name, reason in dropped.items())
     if dropped:
         lines += [f"# {name}: {reason}" for name, reason in dropped.items()] + [f"drop = {toml_value(list(dropped))}"]
