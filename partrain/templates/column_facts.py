@@ -157,6 +157,11 @@ class ColumnFacts:
 
     def reason_to_drop(self) -> str:
         """Return why a network should not see the column; "" if it should."""
+        reason = self._drop()
+        unit = self.unit if reason and self.words else ""
+        return f"{reason}: numbers with the unit `{unit}`, to be written without it" if unit else reason
+
+    def _drop(self) -> str:
         if len(self.different) <= 1:
             return "the same value in each row" if self.different else "no value in any row"
         if self.vocabulary >= FEWEST_WORDS:
@@ -166,8 +171,7 @@ class ColumnFacts:
         if not self.repeats and present > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
             return "another value in each row, like a name or a number of the row"
         if self.words and len(self.different) > max(present // 2, FEW_ROWS):
-            words = f"{len(self.different):,} different words, most of them in a single row"
-            return f"{words}: numbers with the unit `{self.unit}`, to be written without it" if self.unit else words
+            return f"{len(self.different):,} different words, most of them in a single row"
         return ""
 
     def _counts(self) -> bool:
