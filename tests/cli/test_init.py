@@ -145,7 +145,9 @@ def test_units_after_numbers_are_named(tmp_path: Path) -> None:
     said = partrain("init", "--from", "t.csv", "--target", "price", "job.toml")
     assert "too many classes, and no numbers, because of the unit `EUR`: write them without it" in " ".join(said.err.split())
     said = partrain("init", "--from", "t.csv", "--target", "y", "job.toml")
-    assert "most of them in a single row: numbers with the unit `kg`, to be written without it" in " ".join(said.err.split())
+    assert "like a name or a number of the row: numbers with the unit `kg`, to be written without it" in " ".join(
+        said.err.split()
+    )
 
 
 def test_times_of_day_are_inputs(tmp_path: Path) -> None:
