@@ -27,6 +27,8 @@ FORMATS = ((".", ""), (".", ","), (",", ""), (",", "."), (",", " "), (".", " "),
 """Decimal marks and thousands separators, the likeliest first."""
 ROWS = 200
 """Number of lines used to recognise a separator; the whole file is then read with it, and a row of another width is an error."""
+TRIED_DATES, MOST_FORMS = 20, 4
+"""Number of texts that must all be dates before several formats are tried, and the maximum number of formats in a column."""
 MOST_TEXTS = 2000
 """Number of texts of a column used to recognise the decimal mark."""
 PLACEHOLDERS = {"none", "nil", "nd", "n.d.", "n.a.", "#n/a", "#value!", "#div/0!", "#null!", "#num!", "#ref!", "#name?", "\\n", "<na>", "unknown", "missing", "nr",
@@ -208,6 +210,11 @@ def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[D
         either = "; the days do not tell which number is the month" if len({*map(_day_first, forms)}) > 1 else ""
         example = next(iter(columns[name]))
         notes.append(f"column `{name}`: {example!r} is read as a date by {form!r}{either} (--date-format)")
+    for name in unread.keys() - fitting.keys():
+        if forms := _forms_together(columns[name], day_first=day_first):
+            chosen |= dict.fromkeys(forms)
+            listed = ", ".join(map(repr, forms))
+            notes.append(f"column `{name}`: dates in different formats, read by {listed} (--date-format)")
     return replace(dialect, date_format=(*dialect.date_format, *chosen)), notes
 
 
@@ -221,6 +228,25 @@ def _forms_of(texts: Counter[str]) -> list[str]:
     for some in (first, list(values)):
         forms = [form for form in forms if _are_dates(some, date_writer([form]))]
     return forms
+
+
+def _forms_together(texts: Counter[str], *, day_first: bool) -> list[str]:
+    """Return a few usual formats of which each text of a column fits one, unless it is ISO 8601; none if there are no such formats."""
+    rest = [text for text in texts if not _stands_for_nothing(text)]
+    some = rest[:TRIED_DATES]
+    forms = sorted(USUAL_FORMATS, key=lambda form: _day_first(form) not in (day_first, None))
+    readers = {form: date_writer([form]) for form in forms}
+    if not all(parse_date(text) or any(write(text) != text for write in readers.values()) for text in some):
+        return []
+    rest, chosen = [text for text in rest if not parse_date(text)], list[str]()
+    while rest and len(chosen) < MOST_FORMS:
+        counts = {form: sum(write(text) != text for text in rest) for form, write in readers.items()}
+        best = max(counts, key=lambda form: counts[form])
+        if not counts[best]:
+            return []
+        chosen.append(best)
+        rest = [text for text in rest if readers[best](text) == text]
+    return [] if rest else chosen
 
 
 def _are_dates(texts: Iterable[str], write: Callable[[str], str]) -> bool:

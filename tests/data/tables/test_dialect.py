@@ -13,7 +13,7 @@ from partrain.data.tables.files import CsvFile
 from partrain.data.tables.sections import Csv
 from partrain.errors import InputMissing
 from partrain.preprocess.cells import is_finite
-from partrain.templates.recognise import number_dialect, odd_texts, text_dialect
+from partrain.templates.recognise import date_forms, number_dialect, odd_texts, text_dialect
 
 
 def cells(file: CsvFile) -> dict[str, list[str]]:
@@ -184,6 +184,14 @@ def test_numbers_that_may_be_thousands_are_named() -> None:
     assert dialect == USUAL
     assert note == "column `x`: '2.564' is read as a number below 1,000 (for thousands: --thousands . --decimal ,)"
     assert number_dialect(USUAL, {}, (), {"x": Counter(["924", "2.564"]), "y": Counter(["1.5"])}) == (USUAL, [])
+
+
+def test_dates_in_different_formats_are_read() -> None:
+    dates = [f"{form}" for day in range(1, 25) for form in (f"Aug {day}, 2021", f"2020-09-{day:02}", f"{day:02}.03.2020")]
+    dialect, (note,) = date_forms(USUAL, {"when": Counter(dates), "word": Counter(["May", "June", "it may be"])})
+    assert set(dialect.date_format) == {"%b %d, %Y", "%d.%m.%Y"}
+    assert note.startswith("column `when`: dates in different formats, read by ")
+    assert date_forms(USUAL, {"when": Counter([*dates, "soon"])}) == (USUAL, [])
 
 
 def test_semicolons_part_cells_whose_numbers_have_decimal_commas(tmp_path: Path) -> None:
