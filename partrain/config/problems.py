@@ -31,6 +31,7 @@ class FileFinding(Finding):
 
 
 IN_PYTHON = "Job"
+_TABLE = re.compile(r"(?:write|add) \[+(\w+)\]+ and below it (\w+) = (.+)")
 """Name of the text of a job made in Python. Its problems are named by keys: the user did not write its lines."""
 
 
@@ -54,6 +55,7 @@ class Problem:
     def in_python(cls, finding: Finding) -> Problem:
         """Name a problem of a job made in Python by its key."""
         path, message, suggestion, _, severity = finding
+        suggestion = _TABLE.sub(r'give \1={"\2": \3}', suggestion)  # what a file would have
         return cls(f"{IN_PYTHON}: {'.'.join(map(str, path))}", 0, 0, 0, message, suggestion, severity)
 
     @property

@@ -104,6 +104,11 @@ def test_optimizers_of_full_batches_get_no_batch_size(optimizer: Any) -> None:
     assert job.optimizer.full_batch
 
 
+def test_advice_is_python() -> None:
+    with pytest.raises(Failure, match=r'expected a table \[stop\], got 3; give stop=\{"rounds": 100\}'):
+        partrain.train(model={"name": "linear"}, dataset={"name": "mnist"}, stop=3)
+
+
 def test_none_is_no_date() -> None:
     with pytest.raises(Failure, match="expected an integer, got None"):
         partrain.train(model={"name": "linear"}, dataset={"name": "mnist"}, seed=None, stop={"rounds": 1})
