@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -31,8 +32,8 @@ class FileFinding(Finding):
 
 
 IN_PYTHON = "Job"
-_TABLE = re.compile(r"(?:write|add) \[+(\w+)\]+ and below it (\w+) = (.+)")
 """Name of the text of a job made in Python. Its problems are named by keys: the user did not write its lines."""
+_TABLE = re.compile(r"(?:write|add) \[+(\w+)\]+ and below it (\w+) = (.+)")
 
 
 @dataclass(frozen=True)
