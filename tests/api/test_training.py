@@ -97,11 +97,10 @@ def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any],
     assert not events(tmp_path / "run")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["lbfgs", {"name": "rprop", "lr": 0.01}])
 def test_optimizers_of_full_batches_get_no_batch_size(optimizer: Any) -> None:
-    job = _with_defaults({"model": {"name": "linear"}, "dataset": {"name": "mnist"}, "optimizer": optimizer, "workers": 2}, 30)
-    assert job.optimizer.full_batch
+    tables = {"name": "t", "model": {"name": "linear"}, "dataset": {"name": "mnist"}, "optimizer": optimizer, "workers": 2}
+    assert _with_defaults(tables, 60_000).optimizer.full_batch
 
 
 def test_advice_is_python() -> None:
@@ -114,6 +113,7 @@ def test_none_is_no_date() -> None:
         partrain.train(model={"name": "linear"}, dataset={"name": "mnist"}, seed=None, stop={"rounds": 1})
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) -> None:
     text = "JOB['stop'] = {'rounds': 10**6}\ntry:\n    partrain.train(partrain.Job(**JOB), out='run')\nexcept KeyboardInterrupt as stop:\n    print(stop)"
     with subprocess.Popen([sys.executable, "-c", SCRIPT + text], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:
