@@ -100,7 +100,7 @@ def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any],
 @pytest.mark.parametrize("optimizer", ["lbfgs", {"name": "rprop", "lr": 0.01}])
 def test_optimizers_of_full_batches_get_no_batch_size(optimizer: Any) -> None:
     tables = {"name": "t", "model": {"name": "linear"}, "dataset": {"name": "mnist"}, "optimizer": optimizer, "workers": 2}
-    assert _with_defaults(tables, 60_000).optimizer.full_batch
+    assert "batch_size" not in _with_defaults(tables, 60_000).optimizer.model_fields_set
 
 
 def test_advice_is_python() -> None:
