@@ -138,7 +138,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _refuse_idle(self, reason: str, *names: str) -> None:
         """Raise BadJob if a parameter is set that has no effect, because of another one."""
         defaults = {field.name: field.default for field in fields(self)}
-        if idle := [name for name in names if getattr(self, name) != defaults[name]]:
+        if idle := [name for name in names if as_data(getattr(self, name)) != as_data(defaults[name])]:
             raise BadJob(f"`{idle[0]}` has no effect with this `{reason}`: leave it at its default ({defaults[idle[0]]!r})")
 
     def _answers(self, items: Any, *, probabilities: bool = False) -> dict[str, Any]:

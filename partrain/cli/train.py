@@ -308,10 +308,10 @@ def _resume_with(
     own = run_folder_of(path)
     folder = out or own
     if (reason := already_finished(loaded, content, own)) is not None:
-        as_it_was = _job_to_resume(content, path, job, trust_code=trust_code, until=(), workers=workers) if until else loaded
-        end = already_finished(as_it_was, content, own)
+        whole = _job_to_resume(content, path, job, trust_code=trust_code, until=(), workers=workers) if until else loaded
+        end = already_finished(whole, content, own)  # --until may end a run here that its job does not
         if own and end is not None:
-            finish_interrupted_run(as_it_was, content, own, end, _evaluated)
+            finish_interrupted_run(whole, content, own, end, _evaluated)
         if machine:
             from partrain.launch.machines.rendezvous import Rendezvous
 

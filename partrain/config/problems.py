@@ -33,7 +33,8 @@ class FileFinding(Finding):
 
 IN_PYTHON = "Job"
 """Name of the text of a job made in Python. Its problems are named by keys: the user did not write its lines."""
-_TABLE = re.compile(r"(?:write|add) \[+(\w+)\]+ and below it (\w+) = (.+)")
+_HEADER = re.compile(r"(?:write|add) \[+(\w+)\]+ and below it (\w+) = (.+)")
+"""Advice to write a table, in a file's words."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Problem:
     def in_python(cls, finding: Finding) -> Problem:
         """Name a problem of a job made in Python by its key."""
         path, message, suggestion, _, severity = finding
-        suggestion = _TABLE.sub(r'give \1={"\2": \3}', suggestion)  # what a file would have
+        suggestion = _HEADER.sub(r'give \1={"\2": \3}', suggestion)
         return cls(f"{IN_PYTHON}: {'.'.join(map(str, path))}", 0, 0, 0, message, suggestion, severity)
 
     @property

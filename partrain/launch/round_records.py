@@ -49,8 +49,9 @@ class RoundRecords:
         self._metrics = tuple(job.metrics(kind))
         self._context, self._hooked = context, hooked
         self._deciding = numbers_of(vars(job.stop))
-        self._warned_of = set[str]()
-        """Judged numbers that `[stop]` names and that have been defined so far."""
+        """Judged numbers that `[stop]` names."""
+        self._undefined = set[str]()
+        """Judged numbers that a warning has named, because they were undefined in a judgement."""
         self._added: dict[int, dict[str, float]] = {}
         """Numbers that the user's function adds to judgements, by round."""
         self.newest = point.progress.round
@@ -144,16 +145,16 @@ class RoundRecords:
             regular=first.round % self._judge_every == 0,
         )
         self._context.emit(event)
-        for name in [name for name in {**dict.fromkeys(self._deciding), **metrics} if event.scores.get(name) is None]:
-            if name in self._warned_of:
+        for name in dict.fromkeys((*self._deciding, *metrics)):
+            if name in self._undefined or event.scores.get(name) is not None:
                 continue
-            self._warned_of.add(name)
-            what, where = "is no number", f"in the judgement of round {event.round}"
+            self._undefined.add(name)
+            where = f"is no number in the judgement of round {event.round}"
             if name in self._deciding:
                 advice = "such a judgement is neither the best nor a miss, and meets no target"
-                self._context.warn(f"`{name}`, which [stop] names, {what} {where}: {advice}")
+                self._context.warn(f"`{name}`, which [stop] names, {where}: {advice}")
             else:
-                self._context.warn(f"the metric `{name}` {what} {where}, which leaves it out")
+                self._context.warn(f"the metric `{name}` {where}, which leaves it out")
 
 
 def _judged(record: RoundRecord) -> bool:

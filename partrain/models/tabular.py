@@ -89,10 +89,8 @@ class Heads(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(members, width, outputs))
         self.bias = nn.Parameter(torch.empty(members, 1, outputs))
-        with torch.no_grad():
-            for weight, bias in zip(
-                self.weight, self.bias, strict=True
-            ):  # torch.stack imports torch's compiler on `meta`: a second
+        with torch.no_grad():  # no torch.stack: on the device `meta` it imports torch's compiler, which takes a second
+            for weight, bias in zip(self.weight, self.bias, strict=True):
                 layer = nn.Linear(width, outputs)
                 weight.copy_(layer.weight.T)
                 bias[0].copy_(layer.bias)

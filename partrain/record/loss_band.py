@@ -14,7 +14,8 @@ second as a share. MAD is the median distance from the median. The source advise
 general. Losses of mini-batches have heavier tails, and there are thousands of them."""
 
 LEAST_RISE = 0.01
-"""Rise above the median below which a loss does not leap, as a share of the median of the first losses: those near zero vary by factors."""
+"""Rise above the median below which a loss does not leap, as a share of the median of the first losses, or of the
+largest one if that is 0: losses near zero vary by factors."""
 
 
 class Leap(NamedTuple):

@@ -152,8 +152,9 @@ class ColumnFacts:
     @property
     def unit(self) -> str:
         """The word after the numbers in all cells, such as `kg`; "" without one."""
-        units = {measure[1] if (measure := _MEASURE.fullmatch(text)) else "" for text in self.different}
-        return units.pop() if len(units) == 1 else ""
+        measures = map(_MEASURE.fullmatch, self.different)
+        first = next(measures, None)
+        return first[1] if first and all(measure and measure[1] == first[1] for measure in measures) else ""
 
     def reason_to_drop(self) -> str:
         """Return why a network should not see the column; "" if it should."""

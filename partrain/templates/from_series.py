@@ -2,10 +2,11 @@
 
 The rule. A table is a series if a column holds time stamps in order and in equal steps (to within single holes): dates, or numbers in a
 column called time, date, year, month, week, day, hour or t. The newest may be first. The season follows from the step: 4 quarters, 12
-months, 7 days (5 if only business days have rows), 52 weeks, or the rows of a day. The window is two seasons, or a week if a linear forecast errs less with it in the
-first 70 % of rows. If the level drifts there, `difference` is the one of [1], [season] and [1, season] that leaves the smallest
-standard deviation; a further lag must lower it by a tenth. Another column of numbers is an input if its past reduces the error of
-the linear forecast by a tenth. The job forecasts a season, but at most 12 rows or half a day; without a season one row.
+months, 7 days (5 if only business days have rows), 52 weeks, or the rows of a day. The window is two seasons, or a week if a linear
+forecast errs less with it in the first 70 % of rows. If the level drifts there, `difference` is the one of [], [1], [season] and
+[1, season] that leaves the smallest standard deviation; a further lag must lower it by a tenth. Another column of numbers is an
+input if its past reduces the error of the linear forecast by a tenth. The job forecasts a season, but at most 12 rows or half a
+day; without a season one row.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def series_job(
     steps = horizon or min(season or 1, max(most, MOST_STEPS))
     if season and _rows_of_day(seconds) and 7 * season <= min(usual // 5, MOST_OF_WEEK):
         windows.append(7 * season)
-    window, lags = _form([values[: int(len(values) * OLDER)] for values in series], season, windows, steps)
+    window, lags = _window_and_lags([values[: int(len(values) * OLDER)] for values in series], season, windows, steps)
     room = count - len(series) * (sum(lags) + window) - 2 * tests
     while not horizon and steps > 1 and room <= len(series) * 3 * steps:
         steps //= 2
@@ -338,7 +339,9 @@ def _equal_steps(moments: Sequence[float]) -> float:
     return sum(abs(distance - usual) <= TOLERANCE * usual for distance in apart) / len(apart)
 
 
-def _form(series: Sequence[list[float]], season: int | None, windows: Sequence[int], steps: int) -> tuple[int, list[int]]:
+def _window_and_lags(
+    series: Sequence[list[float]], season: int | None, windows: Sequence[int], steps: int
+) -> tuple[int, list[int]]:
     """Choose the window with which a linear forecast errs least, and the differences if the level of the series drifts.
 
     A network does not reach numbers that it never saw; but differences make noise larger.
@@ -437,9 +440,9 @@ def _linear_error(parts: Sequence[NDArray[Any]], window: int, lags: Sequence[int
     if sum(len(past) for past, *_ in (*older, *newer)) < FEWEST_WINDOWS:
         return math.inf
     inputs, targets = map(np.concatenate, zip(*older, strict=True))
-    mean, deviation = inputs.mean(0), inputs.std(0)
-    scaled = np.column_stack([(inputs - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(inputs))])
-    weights = np.linalg.solve(scaled.T @ scaled + np.eye(scaled.shape[1]), scaled.T @ targets)
     past, levels, values = map(np.concatenate, zip(*newer, strict=True))
-    forecast = np.column_stack([(past - mean) / np.where(deviation > 0, deviation, 1.0), np.ones(len(past))]) @ weights
-    return float(np.abs(integrate(forecast, levels, lags, np.stack) - values).mean())
+    mean, deviation = inputs.mean(0), inputs.std(0)
+    deviation[deviation == 0] = 1.0
+    features, new_features = (np.column_stack([(rows - mean) / deviation, np.ones(len(rows))]) for rows in (inputs, past))
+    weights = np.linalg.solve(features.T @ features + np.eye(features.shape[1]), features.T @ targets)
+    return float(np.abs(integrate(new_features @ weights, levels, lags, np.stack) - values).mean())

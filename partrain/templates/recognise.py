@@ -210,7 +210,7 @@ def date_forms(dialect: Dialect, columns: Mapping[str, Counter[str]]) -> tuple[D
         either = "; the days do not tell which number is the month" if len({*map(_day_first, forms)}) > 1 else ""
         example = next(iter(columns[name]))
         notes.append(f"column `{name}`: {example!r} is read as a date by {form!r}{either} (--date-format)")
-    for name in unread.keys() - fitting.keys():
+    for name in [name for name in unread if name not in fitting]:
         if forms := _forms_together(columns[name], day_first=day_first):
             chosen |= dict.fromkeys(forms)
             listed = ", ".join(map(repr, forms))

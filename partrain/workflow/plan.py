@@ -150,7 +150,7 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
             change = _change(step, results)
             condition = f"if {step.when.text}" if step.when else ""
             reasons = [change.removeprefix(NEW), f"after {', '.join(waits)}", condition]
-            yield step.name, "run" if change and not step.when else "maybe", "; ".join(filter(None, reasons))
+            yield step.name, "run" if change else "maybe", "; ".join(filter(None, reasons))
             continue
         try:
             if step.when and not step.when.holds({}, results.resolve):

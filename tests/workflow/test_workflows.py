@@ -315,6 +315,7 @@ def test_flow_show(place: Path) -> None:
     Path("study.toml").write_text(STUDY)
     tree = partrain("flow", "show", "study.toml").out.splitlines()
     assert tree[:3] == ["study", "└─ first: to do (has not run yet)", "   ├─ weights: to do (after first)"]
+    assert "   └─ second: to do (after first; if {first.test.accuracy} > 0)" in tree
     diagram = partrain("flow", "show", "study.toml", "--mermaid").out.splitlines()
     assert diagram[0] == "flowchart TD"
     assert "    s0 --> s1" in diagram

@@ -192,6 +192,8 @@ def test_dates_in_different_formats_are_read() -> None:
     assert set(dialect.date_format) == {"%b %d, %Y", "%d.%m.%Y"}
     assert note.startswith("column `when`: dates in different formats, read by ")
     assert date_forms(USUAL, {"when": Counter([*dates, "soon"])}) == (USUAL, [])
+    _, notes = date_forms(USUAL, {name: Counter(dates) for name in "qwertyuiop"})
+    assert [note[8] for note in notes] == list("qwertyuiop"), "in the order of the columns, whatever their hashes"
 
 
 def test_semicolons_part_cells_whose_numbers_have_decimal_commas(tmp_path: Path) -> None:
