@@ -89,7 +89,7 @@ test-processors: $(STAMP)
 SANITIZERS = $$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)
 test-sanitizers: $(STAMP)
 	CC='gcc -g -fsanitize=address,undefined -fno-sanitize-recover=all' LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0,handle_segv=0 \
-	$(PY) -m pytest -s --timeout 0 tests/training/test_compiled_mlp.py tests/training/test_compiled_tabular.py tests/training/test_compiled_answers.py tests/training/test_compiled_linear.py tests/training/test_compiled_recurrent.py tests/system/test_product.py tests/test_flat.py
+	$(PY) -m pytest -s --timeout 0 tests/training/test_compiled_mlp.py tests/training/test_compiled_tabular.py tests/training/test_compiled_answers.py tests/training/test_compiled_linear.py tests/training/test_compiled_recurrent.py tests/system/test_product.py tests/test_flat.py tests/comm/test_shared.py
 
 # Ten minutes of new cases for the property tests; failures are kept in .hypothesis and tried first the next time.
 FUZZ_SECONDS ?= 600

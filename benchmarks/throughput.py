@@ -14,7 +14,7 @@ from recording import record
 from runs import hand, partrain, rate, shown
 
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
-BSP = 'sync={rule="bsp", iterations=1}'
+BSP = 'sync={{rule="bsp", iterations={iterations}}}'
 ITERATIONS = 4000
 
 
@@ -43,7 +43,8 @@ def two_workers_against_one(pairs: int) -> Rows:
     Workers that meet wait for the slower one in each round, even if meetings cost nothing: the bound is what two runs at once would keep
     of their speed if each pair of rounds took as long as its slower one.
     """
-    ratios, ceilings, gradients = [], [], []
+    ratios, ceilings = [], []
+    gradients: dict[int, list[float]] = {1: [], 10: []}
     bounds: dict[str, list[float]] = {"10 iterations": [], "one iteration": []}
     with ThreadPoolExecutor(2) as pool:
         for seed in range(pairs):
@@ -53,9 +54,11 @@ def two_workers_against_one(pairs: int) -> Rows:
             ratios.append(two_workers / one_worker)
             ceilings.append(sum(map(rate, apart)) / one_worker)
             bounds["10 iterations"].append(_kept(apart))
-            bounds["one iteration"].append(_kept(_at_once(pool, *_plain(64, 1, ITERATIONS // 2, seed), BSP)))
-            bsp = [rate(partrain(JOB, *_plain(64, workers, ITERATIONS // 2, seed), BSP)) for workers in (2, 1)]
-            gradients.append(bsp[0] / bsp[1])
+            bounds["one iteration"].append(_kept(_at_once(pool, *_plain(64, 1, ITERATIONS // 2, seed), BSP.format(iterations=1))))
+            for iterations, by_pair in gradients.items():
+                sync, rounds = BSP.format(iterations=iterations), ITERATIONS // 2 // iterations
+                bsp = [rate(partrain(JOB, *_plain(64, workers, rounds, seed), sync)) for workers in (2, 1)]
+                by_pair.append(bsp[0] / bsp[1])
     return [
         {"items per second": "two workers / one worker, 10 iterations of batch 64 per round", "ratio": ratios},
         {"items per second": "two runs of one worker at once / one run", "ratio": ceilings},
@@ -63,7 +66,10 @@ def two_workers_against_one(pairs: int) -> Rows:
             "items per second": "two workers / two runs at once",
             "ratio": [one / other for one, other in zip(ratios, ceilings, strict=True)],
         },
-        {"items per second": "two workers / one worker, `bsp`: gradients averaged in each iteration", "ratio": gradients},
+        *(
+            {"items per second": f"two workers / one worker, `bsp`: {iterations} averaged gradients per round", "ratio": by_pair}
+            for iterations, by_pair in gradients.items()
+        ),
         *(
             {"items per second": f"bound of two workers / two runs at once, {name} of batch 64 per round", "ratio": kept}
             for name, kept in bounds.items()

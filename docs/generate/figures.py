@@ -51,8 +51,8 @@ SENTENCES: list[tuple[str, str, list[Number]]] = [
     ),
     (
         "docs/benchmarks.md",
-        "under `bsp` | the same call | {0} ({0-}); {1} ({1-}) |",
-        [ratio(TEN), ratio("two workers / one worker, `bsp`: gradients averaged in each iteration")],
+        "under `bsp` with one, with ten iterations in a round | the same call | {0} ({0-}); {1} ({1-}), {2} ({2-}) |",
+        [ratio(TEN), *(ratio(f"two workers / one worker, `bsp`: {count} averaged gradients per round") for count in (1, 10))],
     ),
     (
         "docs/benchmarks.md",

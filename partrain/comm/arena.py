@@ -18,6 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from partrain.comm import futex
+from partrain.comm.futex import LINE
 from partrain.errors import InputOutputFailed
 from partrain.record.round_record import FIELDS
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAGE = mmap.PAGESIZE
-LINE = 8
-"""Words of 8 bytes in a cache line."""
 RING = 2048
 """Round records kept until the coordinator has read them."""
 SLOTS = 4
@@ -82,6 +81,8 @@ class Arena:
         """(8,): newest meeting that all workers of this machine have reached, newest meeting that one worker mixed for all."""
         self.arrivals = parts[1][::LINE]
         """(N,): meetings each worker has reached."""
+        self.alone = parts[1].reshape(size, LINE)[:, 1:3]
+        """(N, 2): 1 if the worker wants one worker to mix alone, for all: at the newest even meeting, at the newest odd one."""
         self.beats = parts[2][::LINE]
         """(N,): local iterations each worker has done: its heartbeat."""
         self.trained = parts[2][1::LINE]

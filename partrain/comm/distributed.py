@@ -37,7 +37,7 @@ class DistributedTransport(SharedTransport):
     def __init__(self, arena: Arena, rank: int, members: range, machine: Machine, device: str = "cpu") -> None:
         """Join the group. `device` adds the sums of machines: an accelerator by the backend that torch has for it, if any, else gloo."""
         super().__init__(arena, rank, members)
-        self._members, self._machine = members, machine
+        self._machine = machine
         kind = device.partition(":")[0]
         backend = dist.Backend.default_device_backend_map.get(kind, "")
         self._device = device if dist.is_backend_available(backend) else "cpu"

@@ -22,7 +22,7 @@ NAP_S = 0.05
 """Longest sleep before the next check."""
 LOOK_S = 0.05
 """Time between two checks of how long workers had to wait for cores."""
-SHORT = 0.1
+SHORT = 0.25
 """Cores are short if workers waited for them for this share of the time since the last check."""
 ALONE_BYTES = 1 << 22
 """Longest vector that one worker mixes for all if cores are short."""
@@ -41,8 +41,10 @@ class SharedTransport(BaseTransport):
         members = members or range(arena.size)
         self._arena = arena
         self._rank = rank
-        self._arrivals = arena.arrivals[members.start : members.stop]
+        self._members = members
+        self._arrivals_address = arena.arrivals[members.start :].ctypes.data
         self._delays = arena.delays[members.start : members.stop]
+        self._alone = arena.alone[members.start : members.stop].T
         self._arrived = 0
         self._mixes_for_all = False
         self._oversubscribed = len(members) > usable_cores()
@@ -70,7 +72,8 @@ class SharedTransport(BaseTransport):
 
         Then no worker waits for another that is waiting for a core, and the last one, which is the slowest, does not wait at all.
         """
-        self._pass(partial(self._mix_and_end, mix, size) if self._arrive() else self._await_end)
+        alone = self._mixes_for_all or (self._cores_short and size <= ALONE_BYTES)
+        self._pass(partial(self._mix_and_end, mix) if self._arrive(alone=alone) else self._await_end)
         if self._arena.meetings[1] != self._arrived:
             mix(whole=False)
             self.local_barrier()
@@ -79,37 +82,42 @@ class SharedTransport(BaseTransport):
         """Pass a meeting: `finish` ends it, or waits for its end."""
         finish()
 
-    def _mix_and_end(self, mix: Mix, size: int) -> None:
-        """End a meeting. If cores are short, mix for all first."""
+    def _mix_and_end(self, mix: Mix) -> None:
+        """End a meeting. If a worker wants it, mix for all first."""
+        if not self._alone[self._arrived % 2].any():
+            self._end_meeting()
+            return
         with self.lock(MEETING):  # two workers may both seem to arrive last
             if self._arena.meetings[0] < self._arrived:
-                if self._mixes_for_all or (self._cores_short and size <= ALONE_BYTES):
-                    with suppress(Exception):  # each worker meets the exception again, in its own share
-                        mix(whole=True)
-                        self._arena.meetings[1] = self._arrived
+                with suppress(Exception):  # each worker meets the exception again, in its own share
+                    mix(whole=True)
+                    self._arena.meetings[1] = self._arrived
                 self._end_meeting()
 
-    def _arrive(self) -> bool:
-        """Arrive at the next meeting. Return True if all workers of this machine have arrived."""
+    def _arrive(self, *, alone: bool = False) -> bool:
+        """Arrive at the next meeting. Return True if all workers of this machine have arrived.
+
+        `alone`: this worker wants one worker to mix for all. Two meetings share no memory: a worker may arrive at the next one
+        before others have read this one's wishes.
+        """
         now = time.perf_counter()
         if now - self._looked > LOOK_S:
             self._look_at_cores(now)
         self._arrived += 1
-        self._arena.arrivals[self._rank] = self._arrived
-        self._futex.fence(self._arena.meeting_address + 8)  # two that arrive at once see each other
-        return bool(self._arrivals.min() >= self._arrived)
+        self._arena.alone[self._rank, self._arrived % 2] = alone
+        return self._futex.arrive(self._arrivals_address, len(self._members), self._rank - self._members.start, self._arrived)
 
     def _end_meeting(self) -> None:
-        self._arena.meetings[0] = self._arrived
+        self._futex.arrive(self._arena.meeting_address, 1, 0, self._arrived)  # after all earlier stores, on every processor
         self._futex.wake(self._arena.meeting_address)
 
     def _await_end(self) -> None:
         """Wait for the end of the meeting."""
-        meetings, count = self._arena.meetings, self._arrived
-        deadline = time.perf_counter() + (0.0 if self._cores_short else SPIN_S)
-        while (newest := int(meetings[0])) < count:
-            if time.perf_counter() >= deadline:
-                self._futex.wait(self._arena.meeting_address, newest & 0xFFFFFFFF, NAP_S)
+        address = self._arena.meeting_address
+        newest = self._futex.spin(address, self._arrived, 0.0 if self._cores_short else SPIN_S)
+        while newest < self._arrived:
+            self._futex.wait(address, newest & 0xFFFFFFFF, NAP_S)
+            newest = int(self._arena.meetings[0])
 
     def _look_at_cores(self, now: float) -> None:
         """Find out whether workers of this machine had to wait for cores since the last check."""

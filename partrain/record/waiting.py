@@ -12,6 +12,8 @@ LIMITING = 0.15
 """Share of the workers' time from which the cause of waiting or mixing is named."""
 CROWDED = 0.1
 """Share of the workers' time without a core from which it is the cause; a run's own processes cost up to half of it."""
+SHORT_ROUND_S = 1e-3
+"""Mean seconds of a round below which the run's own processes, which record each round, are the likely cause of crowded cores."""
 TELLING_SECONDS = 2.0
 """Seconds of each worker below which its time without a core is too uncertain: the run's own start also takes cores."""
 COSTLY = 0.05
@@ -39,6 +41,8 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
         threads, cores = content.get("threads", 0), content.get("cores", 0)
         if threads > cores > 0:
             return f"{cost}: they have {counted(threads, 'thread')} for {counted(cores, 'core')}; fewer workers may be as fast"
+        if (mean := content["seconds"]["train"] / max(content["rounds"], 1)) < SHORT_ROUND_S:
+            return f"{cost}: a round takes {1e3 * mean:.2g} ms, and recording it also takes a core; {_less_often(content)}"
         return f"{cost}: other programs used the cores"
     if slow := [_slow(worker, workers, remedy) for worker in workers if "slow" in worker]:
         return "; ".join(slow)

@@ -9,6 +9,7 @@ import pytest
 from support.lab import in_processes
 from torch import Tensor
 
+from partrain.comm import futex
 from partrain.comm.group import ArenaGroup
 
 CORES = {"cores for all": [False] * 3, "too few cores": [True] * 3, "workers disagree": [True, False, True]}
@@ -20,6 +21,12 @@ def pretend(group: ArenaGroup, short: list[bool]) -> random.Random:
     group.transport._look_at_cores = lambda now: None
     group.transport._cores_short = short[group.rank]
     return random.Random(group.rank)
+
+
+def without_compiler(group: ArenaGroup, row: Tensor, program: Any) -> bool:
+    """Run a program on a machine that has no C compiler."""
+    futex._compiled = lambda: None  # type: ignore[assignment]
+    return bool(program(group, row))
 
 
 def race(group: ArenaGroup, row: Tensor, short: list[bool]) -> bool:
@@ -53,3 +60,9 @@ def average(group: ArenaGroup, row: Tensor, short: list[bool]) -> bool:
 @pytest.mark.parametrize("short", CORES.values(), ids=CORES)
 def test_no_process_passes_a_meeting_before_all_have_arrived(size: int, program: Any, short: list[bool]) -> None:
     assert in_processes(size, partial(program, short=short)) == [True] * size
+
+
+@pytest.mark.parametrize("program", [race, average])
+def test_meetings_need_no_c_compiler(program: Any) -> None:
+    uncompiled = partial(without_compiler, program=partial(program, short=CORES["workers disagree"]))
+    assert in_processes(3, uncompiled) == [True] * 3

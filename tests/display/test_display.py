@@ -616,19 +616,22 @@ CONTENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("waits", "threads", "line"), [
-    ([1.0, 0.5], 4, "workers had no free core for 15% of their time: they have 4 threads for 2 cores; fewer workers may be as fast"),
-    ([1.0, 0.5], 2, "workers had no free core for 15% of their time: other programs used the cores"),
-    ([0.5, 0.4], 4, None),
-    ([], 2, None),
+@pytest.mark.parametrize(("waits", "threads", "rounds", "line"), [
+    ([1.0, 0.5], 4, 400, "workers had no free core for 15% of their time: they have 4 threads for 2 cores; fewer workers may be as fast"),
+    ([1.0, 0.5], 2, 400, "workers had no free core for 15% of their time: other programs used the cores"),
+    ([1.0, 0.5], 2, 40_000, "workers had no free core for 15% of their time: a round takes 0.31 ms, and recording it also takes a core; "
+        'each round is one iteration: a rule with [sync] iterations or passes, as rule = "average", mixes less often'),
+    ([0.5, 0.4], 4, 400, None),
+    ([], 2, 400, None),
 ])  # fmt: skip
-def test_the_last_lines_name_the_time_without_a_core(waits, threads, line):
+def test_the_last_lines_name_the_time_without_a_core(waits, threads, rounds, line):
     """The workers of this run had ten seconds together."""
     seconds = [{"compute": 4.0, "wait": 0.5, "sync": 0.5}] * 2
-    workers = [{"rank": rank, "device": "cpu", "item_iterations": 9, "seconds": spent} for rank, spent in enumerate(seconds)]
+    about = {"device": "cpu", "iterations": rounds, "item_iterations": 9}
+    workers = [{"rank": rank, **about, "seconds": spent} for rank, spent in enumerate(seconds)]
     for worker, wait in zip(workers, waits, strict=False):
         worker["core_wait"] = wait
-    content = {**CONTENT, "workers": workers, "cores": 2, "threads": threads}
+    content = {**CONTENT, "workers": workers, "cores": 2, "threads": threads, "rounds": rounds}
     told = [line for line in closing_lines(content, Path("x"), None) if line.startswith("limit: ")]
     assert told == ([f"limit: {line}"] if line else [])
 
