@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from partrain import checkpoint
 from partrain.checkpoint import pretrained
+from partrain.checkpoint.manifest import manifest_of
 from partrain.checkpoint.runs import checkpoint_of
 from partrain.data.fetch import TransferLines, fetch_url, is_url, local_path
 from partrain.errors import BadCheckpoint, InputMissing
@@ -53,6 +54,8 @@ class StartFile:
     """Digest of the file (hex)."""
     size: int
     """Bytes in memory."""
+    codec: Mapping[str, Any] = field(default_factory=dict)
+    """The conversion of the data that a checkpoint's network was trained on; empty for other files."""
 
 
 def file_of(section: Network, folder: Path) -> Path | None:
@@ -118,14 +121,15 @@ def read(path: Path, allocate: Callable[[int], memoryview]) -> StartFile:
         data = path.read_bytes()
     except OSError as error:
         raise InputMissing(f"cannot read {path}: {error.strerror}") from None
-    digest = hashlib.sha256(data).hexdigest()
+    digest, codec = hashlib.sha256(data).hexdigest(), dict[str, Any]()
     if form == "checkpoint":
         from safetensors.numpy import save
 
-        data = save(_network(checkpoint.decode(data, str(path)), path))
+        content = checkpoint.decode(data, str(path))
+        data, codec = save(_network(content, path)), manifest_of(content, str(path)).codec
         form = "safetensors"
     allocate(len(data))[: len(data)] = data
-    return StartFile(str(path), form, digest, len(data))
+    return StartFile(str(path), form, digest, len(data), codec)
 
 
 def tensors(file: StartFile, data: memoryview) -> Mapping[str, object]:
@@ -153,6 +157,25 @@ def tensors(file: StartFile, data: memoryview) -> Mapping[str, object]:
         kind = type(content).__name__
         raise InputMissing(f"{file.name}: holds an object of type {kind}, not a state dict; save network.state_dict()")
     return {str(name): value for name, value in content.items()}
+
+
+def differences(file: StartFile, codec: Mapping[str, Any], exceptions: Sequence[str]) -> Iterator[str]:
+    """Yield, in words, how the data that a checkpoint's network was trained on differ from these, where arrays do not show it.
+
+    `codec`: of these data. `exceptions`: patterns of arrays that start from random numbers, the last layer's say.
+    """
+    before, now = (list(map(str, known.get("classes") or ())) for known in (file.codec, codec))
+    if before != now and len(before) == len(now) and not exceptions:
+        place = next(number for number, (one, other) in enumerate(zip(before, now, strict=True)) if one != other)
+        yield (
+            f"{file.name} answers other classes, or in another order: its class {place} is `{before[place]}`, here it is "
+            f"`{now[place]}`; [model] except = [...] leaves out its last layer"
+        )
+    if file.codec and "cardinalities" not in codec and ("mean" in file.codec) != ("mean" in codec):
+        standardised = (
+            "standardised inputs, and these are not" if "mean" in file.codec else "inputs as they are, and these are standardised"
+        )
+        yield f"{file.name} was trained on {standardised}; give [dataset] standardise as its job does"
 
 
 def _form(path: Path) -> Form:

@@ -140,7 +140,7 @@ class _TokenFiles:
         if self._unit == "bytes":
             self.tokens = b"".join(map(_read, paths))
         else:
-            text = "".join(map(_read_text, paths))
+            text = "".join(map(read_utf8, paths))
             self.tokens = WORD.findall(text) if self._unit == "words" else text
 
     def write(self, numbers: NDArray[Any], vocabulary: list[str]) -> None:
@@ -180,7 +180,8 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _read_text(path: Path) -> str:
+def read_utf8(path: Path) -> str:
+    """Read a text file, its line ends as they are. Raises InputMissing if it is empty or not UTF-8."""
     content = _read(path)
     try:
         return content.decode("utf-8").removeprefix("\ufeff")

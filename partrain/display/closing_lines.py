@@ -58,6 +58,8 @@ def closing_lines(
     elif best:
         kept = f" ({BEST}, the network of this run)" * (folder / BEST).exists()
         lines.append(f"best: round {best['round']:,}, {scores({'loss': best['loss'], **best['metrics']})}{kept}")
+    if "unsaved_best" in content:
+        lines.append(f"round {content['unsaved_best']:,} was judged better, but its network is not on disk")
     tested = f"test, round {content['tested_round']:,}" if "tested_round" in content else "test"
     lines += [f"{tested}: {shown}"] if (shown := scores(content["test"])) else []
     lines += result_lines(content, spent=spent)

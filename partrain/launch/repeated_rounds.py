@@ -24,6 +24,10 @@ class RepeatedRounds:
         """Note a round that ran for the first time."""
         self._newest.append((number, compared(records)))
 
+    def forget(self) -> None:
+        """Forget all rounds: under an asynchronous rule they do not have the same numbers again."""
+        self._newest.clear()
+
     def compare(self, number: int, records: Sequence[RoundRecord]) -> None:
         """Warn if a repeated round trains differently from before. Rounds are equal unless user code changed."""
         while self._newest and self._newest[0][0] < number:

@@ -98,6 +98,7 @@ class RoundRecords:
         self._drained, self._elapsed, self._added = progress.round, point.elapsed, {}
         self._arena.put("drained", self._drained)
         if not repeats:
+            self._repeated.forget()
             self.newest, self.seconds = progress.round, point.elapsed
             self._items = progress.item_iterations
             self.caps.forget()

@@ -2,12 +2,14 @@
 
 Names in the file are a state dict's. `rename` replaces prefixes, by whole dotted parts: `a` fits `a` and `a.b`, not `ab`. The
 longest prefix that fits a name counts, once; the empty prefix fits every name. `except` has patterns like `freeze`.
+
+Rows of embeddings, and the answers of a language network, belong to words: they are matched by word, not by number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -55,7 +57,14 @@ class ArrayMatch:
     state: str
 
 
-def start_from(module: nn.Module, stored: Mapping[str, object], section: Network, file: str, outputs: int | None = None) -> str:
+def start_from(
+    module: nn.Module,
+    stored: Mapping[str, object],
+    section: Network,
+    file: str,
+    outputs: int | None = None,
+    vocabularies: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> str:
     """Overwrite a network's parameters and buffers by the arrays of a file. Return a note of the arrays taken.
 
     Published weights may have another number of classes: the arrays of the last layer then keep their drawn numbers. They may
@@ -67,6 +76,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
         section: The `[model]` table.
         file: The file's name, for messages.
         outputs: Number of classes or numbers in the network's answer.
+        vocabularies: The words by number, of the file's network and of this one, if both have them.
 
     Raises:
         WrongValue: `rename` or `except` names nothing; names or shapes differ under `strict`; or nothing matches.
@@ -74,6 +84,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
     renamed = _renamed(_tensors(stored, file), section.rename, file)
     if section.starts_published:
         renamed = {_DENSE_LAYER.sub(r"\1\2", name): tensor for name, tensor in renamed.items()}
+    words = _rows_by_word(module, renamed, *vocabularies, outputs)
     rows = match(module, renamed, section.start_exceptions, file)
     if section.starts_published:
         rows = [_published(row, outputs) for row in rows]
@@ -85,7 +96,36 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
         for row in taken:
             if row.own is not None and row.stored is not None:
                 _copy(row.own, row.stored, row.name, file)
-    return _note(rows, file)
+    return _note(rows, file) + words
+
+
+def _rows_by_word(
+    module: nn.Module, stored: dict[str, Tensor], before: Sequence[str], now: Sequence[str], outputs: int | None
+) -> str:
+    """Give each word of this network its row of the file's arrays: replace these arrays. New words keep their drawn numbers.
+
+    Return a note; "" if both networks number their words alike, or have none.
+    """
+    if not before or not now or list(before) == list(now):
+        return ""
+    names = [
+        f"{name}.{part}".lstrip(".")
+        for name, layer in module.named_modules()
+        for part, tensor in layer.named_parameters(recurse=False)
+        if (isinstance(layer, nn.Embedding) and layer.num_embeddings == len(now))
+        or (outputs == len(now) and isinstance(layer, nn.Linear) and len(tensor) == outputs)
+    ]
+    places = {word: place for place, word in enumerate(before)}
+    pairs = [(number, places[word]) for number, word in enumerate(now) if word in places]
+    own, theirs = [number for number, _ in pairs], [place for _, place in pairs]
+    state = module.state_dict()
+    for name in names:
+        if (tensor := stored.get(name)) is not None and tensor.shape == (len(before), *state[name].shape[1:]):
+            rows = state[name].detach().clone().to(tensor.dtype)
+            rows[own] = tensor[theirs]
+            stored[name] = rows
+    rest = ", the others start from random numbers" if len(pairs) < len(now) else ""
+    return f"; it knows {len(pairs):,} of {len(now):,} words{rest}"
 
 
 def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str], file: str) -> list[ArrayMatch]:

@@ -29,6 +29,7 @@ from partrain.record.events import (
 )
 from partrain.record.loss_band import LossBand
 from partrain.record.numbers import Merge, Merged
+from partrain.record.result import decides
 from partrain.record.round_record import ACTIVITIES, NUMBERS
 from partrain.record.stop_conditions import Standing, StopCondition, conditions_of, numbers_of
 from partrain.record.worker_state import Curve, WorkerState
@@ -113,7 +114,7 @@ class RunState:
         """The newest round that every worker has finished."""
         self.item_iterations = 0
         self.judged: JudgementEvent | None = None
-        self._set_aside: tuple[int | None, JudgementEvent | None, int] | None = None
+        self._set_aside: tuple[int | None, JudgementEvent | None, JudgementEvent | None, int] | None = None
         """Round, best and misses when the user accepted changed code in the newest session."""
         self.best: JudgementEvent | None = None
         self.judged_losses = Curve(CURVE_CELLS)
@@ -123,6 +124,10 @@ class RunState:
         self.undefined: Counter[str] = Counter()
         """Judgements in which a number that `[stop]` names was undefined, by its name."""
         self.commit: CommitEvent | None = None
+        self.saved_best: JudgementEvent | None = None
+        """The best judgement whose network is on disk: `best.h5`. The checkpoint of the best one may not be written yet, or never."""
+        self._unsaved = dict[int, JudgementEvent]()
+        """Best judgements by round, the newest last, until their checkpoint is written."""
         self.tallies = {kind: Tally() for kind in ("replay", "exclusion", "spike", "balance", "fault")}
         """Events of these kinds."""
         self.clipped_updates = 0
@@ -151,6 +156,9 @@ class RunState:
                 self._start(event)
             case CommitEvent():
                 self.commit = event
+                if event.round in self._unsaved:
+                    self.saved_best = self._unsaved[event.round]
+                    self._unsaved = {number: best for number, best in self._unsaved.items() if number > event.round}
             case FaultEvent():
                 self._fault(event)
             case ReplayEvent():
@@ -254,10 +262,11 @@ class RunState:
         self.round = event.resumed_from or 0
         self.status = self.reason = self.end = None
         if self._set_aside and event.resumed_from == self._set_aside[0]:  # the session that accepted changes trained no round
-            _, self.best, self.misses = self._set_aside
-        self._set_aside = (event.resumed_from, self.best, self.misses) if event.accepted else None
+            _, self.best, self.saved_best, self.misses = self._set_aside
+        self._set_aside = (event.resumed_from, self.best, self.saved_best, self.misses) if event.accepted else None
         if event.accepted:  # as `Progress.without_best`
-            self.best, self.misses = None, 0
+            self.best, self.saved_best, self.misses = None, None, 0
+            self._unsaved.clear()
         for described in event.workers:
             self._worker(described["rank"]).begin(
                 described["device"], self.round, described.get("before"), described.get("unevenness")
@@ -305,7 +314,11 @@ class RunState:
         self.judgements += 1
         self.undefined.update(undefined)
         missed = event.regular and self.start.stop.get("patience_by") not in undefined
-        self.best, self.misses = (event, 0) if event.best else (self.best, self.misses + missed)
+        by = self.start.stop.get("patience_by") or decides(event.scores)
+        higher = event.best and (self.best is None or event.scores.get(by) != self.best.scores.get(by))  # a tie is a miss
+        self.misses = 0 if higher else self.misses + missed
+        if event.best:
+            self.best = self._unsaved[event.round] = event
         self.clock.train = event.seconds
 
     def _watch(self, band: LossBand, t: float, round_number: int, rank: int | None, loss: float) -> None:

@@ -55,7 +55,9 @@ class SummaryOptions(TypedDict, total=False):
     judged_round: int
     """The round that was judged last, if the run ended in a later round."""
     best: BestJudgement
-    """The best judgement, if there are held-out items."""
+    """The best judgement whose network is on disk, if there are held-out items."""
+    unsaved_best: int
+    """Round of a better judgement, if its network is not on disk: the run was killed, or the disk was full."""
     tested_round: int
     """The round whose network was tested, if there are test items: the best one, or the newest without held-out items."""
     trivial: dict[str, dict[str, float]]
@@ -206,8 +208,10 @@ def summary(state: RunState) -> Summary:
     if judged and judged.round != state.round:  # stopping early skips the last judgement
         earlier["judged_round"] = judged.round
     best: SummaryOptions = {}
-    if state.best:
-        newest, lower = state.best, state.start.lower_is_better
+    if state.best and state.commit and state.best is not state.saved_best:
+        best["unsaved_best"] = state.best.round
+    if newest := state.saved_best if state.commit else state.best:
+        lower = state.start.lower_is_better
         best["best"] = best_judgement(newest.round, newest.loss, newest.metrics, state.start.stop, lower_is_better=lower)
         course = _course(state.judged_losses.resampled())
         late = newest.round > (1 - END) * state.round  # the number that chooses the best round improved, whatever the loss did

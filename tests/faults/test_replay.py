@@ -103,6 +103,17 @@ def test_asynchronous_rules_lose_and_repeat_nothing(tmp_path: Path, name: str) -
     assert [one["round"] for one in events(run, "judgement")] == list(range(1, 10))
 
 
+def test_asynchronous_rules_need_not_repeat_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a copy in memory some recorded rounds run again, and have other numbers: no fault of user code."""
+    monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
+    sets = rule_of("async"), "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100"
+    layers = LAYERS.replace("nn.BatchNorm1d(8), ", "")
+    said = partrain("run", job_of(tmp_path, KILL, *sets, layers=layers, call=17), "--out", tmp_path / "run")
+    assert said.code == 0, said
+    assert "replay: worker 1 (cpu) was killed by SIGKILL" in said.out
+    assert "gave other numbers" not in said.err
+
+
 @pytest.mark.slow
 def test_copies_in_memory_between_files(tmp_path: Path) -> None:
     """No file is written before the end: the copies are made for the sake of lost workers."""

@@ -531,3 +531,20 @@ def test_the_summary_says_how_the_judged_loss_went(losses: list[float], course: 
     ]
     rounds = [event for number in range(1, len(losses) + 1) for event in (round_(number, 0), round_(number, 1))]
     assert summary(fed(start(rounds=9), *rounds, *judged)).get("course") == course
+
+
+def test_the_best_of_a_summary_is_the_one_on_disk() -> None:
+    """`best.h5` holds it: a killed run, or one whose disk was full, may have judged a better network."""
+    events = [start(), *run(3), commit(1)]
+    content = summary(fed(*events))
+    assert (content["best"]["round"], content["unsaved_best"]) == (1, 3)
+    content = summary(fed(*events, commit(3)))
+    assert (content["best"]["round"], "unsaved_best" in content) == (3, False)
+    assert summary(fed(*events, commit(2)))["unsaved_best"] == 3
+
+
+def test_an_equal_number_with_a_lower_loss_is_a_best_and_a_miss() -> None:
+    """As in `Progress.judge`, which ends a run by `patience`."""
+    state = fed(start(), *(judgement(number, metrics={"accuracy": 1.0}) for number in (1, 2, 3)))
+    assert state.best is not None
+    assert (state.best.round, state.misses) == (3, 2)

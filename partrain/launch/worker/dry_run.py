@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from partrain.checkpoint.start_file import differences
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
@@ -90,6 +91,9 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         files.opening = False
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
+    if spec.start_file and not spec.point.resuming:
+        for text in differences(spec.start_file, spec.dataset.codec, spec.job.model.start_exceptions):
+            channel.send(RunRemark(text))
     if not user_code_under_test(spec.job, judging=True) and not spec.tries_built_in:
         return
     hook = AfterJudgement(spec.job.hooks, spec.folder) if spec.job.hooks.code else None

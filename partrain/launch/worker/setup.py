@@ -120,7 +120,9 @@ class ProcessSetup:
                 inputs = self.dataset.inputs[some] * np.float32(self.spec.dataset.scale)
                 start_from_items(job.model, module, inputs, self.dataset.targets[some])
             return module, ""
-        return module, start_from(module, tensors(file, self._start[: file.size]), job.model, file.name, self.interface.outputs)
+        vocabularies = tuple(codec.get("vocabulary", ()) for codec in (file.codec, self.spec.dataset.codec))
+        stored, outputs = tensors(file, self._start[: file.size]), self.interface.outputs
+        return module, start_from(module, stored, job.model, file.name, outputs, vocabularies)
 
     @cached_property
     def recorded(self) -> dict[str, NDArray[Any]]:
