@@ -61,7 +61,8 @@ class Documents(HasDialect, HasTestSplit, SelectsClasses, HasValidationPath):
     target: str | None = None
     """Column of the classes, in a table."""
     length: int = Field(256, ge=1, le=100_000)
-    """Maximum number of words of a text that the network sees; later words are cut off."""
+    """Maximum number of words of a text that the network sees; later words are cut off. A trained network sees at most as many as the
+    longest text in training had."""
     vocabulary: int = Field(20_000, ge=2, le=10**7)
     """Maximum number of known words: the most frequent ones of the training texts. Words of only one training text are
     unknown."""

@@ -138,7 +138,7 @@ class _TokenFiles:
         self.tokens: Any
         """A text, its words or its bytes."""
         if self._unit == "bytes":
-            self.tokens = b"".join(map(_read, paths))
+            self.tokens = b"".join(map(read_bytes, paths))
         else:
             text = "".join(map(read_utf8, paths))
             self.tokens = WORD.findall(text) if self._unit == "words" else text
@@ -172,7 +172,8 @@ def _files(path: Path) -> Iterator[Path]:
     yield from files
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Read a file. Raises InputMissing if it is empty or cannot be read."""
     with reading(path):
         content = path.read_bytes()
     if not content:
@@ -181,10 +182,11 @@ def _read(path: Path) -> bytes:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a text file, its line ends as they are. Raises InputMissing if it is empty or not UTF-8."""
-    content = _read(path)
+    """Read a text file; each line ends with a line feed, as in Python's text files. Raises InputMissing if it is empty or not UTF-8."""
+    content = read_bytes(path)
     try:
-        return content.decode("utf-8").removeprefix("\ufeff")
+        text = content.decode("utf-8").removeprefix("\ufeff")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)

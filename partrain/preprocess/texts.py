@@ -12,8 +12,11 @@ from typing import Any, ClassVar, Self
 from partrain.preprocess.column import RowBlock, double
 from partrain.preprocess.words import ListedWords
 
-WORD = re.compile(r"\w+|[^\w\s]")
-"""A run of letters and digits, or a single mark."""
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Letters of languages that put no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+_UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
+WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+"""A run of letters and digits, a single letter of a language without spaces, or a single mark."""
 MOST, FEWEST = 200, 3
 """Maximum number of words per column, the most frequent ones; and minimum number of different texts that contain a word."""
 
@@ -21,6 +24,11 @@ MOST, FEWEST = 200, 3
 def words_of(text: str) -> list[str]:
     """Split a text into words, in lower case, and marks."""
     return WORD.findall(text.lower())
+
+
+def count_words(text: str) -> int:
+    """Count what spaces separate; in a language without spaces, letters."""
+    return sum(max(1, len(_UNSPACED_LETTER.findall(part))) for part in text.split())
 
 
 @dataclass(frozen=True)

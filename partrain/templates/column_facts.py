@@ -12,7 +12,7 @@ from itertools import accumulate, chain
 from partrain.preprocess.cell_columns import Cells
 from partrain.preprocess.cells import FEW_ROWS, is_finite, is_number, numbers_rows, parse_bool, parse_date
 from partrain.preprocess.column import CellSource
-from partrain.preprocess.texts import TextColumn
+from partrain.preprocess.texts import TextColumn, count_words
 
 WORDS_OF_TEXTS = 4
 """Average number of words in a cell from which a column holds texts."""
@@ -142,7 +142,7 @@ class ColumnFacts:
         """True if the cells are sentences: different ones, of several words each."""
         if not self.words or len(self.different) <= self.rows // 2:
             return False
-        return sum(len(text.split()) for text in self.different) >= WORDS_OF_TEXTS * len(self.different)
+        return sum(map(count_words, self.different)) >= WORDS_OF_TEXTS * len(self.different)
 
     @cached_property
     def vocabulary(self) -> int:

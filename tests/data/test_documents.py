@@ -14,6 +14,7 @@ from partrain.config.section import Section
 from partrain.data import load, read_spec
 from partrain.data.documents import Documents, words_of
 from partrain.data.partition import split
+from partrain.preprocess.texts import count_words
 
 WORDS = {"sport": "ball goal team match player coach", "money": "bank stock market price fund loan"}
 JOB = """
@@ -57,6 +58,8 @@ def section(**keys: object) -> Section:
 
 def test_tokens_are_words_in_small_letters_and_marks() -> None:
     assert words_of("Don't PANIC, 42!") == ["don", "'", "t", "panic", ",", "42", "!"]
+    assert words_of("Das Café, 很好!") == ["das", "café", ",", "很", "好", "!"], "without spaces between words, letters"
+    assert [count_words(text) for text in ("2026-11-30", "two words", "很好吃 ok", "")] == [1, 2, 4, 0]
 
 
 def test_words_are_numbered_by_how_often_the_training_texts_have_them() -> None:
@@ -182,3 +185,34 @@ def test_mistakes(keys: str, message: str) -> None:
     said = partrain("run", "job.toml", "--out", "run", "-q")
     assert said.code in (65, 66, 78), said
     assert message in " ".join((said.err + said.out).split()), said
+
+
+def test_fine_tuning_keeps_what_was_learned_of_each_word(tmp_path: Path) -> None:
+    """Other texts number their words otherwise; other classes are answered otherwise, which a warning says."""
+    (tmp_path / "job.toml").write_text(JOB % TABLE)
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    header, *rows = (tmp_path / "t.csv").read_text().splitlines()
+    others = [f'{row[:-1]} zebra zebra zebra"' for row in rows if "money" in row] + [row for row in rows if "sport" in row][:60]
+    (tmp_path / "t.csv").write_text("\n".join([header, *others, ""]))
+    still = "optimizer={name='sgd', lr=1e-30, batch_size=16}", "stop.rounds=1", "model.from='run'"
+    said = partrain("run", "job.toml", "--out", "tuned", "-q", *(word for change in still for word in ("--set", change)))
+    assert said.code == 0, said
+    assert "words, the others start from random numbers" in said.err
+    assert "answers other classes" not in said.err
+    assert summary(tmp_path / "tuned")["test"]["accuracy"] > 0.9
+    (tmp_path / "t.csv").write_text("\n".join([header, *(row.replace("money", "trade") for row in others), ""]))
+    said = partrain("run", "job.toml", "--out", "renamed", "-q", *(word for change in still for word in ("--set", change)))
+    assert "answers other classes, or in another order: its class 0 is `money`, here it is `sport`" in said.err
+
+
+def test_predict_says_what_it_does_not_see_of_a_text(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(JOB % TABLE)
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=1").code == 0
+    long = f"{'the ' * 60}ball"
+    (tmp_path / "new.csv").write_text(f"text\nthe goal\nxyzzy\n{long}\n\"\"\n")
+    said = partrain("predict", "run", "--input", "new.csv")
+    assert said.code == 0
+    assert "new.csv: 2 texts without a word that the network knows; the first: 1" in said.err
+    assert "new.csv: 1 text of more than 25 words, the most that the network saw of a text in training" in said.err
+    (tmp_path / "new.csv").write_text("text\nthe goal\n")
+    assert "warning" not in partrain("predict", "run", "--input", "new.csv").err

@@ -172,3 +172,12 @@ def test_no_file_and_an_empty_folder(tmp_path: Path) -> None:
 def test_settings_that_contradict_one_another(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         text(**more)
+
+
+def test_windows_line_ends_are_line_feeds(folder: Path) -> None:
+    """But bytes are as they are."""
+    (folder / "a.txt").write_bytes(b"the cat\nthe dog\n" * 10)
+    (folder / "b.txt").write_bytes(b"the cat\r\nthe dog\r\n" * 10)
+    for tokens, equal in (("characters", True), ("words", True), ("bytes", False)):
+        ours, theirs = (load(text(path=name, tokens=tokens), folder).fingerprint for name in ("a.txt", "b.txt"))
+        assert (ours == theirs) == equal

@@ -249,3 +249,22 @@ def test_the_keys_are_no_arguments_of_user_code() -> None:
         one = SECTIONS.validate_python({"name": name, "width": 3, **keys})
         assert dict(one.arguments) == {"width": 3}
         assert (one.start_file, one.strict, one.rename, one.start_exceptions) == ("a.pt", False, {"a": "b"}, ["c"])
+
+
+def test_rows_of_words_are_matched_by_word() -> None:
+    """A language network has rows of words in its embedding and in its answers; new words keep their drawn rows."""
+
+    def of_words(count: int) -> nn.Sequential:
+        return nn.Sequential(nn.Embedding(count, 4), nn.Linear(4, 4), nn.Linear(4, count))
+
+    before, now = ["<unknown>", "a", "b", "c"], ["<unknown>", "c", "new", "a", "b"]
+    other, module = of_words(4), of_words(5)
+    drawn = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    note = start_from(module, dict(other.state_dict()), section(), "FILE", 5, (before, now))
+    assert note == "from FILE: 5 of 5 arrays; it knows 4 of 5 words, the others start from random numbers"
+    for name in ("0.weight", "2.weight", "2.bias"):
+        ours, theirs = module.state_dict()[name], other.state_dict()[name]
+        assert torch.equal(ours[[0, 1, 3, 4]], theirs[[0, 3, 1, 2]])
+        assert torch.equal(ours[2], drawn[name][2])
+    assert torch.equal(module.state_dict()["1.weight"], other.state_dict()["1.weight"])
+    assert start_from(of_words(4), dict(other.state_dict()), section(), "FILE", 4, (before, before)) == "from FILE: 5 of 5 arrays"

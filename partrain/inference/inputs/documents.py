@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
 from partrain.inference.inputs.sample import Sample, Wanted
 from partrain.inference.inputs.tables import open_table
+from partrain.number_format import counted
 from partrain.preprocess.texts import words_of
 
 if TYPE_CHECKING:
@@ -54,4 +56,15 @@ def read_items(network: TrainedNetwork, path: Path, kind: str, wanted: Wanted) -
     if not texts:
         raise InputMissing(f"{path}: holds no texts")
     items = torch.from_numpy(numbered(texts, codec["vocabulary"], parts))
-    return Sample(items, None, names, columns), None if classes is None else np.array(classes)
+    remarks = [f"{path}: {remark}" for remark in _remarks(texts, names, codec["vocabulary"], parts[0].shape[0])]
+    return Sample(items, None, names, columns, remarks=remarks), None if classes is None else np.array(classes)
+
+
+def _remarks(texts: Sequence[list[str]], names: Sequence[str], vocabulary: Sequence[str], longest: int) -> Iterator[str]:
+    """Yield what the network does not see of some texts, in words. `longest`: words of the longest text in training."""
+    words = set(vocabulary)
+    if unread := [name for name, text in zip(names, texts, strict=True) if words.isdisjoint(text)]:
+        yield f"{counted(len(unread), 'text')} without a word that the network knows; the first: {unread[0]}"
+    if cut := [name for name, text in zip(names, texts, strict=True) if len(text) > longest]:
+        what = f"{counted(len(cut), 'text')} of more than {counted(longest, 'word')}, the most that the network saw of a text in training"
+        yield f"{what}: it does not see the rest; the first: {cut[0]}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.folders import files_below
-from partrain.data.text import UNKNOWN, read_utf8
+from partrain.data.text import UNKNOWN, read_bytes, read_utf8
 from partrain.errors import BadCheckpoint, InputMissing
 from partrain.inference.inputs.sample import Sample, Wanted, of_inputs
 from partrain.preprocess.texts import WORD
@@ -57,7 +57,10 @@ def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArra
     files = files_below(path, [".txt"]) if path.is_dir() else [path]
     if not files:
         raise InputMissing(f"{path}: a folder without .txt files")
-    tokens = np.array(encode(network, "".join(map(read_utf8, files)), str(path)))
+    if network.codec.stored.get("tokens") == "bytes":
+        tokens = np.frombuffer(b"".join(map(read_bytes, files)), np.uint8).astype(np.int64)
+    else:
+        tokens = np.array(encode(network, "".join(map(read_utf8, files)), str(path)))
     length = network.record.input[0]
     count = (len(tokens) - 1) // length
     if not count:
