@@ -210,6 +210,9 @@ class CsvFile(LineFile):
         separator = separator_line(path, self._encoding)
         self._separator, self._skipped = dialect.separator or separator or usual_separator(path), int(separator is not None)
         super().__init__(path, advice, dialect.null_values)
+        if not codecs.lookup(self._encoding).name.startswith("utf") and holds_utf8(path):
+            remedy = f'{self.advice} encoding = "utf-8"' if self.advice else f"save it as {self._encoding}"
+            raise InputMissing(f"{path}: is UTF-8 text, and would be read as {self._encoding}: {remedy}")
 
     def separator_advice(self) -> str | None:
         other = next(
@@ -407,6 +410,20 @@ def marked_encoding(path: Path) -> str | None:
         return "utf-16"
     zeros = "".join("0" if byte == 0 else "x" for byte in start)
     return {"x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros)
+
+
+def holds_utf8(path: Path) -> bool:
+    """Return whether a file is UTF-8 text with letters beyond ASCII: text of another encoding is that by chance only."""
+    decoder, beyond = codecs.getincrementaldecoder("utf-8")(), False
+    with unpacking(path), open_bytes(path) as file:
+        try:
+            for block in iter(partial(file.read, 1 << 20), b""):
+                beyond = beyond or not block.isascii()
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return beyond
 
 
 def cells_of(blocks: Iterable[RowBlock], names: Sequence[str]) -> dict[str, list[Any]]:

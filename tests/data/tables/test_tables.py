@@ -501,6 +501,15 @@ def test_text_in_another_encoding_has_its_line(tmp_path: Path) -> None:
     assert said(houses(tmp_path, text), tmp_path) == message
 
 
+def test_utf8_is_not_read_in_the_encoding_of_a_job(tmp_path: Path) -> None:
+    """Any file can be read as Latin-1, and words would have other letters."""
+    text = HOUSES.replace("Jena", "Köln")
+    message = 't.csv: is UTF-8 text, and would be read as cp1252: set encoding = "utf-8"'
+    assert said(houses(tmp_path, text.encode(), encoding="cp1252"), tmp_path) == message
+    assert load(houses(tmp_path, text.encode("cp1252"), encoding="cp1252"), tmp_path).items
+    assert load(houses(tmp_path, HOUSES, encoding="cp1252"), tmp_path).items
+
+
 def test_damaged_gzip(tmp_path: Path) -> None:
     packed = gzip.compress(HOUSES.encode() * 50)
     assert said(houses(tmp_path, packed[:-20], name="t.csv.gz"), tmp_path).startswith(
