@@ -96,10 +96,11 @@ def closing_lines(
     predict = [f"  partrain predict {path} {items}"] * (not diverged)
     held_out = best and content["status"] in COMPLETED and inside and "privacy" not in content
     refit = [f"  partrain refit {network}{trust * trust_to_resume}"] if held_out else []
+    on = "" if content["loss"] is not None or content["test"] else " --input FILE"  # without items that were not trained on
     commands = [
         *predict,
         *refit,
-        f"  partrain evaluate {network}{trust * trust_to_evaluate}",
+        f"  partrain evaluate {network}{on}{trust * trust_to_evaluate}",
         *export,
         *report,
         f"  partrain inspect {file}",

@@ -20,14 +20,14 @@ COSTLY = 0.05
 """Share of waiting from which a slow worker is worth a remedy."""
 LESS_OFTEN = "mix less often ([sync] iterations or passes)"
 """Advice if workers mixed or waited much."""
-ONE_EACH = 'each round is one iteration: a rule with [sync] iterations or passes, as rule = "average", mixes less often'
-"""The same advice for rounds of one iteration, which some rules always have."""
+ONE_EACH = 'each round is one iteration: raise [sync] iterations or passes; rule = "bsp" mixes in each iteration, rule = "average" need not'
+"""The same advice for rounds of one iteration."""
 LASTING = 0.5
 """Share of all waiting from which one worker is its cause: this worker computes longer in total while the others wait."""
 
 
 def cause(content: Mapping[str, Any], remedy: str = "") -> str:
-    """Name the first cause that kept the workers from computing: too few cores, slow workers, mixing, waiting; "" without one.
+    """Name the first cause that kept the workers from computing: too few cores, slow workers, judging, mixing, waiting; "" without one.
 
     `content`: of summary.json. `remedy`: advice about slow workers.
     """
@@ -46,6 +46,9 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
         return f"{cost}: other programs used the cores"
     if slow := [_slow(worker, workers, remedy) for worker in workers if "slow" in worker]:
         return "; ".join(slow)
+    apart = _outside_rounds(content)
+    if apart >= max(LIMITING, shares["mix"], shares["wait"]):
+        return f"judging and saving took {apart:.0%} of the time: do it less often ([stop] judge_every, [checkpoint] every)"
     if max(shares["wait"], shares["mix"]) < LIMITING:
         return ""
     if shares["mix"] > shares["wait"]:
@@ -57,6 +60,16 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     if all_train and lasting >= LASTING * sum(worker["seconds"]["wait"] for worker in workers):
         return f"workers {waited}, most for worker {longest['rank']}, which computes longest"
     return f"workers {waited}: each round waits for its slowest worker, which is not always the same; {_less_often(content)}"
+
+
+def _outside_rounds(content: Mapping[str, Any]) -> float:
+    """Return the share of the training time in which the first worker was not in a round: it judged, called the user's function, or saved.
+
+    The others may wait for it meanwhile. 0 if it did not train all the time.
+    """
+    first, train = content["workers"][0], content["seconds"]["train"]
+    steady = first["rank"] == 0 and participation_of(content["workers"]) is None and train > 0
+    return max(0.0, 1 - sum(first["seconds"].values()) / train) if steady else 0.0
 
 
 def _less_often(content: Mapping[str, Any]) -> str:

@@ -209,7 +209,7 @@ def test_predict_says_what_it_does_not_see_of_a_text(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(JOB % TABLE)
     assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=1").code == 0
     long = f"{'the ' * 60}ball"
-    (tmp_path / "new.csv").write_text(f"text\nthe goal\nxyzzy\n{long}\n\"\"\n")
+    (tmp_path / "new.csv").write_text(f'text\nthe goal\nxyzzy\n{long}\n""\n')
     said = partrain("predict", "run", "--input", "new.csv")
     assert said.code == 0
     assert "new.csv: 2 texts without a word that the network knows; the first: 1" in said.err

@@ -32,6 +32,7 @@ from partrain.record.events import (
 )
 from partrain.record.round_record import NAN, RoundRecord
 from partrain.record.run_state import RunState
+from partrain.record.waiting import cause
 
 T = 1795255200.0
 
@@ -619,8 +620,8 @@ CONTENT = {
 @pytest.mark.parametrize(("waits", "threads", "rounds", "line"), [
     ([1.0, 0.5], 4, 400, "workers had no free core for 15% of their time: they have 4 threads for 2 cores; fewer workers may be as fast"),
     ([1.0, 0.5], 2, 400, "workers had no free core for 15% of their time: other programs used the cores"),
-    ([1.0, 0.5], 2, 40_000, "workers had no free core for 15% of their time: a round takes 0.31 ms, and recording it also takes a core; "
-        'each round is one iteration: a rule with [sync] iterations or passes, as rule = "average", mixes less often'),
+    ([1.0, 0.5], 2, 40_000, "workers had no free core for 15% of their time: a round takes 0.13 ms, and recording it also takes a core; "
+        'each round is one iteration: raise [sync] iterations or passes; rule = "bsp" mixes in each iteration, rule = "average" need not'),
     ([0.5, 0.4], 4, 400, None),
     ([], 2, 400, None),
 ])  # fmt: skip
@@ -632,8 +633,23 @@ def test_the_last_lines_name_the_time_without_a_core(waits, threads, rounds, lin
     for worker, wait in zip(workers, waits, strict=False):
         worker["core_wait"] = wait
     content = {**CONTENT, "workers": workers, "cores": 2, "threads": threads, "rounds": rounds}
+    content["seconds"] = {**CONTENT["seconds"], "train": 5.2}
     told = [line for line in closing_lines(content, Path("x"), None) if line.startswith("limit: ")]
     assert told == ([f"limit: {line}"] if line else [])
+
+
+@pytest.mark.parametrize(("first", "second", "part"), [
+    ((0.2, 0.1, 0.1), (0.2, 8.0, 0.1), "judging and saving took 96% of the time: do it less often"),  # worker 1 waits for worker 0
+    ((3.0, 0.1, 0.1), (3.0, 0.1, 0.1), "judging and saving took 68% of the time: do it less often"),
+    ((3.0, 6.0, 0.1), (8.9, 0.1, 0.1), "workers waited 34% of their time, most for worker 1, which computes longest"),
+    ((8.7, 0.2, 0.1), (8.7, 0.2, 0.1), ""),
+])  # fmt: skip
+def test_the_last_lines_name_the_time_outside_rounds(first, second, part):
+    spent = (dict(zip(("compute", "wait", "sync"), seconds, strict=True)) for seconds in (first, second))
+    workers = [{"rank": rank, "iterations": 4000, "seconds": seconds} for rank, seconds in enumerate(spent)]
+    reason = cause({"workers": workers, "rounds": 400, "seconds": {"train": 10.0}})
+    assert reason.startswith(part)
+    assert bool(reason) == bool(part)
 
 
 def test_epilogue():

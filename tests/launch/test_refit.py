@@ -101,3 +101,13 @@ def test_python(tmp_path: Path) -> None:
     assert again.predict(inputs).shape == (120,)
     with pytest.raises(BadJob, match="held no items out"):
         again.refit()
+
+
+def test_a_network_trained_on_all_items_can_be_evaluated_on_others_only(tmp_path: Path) -> None:
+    run = train(tmp_path, SIMULATED, "stop={rounds=1}", "dataset.validation=0", "dataset.test_items=0")
+    said = partrain("evaluate", run)
+    assert said.errors == ["no-input"]
+    assert "the data set has no held-out and no test items; give --input FILE, or --split training" in said.err
+    assert partrain("evaluate", run, "--split", "training").code == 0
+    again = partrain("run", run / "job.toml", "--out", tmp_path / "again", "-q")
+    assert f"  partrain evaluate {tmp_path / 'again'} --input FILE\n" in again.out
