@@ -198,8 +198,16 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, own: int, 
     if result["more"]:
         result["more"].pop("seconds_to_end")
         result["gain"] = result["more"]["items_per_second"] / result["now"]["items_per_second"]
-        result["pays"] = result["gain"] > PAYS
+        rates = ([run["items_per_round"] / run["seconds_per_round"] for run in both] for both in speeds.values())
+        gains = [after / before for before, after in zip(*rates, strict=True)]
+        result |= {"gains": gains, "pays": gain_pays(gains)}
     return result
+
+
+def gain_pays(gains: Sequence[float]) -> bool | None:
+    """Return whether more item-iterations per second pay; None if repeated measurements do not agree."""
+    pay = {gain > PAYS for gain in gains}
+    return pay.pop() if len(pay) == 1 else None
 
 
 def measured_end(loaded: LoadedJob, seconds: float) -> tuple[int, float]:
@@ -372,6 +380,8 @@ def _speeds(result: dict[str, Any]) -> Iterator[str]:
     more = _workers(workers + 1)
     if measured["more"]:
         verdict = "one more worker pays" if measured["pays"] else "one more worker does not pay"
+        if measured["pays"] is None:
+            verdict = f"the two measurements gave {' and '.join(f'{gain:.2f}' for gain in measured['gains'])}, so it is unknown whether that pays"
         yield f"{more}: {measured['gain']:.2f} times the item-iterations per second; {verdict}"
     elif "refused" in measured:
         yield f"{more} cannot be tried: {measured['refused']}"

@@ -12,7 +12,7 @@ import pytest
 from support.runs import events, partrain, summary, write_job
 
 from partrain import checkpoint
-from partrain.bench.planned import forecast, plan
+from partrain.bench.planned import _speeds, forecast, gain_pays, plan
 from partrain.job.load import load
 from partrain.job.plan import make_plan
 from partrain.record.round_record import NAN, RoundRecord
@@ -196,9 +196,20 @@ def test_a_short_measurement(tmp_path: Path) -> None:
     assert measured["seconds_to_end"] == pytest.approx(4 * 24 / measured["now"]["items_per_second"])
     assert measured["now"]["memory"] > 50e6
     if measured["cores"] > 1:
-        assert measured["pays"] == (measured["gain"] > 1.05)
+        assert measured["pays"] == gain_pays(measured["gains"])
         assert measured["more"]["bytes_per_round"] > 0
         assert measured["gain"] == measured["more"]["items_per_second"] / measured["now"]["items_per_second"]
+
+
+def test_measurements_that_disagree_leave_it_open() -> None:
+    assert [gain_pays(gains) for gains in ([1.8, 1.7], [1.02, 0.9], [1.11, 0.9])] == [True, False, None]
+    now = {"seconds_per_round": 0.1, "items_per_second": 1000.0, "memory": None}
+    measured = {"seconds": 2.0, "now": now, "seconds_to_end": None, "least_worker": None, "more": now, "gain": 1.0}
+    told = [*_speeds({"workers": [{}], "probe": measured | {"gains": [1.11, 0.9], "pays": None}})]
+    assert (
+        "2 workers: 1.00 times the item-iterations per second; the two measurements gave 1.11 and 0.90, so it is unknown whether that pays"
+        in told
+    )
 
 
 def test_the_worker_that_adds_least_is_named(tmp_path: Path) -> None:
