@@ -157,6 +157,23 @@ class Trained:
         """Return the probability of each class (n, classes), in the order of `classes`."""
         return np.asarray(self._answers(X, probabilities=True)["probability"])
 
+    def generate(self, prompt: str, tokens: int = 200, *, temperature: float = 1.0, seed: int = 0) -> str:
+        """Return the prompt and the text with which a language network continues it. Equal seeds draw equal texts.
+
+        Args:
+            prompt: The text to continue; not empty.
+            tokens: Number of tokens to add.
+            temperature: 0 takes the likeliest token each time, 1 draws from the network's probabilities.
+            seed: Seed of the draws.
+
+        Example: `partrain.load("runs/text").generate("To be")`
+        """
+        if tokens < 1 or temperature < 0:
+            raise BadJob("generate: tokens is 1 or more, and temperature 0 or more")
+        from partrain.inference.generate import generate
+
+        return generate(self.network, prompt, tokens, temperature, seed).whole
+
     @property
     def classes(self) -> list[Any] | None:
         """The classes of a classification, in the order of labels; None for other tasks."""
@@ -313,7 +330,7 @@ class Trained:
         from partrain.inference.predict import predict
 
         if self.network.kind.targets == "tokens":
-            raise BadJob("predict: a language network continues a text: partrain predict RUN --prompt TEXT")
+            raise BadJob("predict: a language network continues a text: call generate(PROMPT)")
         return predict(self.network, remarked(sample_of(self.network, items)), probabilities=probabilities).columns
 
 

@@ -11,7 +11,7 @@ import typer
 
 from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Newest, Output, RequiredOutput, TrustCode
 from partrain.cli.shared import examples, print_note, print_warning
-from partrain.errors import NotTrusted
+from partrain.errors import InputMissing, NotTrusted
 from partrain.inference.open import Use, load_job, open_checkpoint
 from partrain.inference.output import document
 from partrain.number_format import counted
@@ -122,6 +122,8 @@ def evaluate(
     left_out: dict[str, Any] = {}
     if source is None:
         results = judging.evaluate(network, content, split, by_group=by_group, fine_tune=fine_tune)
+        if not results:
+            raise InputMissing("the data set has no held-out and no test items; give --input FILE, or --split training")
     else:
         from partrain.inference.inputs.kinds import STDIN
         from partrain.inference.inputs.read import read

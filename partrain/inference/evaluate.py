@@ -52,8 +52,6 @@ def evaluate(
     if wanted is not None and wanted not in splits:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(splits)}")
     names = [wanted] if wanted else ("validation", "test")
-    if not any(name in splits for name in names):
-        raise InputMissing("the data set has no held-out and no test items; give --input FILE, or --split training")
     results = {name: scores(network, items, trained) for name, items in splits.items() if name in names}
     groups = groups_by_split(network, dataset) if by_group else {}
     results = {name: scored | _of_groups(network, splits[name], groups.get(name), fine_tune) for name, scored in results.items()}

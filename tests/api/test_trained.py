@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 import partrain
+from partrain.errors import BadJob, InputMissing
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 4))
@@ -236,3 +237,18 @@ def test_a_run_of_objects_is_exported_with_its_preprocessing_a_program_and_a_car
         trained.export(tmp_path / "other.onnx", input_type="uint8")
     with pytest.raises(partrain.Failure, match="torch-export has no tensors of text: leave words out"):
         trained.export(tmp_path / "other.pt2", with_preprocessing=True, words="text")
+
+
+def test_a_language_network_continues_a_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a rose is a rose is a rose. " * 20)
+    dataset = {"kind": "text", "path": str(tmp_path / "a.txt"), "length": 8, "validation": 4}
+    trained = partrain.train(model={"name": "gru", "hidden": 8}, dataset=dataset, stop={"rounds": 1}, out=tmp_path / "run")
+    text = trained.generate("a ro", 12, seed=3)
+    assert text.startswith("a ro")
+    assert len(text) == 16
+    said = command_line("predict", tmp_path / "run", "--prompt", "a ro", "--tokens", "12", "--seed", "3")
+    assert said.out == f"{text}\n"
+    with pytest.raises(InputMissing, match="the training text has no character 'X'"):
+        trained.generate("X")
+    with pytest.raises(BadJob, match="tokens is 1 or more"):
+        trained.generate("a", 0)
