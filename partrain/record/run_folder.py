@@ -101,8 +101,16 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         """The content of `summary.json`; {} if it cannot be read. A trial that its sweep ended has the status `pruned`."""
         content = read_object(self.summary_file)
-        pruned = read_object(self.path / PRUNED) if content else {}
+        pruned = self._pruned(content)
         return content | ({"status": "pruned", "reason": f"poor at round {pruned.get('round')}"} if pruned else {})
+
+    @property
+    def pruned(self) -> dict[str, Any]:
+        """The poor judgement at which its sweep ended the run; {} if the run ended by itself, before or after that judgement."""
+        return self._pruned(read_object(self.summary_file))
+
+    def _pruned(self, content: dict[str, Any]) -> dict[str, Any]:
+        return read_object(self.path / PRUNED) if content.get("status") == "stopped" else {}
 
     def events(self) -> Iterator[Event]:
         """Read the events, like `read_events`. Raises InputMissing if the file is missing or damaged, or a value is malformed."""

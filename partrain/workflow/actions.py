@@ -19,7 +19,7 @@ from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.number_format import plural
 from partrain.record.events import JudgementEvent
-from partrain.record.file_names import BEST, CHECKPOINT, PLANNED, PRUNED
+from partrain.record.file_names import BEST, CHECKPOINT, PLANNED
 from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference, references, substitute
 from partrain.system.cores import usable_cores
@@ -240,8 +240,9 @@ class JobAction(Action):
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json` of the run; `pruned` in it means that a tuner ended the run early."""
-        pruned = read_object(folder / PRUNED) if self.tuned else {}
-        return RunFolder(folder).summary | ({"pruned": pruned} if pruned else {})
+        run = RunFolder(folder)
+        pruned = run.pruned if self.tuned else {}
+        return run.summary | ({"pruned": pruned} if pruned else {})
 
     def _drawn(self, folder: Path) -> JobAction:
         """Return the action with the settings that the tuner chose."""

@@ -335,8 +335,11 @@ class Runner:
                 self._lost[step.name] += 1
             self._failed(step, running, failure.code, str(failure))
             return
-        early = step.name in self._ending or (code == OK and self._ends_early(step.name))
-        record.code = code = OK if early and code in STOPPING_CODES else code
+        if code == OK and step.name not in self._ending:
+            self._ends_early(step.name)  # records a poor trial, for the trials that are drawn later
+        if code not in STOPPING_CODES:
+            self._ending.discard(step.name)  # it ended by itself
+        record.code = code = OK if step.name in self._ending else code
         if running.signals_sent and code != OK:
             self._failed(step, running, code, f"it took longer than its timeout of {step.timeout:g} s")
         elif code in STOPPING_CODES and (self.signals.count or step.action.process == "command"):

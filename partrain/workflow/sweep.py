@@ -11,7 +11,7 @@ from typing import Any
 
 from partrain.errors import BadJob, CannotCreate, Diverged, InputMissing
 from partrain.job.sweep import SweepSection, Trial
-from partrain.record.file_names import CHECKPOINT, PRUNED, RANKING, SUMMARY
+from partrain.record.file_names import CHECKPOINT, RANKING, SUMMARY
 from partrain.record.run_folder import MOST_NAMED, RunFolder
 from partrain.runs.ranking import Combination, Ranking
 from partrain.runs.references import Reference
@@ -109,7 +109,7 @@ class SweepAction(Action):
             row = rows.setdefault(trial.number, Combination(settings, [], []))
             row.values.append(recorded(folder / name, self.sweep.by))
             row.runs.append(name)
-            row.pruned.extend(filter(None, [read_object(folder / name / PRUNED).get("round")]))
+            row.pruned.extend(filter(None, [RunFolder(folder / name).pruned.get("round")]))
         return Ranking.of(folder, self.sweep.by, list(rows.values()), largest=self.sweep.maximizes)
 
     def result(self, folder: Path, name: str, written: Sequence[Path]) -> Path:

@@ -41,10 +41,10 @@ def recorded(folder: Path, by: str) -> float | None:
 
     A name without a dot is first looked up among the numbers of the run's network, then in the summary.
     """
-    if (folder / PRUNED).exists():
-        return None
     try:
         summary = RunFolder(folder).summary
+        if summary.get("status") == "pruned":
+            return None
         value = lookup({**summary, **RunResult.of(summary).numbers}, by)
     except UnknownNumber:
         return None
@@ -96,9 +96,10 @@ class Tuner:
         return self._drawn[trial]
 
     def poor(self, trial: int, folder: Path, run: Path, events: Sequence[JudgementEvent]) -> bool:
-        """Return whether a run is pruned, by Optuna's rule. Write the first poor judgement to the run's folder.
+        """Return whether a run is poor, by Optuna's rule. Write the first poor judgement to the run's folder.
 
-        A run that ends before this check is also pruned: the ranking does not depend on the clock.
+        A run that ends by itself before this check is poor as well, but not pruned: it has a rank. To later trials it counts
+        as pruned, so that their settings do not depend on the clock.
         """
         if (run / PRUNED).exists():
             return True

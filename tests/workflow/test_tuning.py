@@ -16,7 +16,9 @@ from support.shared_runs import once
 
 from partrain.record.event_log import read_events
 from partrain.record.events import JudgementEvent
+from partrain.record.run_folder import RunFolder
 from partrain.seeds import derive
+from partrain.workflow.tuning import recorded
 
 SWEEP = """
 [sweep]
@@ -63,8 +65,13 @@ def judged(folder: Path) -> dict[int, float]:
 
 
 def pruned(folder: Path) -> dict[str, int]:
-    """Return the rounds at which runs were pruned, by the runs' names."""
+    """Return the rounds at which runs were poor, by the runs' names."""
     return {path.parent.name: json.loads(path.read_bytes())["round"] for path in folder.glob("*/pruned.json")}
+
+
+def own_end(run: Path) -> str:
+    """Return the status in a run's own summary."""
+    return str(json.loads((run / "summary.json").read_bytes())["status"])
 
 
 @pytest.mark.slow
@@ -108,26 +115,37 @@ def test_a_run_ends_early_if_it_is_worse_than_the_median_before(one_by_one: Path
 
 @pytest.mark.slow
 def test_a_poor_run_is_ranked_last_and_never_the_best(one_by_one: Path) -> None:
-    rows, ended = ranking(one_by_one)["rows"], pruned(one_by_one)
+    """A poor run that ended by itself, before the sweep could end it, has a rank."""
+    rows, poor = ranking(one_by_one)["rows"], pruned(one_by_one)
+    ended = {name: round for name, round in poor.items() if own_end(one_by_one / name) == "stopped"}
     medians = [row["median"] for row in rows]
     known = medians[: len(rows) - len(ended)]
     assert all(a <= b for a, b in pairwise(known))
     assert medians[len(known) :] == [None] * len(ended)
     assert {row["runs"][0]: row["pruned"][0] for row in rows[len(known) :]} == ended
-    record = json.loads((one_by_one / next(iter(ended)) / "step.json").read_bytes())
-    assert (record["status"], record["summary"]["pruned"]["round"]) == ("done", next(iter(ended.values())))
+    for name in poor:
+        record = json.loads((one_by_one / name / "step.json").read_bytes())
+        assert (record["status"], record["summary"].get("pruned", {}).get("round")) == ("done", ended.get(name)), name
+
+
+@pytest.mark.parametrize(("status", "shown", "number"), [("finished", "finished", 0.25), ("stopped", "pruned", None)])
+def test_only_a_run_that_its_sweep_ended_is_pruned(status: str, shown: str, number: float | None, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps({"status": status, "reason": "", "loss": 0.25, "metrics": {}}))
+    (tmp_path / "pruned.json").write_text('{"round": 6, "value": 1.1}')
+    assert RunFolder(tmp_path).summary["status"] == shown
+    assert recorded(tmp_path, "loss") == number
 
 
 @pytest.mark.slow
 def test_a_sweep_that_is_interrupted_draws_the_same_again(one_by_one: Path, tmp_path: Path) -> None:
+    """So are the poor runs. Which of them end by themselves before the sweep ends them depends on the clock."""
     shutil.copytree(one_by_one.parent.parent, tmp_path / "copy")
     place = tmp_path / "copy/out/job"
-    before = (place / "sweep.json").read_bytes()
     names = sorted(drawn(one_by_one))
     for name in (names[6], names[8], names[11]):
         shutil.rmtree(place / name)
     again = tuned(tmp_path / "copy", 'prune = "median"\n')
-    assert (again / "sweep.json").read_bytes() == before
+    assert (drawn(again), pruned(again)) == (drawn(one_by_one), pruned(one_by_one))
 
 
 @pytest.mark.slow
