@@ -716,10 +716,12 @@ def test_a_moved_limit_goes_beyond_what_ended_the_run(tmp_path: Path, end: str) 
     run = train(tmp_path, SIMULATED, f"stop={{rounds=9, judge_every=1, {end}}}", "checkpoint.keep=99", "optimizer.lr=1e-3")
     first = summary(run)["rounds"]
     assert (first < 9, summary(run)["reason"]) == (True, "target" if "accuracy" in end else "patience")
-    resume(run, "--until", "rounds=12")
+    said = resume(run, "--until", "rounds=12")
+    name, _, goal = end.partition("=")
+    assert f"[stop] {name} = {goal} was reached, and no longer ends the run; --until {name}=VALUE sets another" in said.err
     assert (summary(run)["status"], summary(run)["reason"], summary(run)["rounds"]) == ("finished", "rounds", 12)
     whole = newest(run)
-    resume(round_file(run, 10))
+    assert "no longer ends the run" not in resume(round_file(run, 10)).err
     assert same_numbers(newest(run), whole)
     assert "nothing to do" in resume(run).out
 

@@ -44,7 +44,7 @@ from partrain.record.final_scores import FinalScores
 from partrain.record.round_record import RoundRecord
 from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import COMPLETED, RunState
-from partrain.record.stop_conditions import CONDITIONS
+from partrain.record.stop_conditions import CONDITIONS, conditions_of
 from partrain.record.summary import summary
 from partrain.record.worker_state import WorkerState
 from partrain.training.stop import Progress
@@ -110,6 +110,16 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}
     job = loaded.job.model_copy(update={"stop": stop.model_copy(update=dict.fromkeys(ends))})
     return replace(loaded, job=job, source=TomlSource.parse(as_toml(data), loaded.source.file.name))
+
+
+def note_dropped_conditions(loaded: LoadedJob, content: Content, context: RunContext) -> None:
+    """Note the conditions of the checkpoint's job that no longer end the run: those that `drop_met_targets` dropped."""
+    standing, kept = manifest_of(content).progress.standing(), {condition.name for condition in loaded.job.stop.conditions()}
+    for condition in conditions_of(tomllib.loads(content.job).get("stop", {})):
+        if condition.name not in kept:
+            reached = "was reached, and " if condition.holds(standing) else ""
+            over = f"[stop] {condition.name} = {condition.goal:g} {reached}no longer ends the run"
+            context.note(f"{over}; --until {condition.name}=VALUE sets another")
 
 
 def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
@@ -188,6 +198,7 @@ def resume(
     with locked(folder), removed_unless_begun(folder, context.made):
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
+        note_dropped_conditions(loaded, content, context)
         prepared = prepare(loaded, context, content, moved=moved, other_workers=other_workers)
         changed = changed_files(loaded, manifest.versions)
         point = ResumePoint(progress, resuming=True)
