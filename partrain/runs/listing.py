@@ -1,4 +1,7 @@
-"""The runs below a folder, each with a few facts. Only `summary.json` and the ends of `events.jsonl` are read, so hundreds are listed at once."""
+"""The runs below a folder, each with a few facts.
+
+Only `summary.json` is read, and of `events.jsonl` the ends and the newest start, so hundreds are listed at once.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ class ListedRun:
     """The content of `summary.json`; {} during training, and after the run was killed."""
     start: dict[str, Any]
     """The first `start` event; {} if the run ended before it began to train."""
+    devices: list[str]
+    """The device of each worker, by rank; of a resumed run, those of its newest session."""
     result: RunResult
     """The run's network and its numbers; without a summary, the network judged last."""
 
@@ -87,13 +92,16 @@ def read_run(folder: Path) -> ListedRun:
     late = {} if summary else _late(files)
     status = status_of(summary, training=not summary and files.is_training, ended=late.get("status"))
     judged = summary or late
-    result = RunResult.of(judged, None if judged.get("best") else _table(files.newest_values(START_MARK), "stop"))
+    newest = files.newest_values(START_MARK) or start
+    result = RunResult.of(judged, None if judged.get("best") else _table(newest, "stop"))
+    members = newest.get("workers")  # those of the summary also count workers of earlier sessions
+    devices = [str(member.get("device")) for member in members if isinstance(member, dict)] if isinstance(members, list) else []
     began = start.get("t") or next((event["t"] for event in first if isinstance(event.get("t"), int | float)), None)
     columns = {
         "name": str(folder),
         "when": began if began is not None else _modified(files.events_file),
         "rule": start.get("rule") or _table(files.job, "sync").get("rule"),
-        "workers": len(start["workers"]) if isinstance(start.get("workers"), list) else None,
+        "workers": len(devices) or None,
         "status": status,
         "rounds": summary.get("rounds", late.get("round")),
         "loss": result.loss,
@@ -102,7 +110,7 @@ def read_run(folder: Path) -> ListedRun:
         "size": size_of(folder),
         "tags": read_tags(folder),
     }
-    return ListedRun(folder, columns, summary, start, result)
+    return ListedRun(folder, columns, summary, start, devices, result)
 
 
 def numbers_in(summary: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -119,9 +120,6 @@ def _replays(summary: Mapping[str, Any]) -> str:
 def describe(run: ListedRun) -> list[str]:
     """Describe one run in lines for people."""
     summary, start, columns = run.summary, run.start, run.columns
-    devices: dict[str, int] = {}
-    for worker in start.get("workers", ()):
-        devices[worker["device"]] = devices.get(worker["device"], 0) + 1
     judged = {"loss": columns["loss"]} | ({"accuracy": columns["accuracy"]} if columns["accuracy"] is not None else {})
     seconds, best, checkpoints = summary.get("seconds", {}), summary.get("best"), checkpoint_names(run)
     reason = summary.get("reason")
@@ -131,7 +129,7 @@ def describe(run: ListedRun) -> list[str]:
         ("started", iso(columns["when"])),
         ("partrain", start.get("version")),
         ("rule", columns["rule"]),
-        ("workers", ", ".join(f"{count} on {device}" for device, count in devices.items())),
+        ("workers", ", ".join(f"{count} on {device}" for device, count in Counter(run.devices).items())),
         ("parameters", f"{start['parameters']:,}" if start.get("parameters") else None),
         ("rounds", text_of("rounds", columns["rounds"]) if columns["rounds"] is not None else None),
         ("item-iterations", f"{summary['item_iterations']:,}" if "item_iterations" in summary else None),

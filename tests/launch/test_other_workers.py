@@ -13,6 +13,7 @@ from support.runs import SIMULATED, events, newest, partrain, summary, train
 
 from partrain import checkpoint
 from partrain.launch.folder.other_workers import shared_out
+from partrain.runs.listing import read_run
 
 FORMS = {
     "average": ["optimizer.momentum=0.9"],
@@ -74,11 +75,15 @@ def test_it_goes_on_from_the_same_network(tmp_path: Path) -> None:
     assert partrain("resume", run, "--set", "workers.0.count=3", "--until", "rounds=5", "-q").code == 0
     assert summary(run)["loss"] == pytest.approx(before, rel=1e-5)
     assert [worker["rank"] for worker in summary(run)["workers"]] == [0, 1, 2]
+    assert "3 on cpu" in partrain("runs", "show", run).out
     assert partrain("resume", run, "--set", "workers.0.count=1", "--until", "rounds=6", "-q").code == 0
+    assert read_run(run).columns["workers"] == 1
     told = summary(run)
     assert told["rounds"] == 6
     assert sum(worker["item_iterations"] for worker in told["workers"]) == told["item_iterations"]
     assert newest(run)
+    (run / "summary.json").unlink()
+    assert read_run(run).devices == ["cpu"], "a killed run: the workers of its newest session"
 
 
 def test_only_the_workers_change(tmp_path: Path) -> None:
