@@ -54,6 +54,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, *, as_json: bool, until: Sequenc
             language=outcome.task == LANGUAGE,
             machines=len(outcome.summary["workers"]) // count_of(loaded.job.workers),
             replicas=has_replicas(loaded.job.workers),
+            simulated=loaded.job.transport.kind == "simulated",
         )
         print_wrapped(*lines)  # before the failure, even if both go to one file
     if outcome.failure:

@@ -34,6 +34,7 @@ def closing_lines(
     language: bool = False,
     machines: int = 1,
     replicas: bool = False,
+    simulated: bool = False,
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
@@ -42,11 +43,13 @@ def closing_lines(
     is 0, so continuing is useless. `until`: stop conditions that the user changed for a run that added nothing.
     `trust_to_evaluate`, `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run. `remedy`:
     advice about slow workers, if there are any. `language`: the network continues texts. `machines`: the machines that trained.
-    `replicas`: a process has several workers, none of which can be left out alone.
+    `replicas`: a process has several workers, none of which can be left out alone. `simulated`: seconds are those of a simulated
+    clock.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
-    done = f"{counted(content['rounds'], 'round')}, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
+    clock = "simulated s" if simulated else "s"
+    done = f"{counted(content['rounds'], 'round')}, {content['item_iterations']:,} item-iterations, {seconds:.1f} {clock} of training"
     lines = [f"{content['status']}{reason}: {done}"]
     judged = {"loss": content["loss"], **content["metrics"]}
     lines += _numbers_told(content)

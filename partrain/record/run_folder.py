@@ -158,6 +158,12 @@ class RunFolder:
         return next(_objects([line]), {})
 
 
+def is_simulated(job: Mapping[str, Any]) -> bool:
+    """Return whether the training seconds of a job's runs are those of a simulated clock."""
+    transport = job.get("transport")
+    return isinstance(transport, dict) and transport.get("kind") == "simulated"
+
+
 def run_folders(folder: Path, depth: int = 6, files: Collection[str] = (EVENTS,)) -> Iterator[Path]:
     """Find the run folders at and below a folder, by name, without following links. Raises `InputMissing` if one cannot be read.
 

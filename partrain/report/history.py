@@ -26,7 +26,7 @@ from partrain.record.events import (
 )
 from partrain.record.numbers import Merge, Merged
 from partrain.record.round_record import NUMBERS, RoundRecord, time_shares
-from partrain.record.run_folder import RunFolder, status_of
+from partrain.record.run_folder import RunFolder, is_simulated, status_of
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary, summary
 from partrain.runs.comparing import ComparedRow, ComparedRuns
@@ -114,8 +114,7 @@ class RunHistory:
     @property
     def simulated(self) -> bool:
         """True if seconds come from a simulated clock."""
-        transport = self.job.get("transport")
-        return isinstance(transport, dict) and transport.get("kind") == "simulated"
+        return is_simulated(self.job)
 
     @property
     def shares(self) -> dict[str, float]:

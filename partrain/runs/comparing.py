@@ -13,6 +13,7 @@ from partrain.display.text_table import table, wrapped
 from partrain.number_format import count, number, plural, scores, spread
 from partrain.record.result import Course, RunResult, SharedResult
 from partrain.record.round_record import finite
+from partrain.record.run_folder import is_simulated
 from partrain.record.run_state import COMPLETED
 from partrain.record.stop_conditions import conditions_of
 from partrain.record.waiting import TELLING_SECONDS, core_wait_share, shares_of
@@ -159,14 +160,18 @@ class ComparedRuns:
         ranked = f"sorted by {self.order}{pruned}" if self.order else ranked
         later = ", ".join(row.label for row in self.rows if row.continues)
         since = f"; seconds of {later} do not count those in another folder, from which it continues" if later else ""
+        ended = [row for row in self.rows if row.summaries]
+        simulated = [row.label for row in ended if is_simulated(row.job)]
+        which = f" of {', '.join(simulated)}" * (len(simulated) < len(ended))
+        clock = f"; seconds{which} are simulated" if simulated else ""
         shares = [core_wait_share(summary["workers"]) is not None for row in self.rows for summary in row.summaries]
         short = f"; - is unknown, as the core wait of runs below {TELLING_SECONDS:g} s" if any(shares) and not all(shares) else ""
-        return f"{runs}; {ranked}; {MARK} is the best of its column{since}{short}"
+        return f"{runs}; {ranked}; {MARK} is the best of its column{since}{clock}{short}"
 
     def best(self) -> str:
         """Return a sentence that names the best run."""
         row, several = self.ranked.rows[0], f"Of {len(self.rows)} runs, one each,"
-        seconds = f"{row.seconds[0]:.3g} {'simulated seconds' if (row.job.get('transport') or {}).get('kind') == 'simulated' else 's'}"  # fmt: skip
+        seconds = f"{row.seconds[0]:.3g} {'simulated seconds' if is_simulated(row.job) else 's'}"
         if self.target and row.reached:
             return f"{several} {row.label} reached its target first, after {seconds}."
         if not any(result.rank is not None for other in self.rows for result in other.results):

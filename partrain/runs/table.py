@@ -11,13 +11,15 @@ from typing import Any
 
 from partrain.display.text_table import aligned
 from partrain.number_format import number, scores, size
-from partrain.record.run_folder import RunFolder
+from partrain.record.run_folder import RunFolder, is_simulated
 from partrain.runs.listing import COLUMNS, ListedRun
 from partrain.runs.removal import owner
 from partrain.runs.selection import differences
 
 KEPT = ("name", "when", "status")
 """Columns that stay if only changes are shown."""
+TRAINING_SECONDS = ("seconds", "seconds.train")
+"""Columns whose seconds may be those of a simulated clock."""
 
 
 def changed_settings(runs: Sequence[ListedRun]) -> dict[str, dict[str, Any]]:
@@ -51,7 +53,8 @@ def cells(runs: Sequence[ListedRun], columns: Sequence[str], settings: Mapping[s
 
 def _shown(run: ListedRun, key: str) -> str:
     value = run.value(key)
-    return text_of(key, value) if key in run.numbers or value is None else setting_text(value)
+    text = text_of(key, value) if key in run.numbers or value is None else setting_text(value)
+    return f"{text} simulated" if key in TRAINING_SECONDS and value is not None and is_simulated(run.settings) else text
 
 
 def raw_cells(runs: Sequence[ListedRun], columns: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
@@ -122,7 +125,7 @@ def describe(run: ListedRun) -> list[str]:
     summary, start, columns = run.summary, run.start, run.columns
     judged = {"loss": columns["loss"]} | ({"accuracy": columns["accuracy"]} if columns["accuracy"] is not None else {})
     seconds, best, checkpoints = summary.get("seconds", {}), summary.get("best"), checkpoint_names(run)
-    reason = summary.get("reason")
+    reason, clock = summary.get("reason"), " simulated" if is_simulated(run.settings) else ""
     facts = [
         ("job", start.get("name") or run.settings.get("name")),
         ("status", columns["status"] + (f" ({reason})" if reason not in (None, columns["status"]) else "")),
@@ -137,7 +140,7 @@ def describe(run: ListedRun) -> list[str]:
         ("judged", scores(judged)),
         ("best", f"round {best['round']:,}: " + scores({"loss": best["loss"], **best["metrics"]}) if best else None),
         ("test", scores(summary.get("test", {}))),
-        ("seconds", ", ".join(f"{key} {value:,.1f}" for key, value in seconds.items())),
+        ("seconds", ", ".join(f"{key} {value:,.1f}" + clock * (key == "train") for key, value in seconds.items())),
         ("checkpoints", f"{len(checkpoints)}, the newest {checkpoints[-1]}" if checkpoints else "none"),
         ("size", size(columns["size"])),
         ("tags", " ".join(columns["tags"])),

@@ -185,6 +185,17 @@ def test_a_folder_for_a_command_that_there_is_not(place: Path) -> None:
     assert partrain("runs").out == "no runs in runs\n", "a user without runs made no mistake"
 
 
+def test_seconds_of_a_simulated_clock_say_so(tmp_path: Path) -> None:
+    job = write_job(tmp_path, SIMULATED, "stop.rounds=1")
+    said = partrain("run", job, "--out", tmp_path / "run")
+    assert " simulated s of training" in said.out, said
+    head, _, line = partrain("runs", "list", tmp_path).out.splitlines()
+    assert line[: head.index("seconds") + len("seconds")].endswith(" simulated")
+    (shown,) = [line for line in partrain("runs", "show", tmp_path / "run").out.splitlines() if line.startswith("  seconds")]
+    assert [" simulated" in part for part in shown.split(",")] == [False, True, False]
+    assert isinstance(listed("list", tmp_path)[0]["seconds"], float)
+
+
 def test_show_has_all_facts(place: Path) -> None:
     said = partrain("runs", "show", "runs/a")
     facts = {line[:17].strip(): line[17:].strip() for line in said.out.splitlines()[1:]}

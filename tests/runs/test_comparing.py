@@ -52,6 +52,15 @@ def test_seconds_of_a_run_that_began_in_another_folder_are_not_compared() -> Non
     assert not any("seconds to" in head for head in ComparedRuns(rows).cells()[0])
 
 
+def test_seconds_of_a_simulated_clock_are_named() -> None:
+    rows = [row(label, "finished", 5.0, 0.95, {"rounds": 9}) for label in ("real", "fast", "slow")]
+    assert "simulated" not in ComparedRuns(rows).note
+    for simulated in rows[1:]:
+        simulated.job = {**simulated.job, "transport": {"kind": "simulated"}}
+    assert ComparedRuns(rows).note.endswith("; seconds of fast, slow are simulated")
+    assert ComparedRuns(rows[1:]).note.endswith("; seconds are simulated")
+
+
 def test_a_run_that_never_measured_the_deciding_number_is_ranked_last() -> None:
     stop = {"rounds": 9, "patience_by": "auroc"}
 
