@@ -130,6 +130,11 @@ class ComparedRuns:
         return names.pop() if len(names) == 1 else ""
 
     @property
+    def judged(self) -> bool:
+        """True if any run has a network that a judged number chose."""
+        return any(result.rank is not None for row in self.rows for result in row.results)
+
+    @property
     def shared(self) -> SharedResult | None:
         """Without a common target: the result that all runs reached which did not diverge; None if their tasks differ."""
         rows = [row for row in self.rows if "diverged" not in row.statuses]
@@ -156,7 +161,8 @@ class ComparedRuns:
         runs = "one run each" if counts == {1} else f"medians of {min(counts)}{f' to {max(counts)}' * (len(counts) > 1)} {plural('run', max(counts))} each (least-most)"  # fmt: skip
         goal = ", ".join(f"{name} {value:g}" for name, value in self.target.items())
         order = [f"seconds to the target ({goal})"] * bool(goal) + [f"judged {self.by}"] * bool(self.by)
-        ranked = f"best first by {', then by '.join(order)}" if order else "not ranked: different numbers chose the networks"
+        reason = "different numbers chose the networks" if self.judged else "no run was judged"
+        ranked = f"best first by {', then by '.join(order)}" if order else f"not ranked: {reason}"
         ranked = f"sorted by {self.order}{pruned}" if self.order else ranked
         later = ", ".join(row.label for row in self.rows if row.continues)
         since = f"; seconds of {later} do not count those in another folder, from which it continues" if later else ""
@@ -174,7 +180,7 @@ class ComparedRuns:
         seconds = f"{row.seconds[0]:.3g} {'simulated seconds' if is_simulated(row.job) else 's'}"
         if self.target and row.reached:
             return f"{several} {row.label} reached its target first, after {seconds}."
-        if not any(result.rank is not None for other in self.rows for result in other.results):
+        if not self.judged:
             return f"None of the {len(self.rows)} runs was judged yet."
         if not self.by:
             return f"It is unknown which of {len(self.rows)} runs is best: different numbers ([stop] patience_by) chose their networks."  # fmt: skip

@@ -371,6 +371,8 @@ class Runner:
         self._results.store(step.name, record)
         pruned = step.name in self._ending
         note = state.note if pruned else self._shared(step, record)
+        if record.code == Diverged.code:
+            note = f"diverged: {failure_reason(record.code, folder)}"
         if not self._assert(step, record, state):
             self._settle(state, "pruned" if pruned else "done", note)
 

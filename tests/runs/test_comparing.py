@@ -94,6 +94,11 @@ def test_results_chosen_by_different_numbers_have_no_order() -> None:
     assert "not ranked" in ComparedRuns(rows).note
 
 
+def test_runs_that_were_never_judged_have_no_order() -> None:
+    rows = [row(label, "diverged", 1.0, None, {"rounds": 9}) for label in ("a", "b")]
+    assert "; not ranked: no run was judged;" in ComparedRuns(rows).note
+
+
 def test_several_runs_of_a_row_are_median_least_and_most() -> None:
     first = row("a", "reached", 1.0, 0.8, {"loss": 1})
     for seconds, status in ((3.0, "reached"), (2.0, "not-reached")):

@@ -29,3 +29,11 @@ def test_a_sweep_whose_trials_all_diverge_has_no_best(tmp_path: Path) -> None:
     assert said.code == 76, said
     assert "no trial has a result" in said.err
     assert "best:" not in said.out
+
+
+def test_a_trial_that_diverges_does_not_fail_the_sweep(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "stop.rounds=2", 'sweep={"optimizer.lr"=[0.01, 1e35], by="loss"}', "faults.on_nonfinite='stop'")
+    said = partrain("run", job, "--out", tmp_path / "out")
+    assert said.code == 0, said
+    assert "lr=1e+35: done in" in said.out
+    assert "diverged: " in said.out
