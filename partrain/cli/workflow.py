@@ -284,7 +284,8 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, *, as_json:
         state.name for state in states if state.status == "waiting" and not held & set(runner.workflow.steps[state.name].needs)
     ]
     if free and code not in (INTERRUPTED, TERMINATED):
-        print(f"{free[0]} has not started, though it needs no failed step: --keep-going also runs such steps", file=sys.stderr)
+        over = f"{free[0]} has not started, though it needs no failed step"
+        print(f"{over}: partrain run --keep-going also runs such steps", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
         print(f"stopped; the same command continues, or: partrain resume {folder}", file=sys.stderr)
 

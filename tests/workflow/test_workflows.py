@@ -226,7 +226,7 @@ def test_a_failure_hides_no_step_that_does_not_need_it(place: Path) -> None:
     steps = [f'[[steps]]\nname = "{name}"\ncommand = ["{program}"]\n' for name, program in (("a", "false"), ("b", "true"))]
     Path("two.toml").write_text('name = "two"\n' + "".join(steps))
     said = partrain("run", "two.toml", "--jobs", 1)
-    assert "b has not started, though it needs no failed step: --keep-going also runs such steps" in said.err
+    assert "b has not started, though it needs no failed step: partrain run --keep-going also runs such steps" in said.err
     assert "has not started" not in partrain("run", "two.toml", "--keep-going").err
 
 
