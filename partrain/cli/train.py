@@ -15,7 +15,7 @@ from partrain.checkpoint.runs import run_folder_of, runs_in
 from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import AcceptChanges, Debug, Json, Out, Overrides, Params, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
-from partrain.cli.shared import examples, print_note, print_warnings
+from partrain.cli.shared import examples, print_note, print_warning, print_warnings
 from partrain.errors import BadCheckpoint, Failure, InputMissing, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.record.file_names import RUNNER
@@ -300,10 +300,13 @@ def _resume_with(
     if trusted and content.job == trusted.text and content.manifest["folder"] == str(trusted.folder):
         trust_code = True
     loaded = _job_to_resume(content, path, job, trust_code=trust_code, until=until, workers=workers)
+    from partrain.launch.folder.moved_job import ignored_change
     from partrain.launch.folder.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.folder.resume import resume as proceed
     from partrain.launch.folder.run_folder import new_folder
 
+    if trusted and (ignored := ignored_change(trusted, content)):
+        print_warning(ignored)
     loaded = drop_met_targets(loaded, content, until)
     own = run_folder_of(path)
     folder = out or own

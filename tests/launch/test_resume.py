@@ -434,6 +434,10 @@ def test_a_run_that_begins_or_goes_on(tmp_path: Path) -> None:
     assert (said.code, f"the run in {run} goes on" in said.err) == (0, True), said
     assert "rounds 3 to 4 run again, after the checkpoint of round 2" in said.err
     assert (newest(run), events(run, "round")[-1]["round"]) == (whole, 4)
+    assert "whose job counts" not in said.err
+    said = partrain(*words, "--set", "optimizer.lr=0.5")
+    assert "`optimizer.lr` is 0.5 in the job, and 0.05 in the checkpoint, whose job counts; changes of the job" in said.err, said
+    assert said.code == 0
     assert partrain("run", job, "--continue").code == 2  # nowhere to look for the run
 
 

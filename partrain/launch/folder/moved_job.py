@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,19 @@ def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable
             "and change the paths"
         )
     return parse(source.text, file.absolute().parent, str(file), local=True, overrides=until, flag=UNTIL, resuming=True)
+
+
+def ignored_change(loaded: LoadedJob, content: Content) -> str:
+    """Name what the user's job changes although a run goes on with the job of its checkpoint; "" for nothing but paths."""
+    changes = list(_differences(tomllib.loads(content.job), loaded.source.data))
+    if not changes:
+        return ""
+    key, stored, now = changes[0]
+    more = "; other keys differ too" if len(changes) > 1 else ""
+    return (
+        f"`{key}` is {now} in the job, and {stored} in the checkpoint, whose job counts{more}; changes of the job and --set have no "
+        "effect on a run that goes on; train another job with another --out"
+    )
 
 
 def with_advice(missing: Unreadable) -> Unreadable:
