@@ -7,7 +7,6 @@ torch, so it starts fast and takes little CPU time from the workers. (Between ma
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -261,7 +260,7 @@ class Coordinator:
             return
         left, self._allocation_ends = self._allocation_ends - time.time(), None
         self.context.note(f"the allocation ends in {max(left, 0):.0f} s (SLURM_JOB_END_TIME)")
-        self.context.signals.note(signal.SIGTERM)
+        self.context.signals.ask("end of the allocation")
 
     def _compare_with_torchrun(self) -> None:
         """Warn, after the first measured round, if torchrun would kill the run before the end of a round."""

@@ -51,6 +51,7 @@ class Signals:
         self.count = 0
         self.commits = 0
         self.first: int | None = None
+        self._cause = ""
         self._noted_at = -ONE_WISH_S
         self._heeded = 0
         """Requests that the coordinator has noticed."""
@@ -72,8 +73,8 @@ class Signals:
 
     @property
     def name(self) -> str:
-        """Name of the first signal."""
-        return signal.Signals(self.first).name if self.first else ""
+        """Name of the first signal, or of what asked like one."""
+        return self._cause or (signal.Signals(self.first).name if self.first else "")
 
     def heed(self) -> None:
         """Mark the signals as handled."""
@@ -93,6 +94,12 @@ class Signals:
             unheard = threading.Timer(UNHEARD_S, self._end_unheard, [self.count])
             unheard.daemon = True
             unheard.start()
+
+    def ask(self, cause: str) -> None:
+        """Ask the run to end, like SIGTERM, unless a signal has asked already: twice would end it at once."""
+        if not self.count:
+            self._cause = cause
+            self.note(signal.SIGTERM)
 
     def _end_unheard(self, count: int) -> None:
         """End the process if its main thread is stuck. The forkserver, and with it every other process, ends with it."""

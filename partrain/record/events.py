@@ -338,12 +338,12 @@ class BalanceEvent:
 
 @dataclass(kw_only=True)
 class StoppingEvent:
-    """The run received a signal and will stop."""
+    """The run received a signal, or its SLURM allocation ends, and it will stop."""
 
     kind: ClassVar = "stopping"
     t: float
     signal: str
-    """Name of the signal, such as `SIGINT`."""
+    """Name of the signal, such as `SIGINT`; or `end of the allocation`."""
     what: str
     """The message that the terminal shows."""
 

@@ -14,7 +14,21 @@ from pathlib import Path
 import pytest
 from support.aftermath import Aftermath
 from support.cores import two_cores
-from support.runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary, writer
+from support.runs import (
+    SIMULATED,
+    Command,
+    Said,
+    events,
+    eventually,
+    newest,
+    partrain,
+    resume,
+    round_file,
+    sabotage,
+    summary,
+    write_job,
+    writer,
+)
 from support.stalls import state
 
 from partrain import checkpoint
@@ -33,6 +47,15 @@ def check_stopped(said: Said, run: Path, code: int, name: str, planned: int = 10
     assert (summary(run)["status"], summary(run)["reason"]) == ("stopped", name)
     assert checkpoint.read(run / "checkpoint.h5").round == summary(run)["rounds"] < planned
     assert events(run)[-1]["status"] == "stopped"
+
+
+def test_the_end_of_an_allocation_is_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_END_TIME", f"{int(time.time()) + 30}")
+    job, run = write_job(tmp_path, SIMULATED, "stop.rounds=1000000"), tmp_path / "run"
+    said = partrain("run", job, "--out", run)
+    check_stopped(said, run, 143, "end of the allocation", planned=1000000)
+    assert "end of the allocation: stopping after this round" in said.err
+    assert "SIGTERM" not in said.err
 
 
 @pytest.mark.representative

@@ -140,7 +140,7 @@ def test_the_end_of_an_allocation_is_seen_ahead(slurm: Slurm, tmp_path: Path) ->
     slurm.wait(job, "PENDING")  # for the next allocation
     slurm.run("scancel", job)
     done = summary(tmp_path / "runs" / job)
-    assert (done["status"], done["reason"]) == ("stopped", "SIGTERM")
+    assert (done["status"], done["reason"]) == ("stopped", "end of the allocation")
     assert "the allocation ends in" in (tmp_path / "out.txt").read_text()
     assert checkpoint.read(tmp_path / "runs" / job / "checkpoint.h5").round == done["rounds"]
 
