@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from partrain.training.stop import Stop
 
 MAX_WORKERS, MAX_SIMULATED = 1024, 16_384
+OWN_STEPS = 'rule "{sync.rule}" takes its own steps on full batches: [optimizer] has no effect'
 
 
 def most_workers(transport: TransportSection) -> int:
@@ -188,8 +189,10 @@ OF_JOB = (
     row("partition.balance", lambda partition, workers: partition.balance == "rate"
         and any(group.partition_size for group in workers),
         "`balance` sets the sizes of partitions, and [[workers]] has `partition_size`", "keep one"),
-    row("optimizer", lambda sync, names: sync.full_batch and "optimizer" in names,
-        'rule "{sync.rule}" takes its own steps on full batches: [optimizer] has no effect', "remove it", "value", "warning"),
+    row("optimizer", lambda sync, names, optimizer: sync.full_batch and "optimizer" in names,
+        OWN_STEPS, "remove it", "value", "warning"),
+    row("optimizer", lambda sync, names, optimizer=None: sync.full_batch and "optimizer" in names and not optimizer,
+        OWN_STEPS, "remove it", "value"),  # what is wrong in it does not count: `validate` leaves it out
     row("optimizer", lambda sync, names: not sync.full_batch and "optimizer" not in names,
         "the job has no [optimizer] table", 'add one, for example name = "sgd" and lr = 0.1', "value"),
     row("workers.0", lambda transport, workers: count_of(workers)

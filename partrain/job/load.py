@@ -145,6 +145,8 @@ def validate(data: dict[str, Any], folder: Path, *, local: bool, resuming: bool 
     A job that resumes needs no file to start from.
     """
     job, tables, findings = _validate(data)
+    if "optimizer" not in tables and "sync" in tables and tables["sync"].full_batch:
+        findings = [finding for finding in findings if finding.path[:1] != ("optimizer",)]  # the table has no effect
     findings += checks.check_job(tables)
     findings += checks.check_machine(tables, folder) if local else ()
     named = [getattr(tables.get(name), "name", "") for name in ("model", "dataset", "task")]

@@ -153,6 +153,8 @@ def said(tmp_path: Path):
     # An optimizer beside full batches
     (('rule = "average"', 'rule = "rprop"'),
      '7:1 warning: rule "rprop" takes its own steps on full batches: [optimizer] has no effect; remove it'),
+    (('rule = "average"', 'rule = "rprop"', "lr = 0.1\n", ""),
+     '7:1 rule "rprop" takes its own steps on full batches: [optimizer] has no effect; remove it'),
     (('rule = "average"', 'rule = "rprop"', '[optimizer]\nname = "sgd"\nlr = 0.1\n', ""), ""),
     (('rule = "average"', 'rule = "rprop"\nlr_scale = "sqrt"', '[optimizer]\nname = "sgd"\nlr = 0.1\n', ""),
      '9:1 `lr_scale` has no effect on the steps of "rprop"…'),
