@@ -214,7 +214,8 @@ class SweepSection(Section):
     def named_runs(self, seed: int) -> dict[str, Trial]:
         """Return the runs by name: "lr=0.1,rule=average,seed=3", as Hydra names them; "3f9a1c-0001" for drawn combinations.
 
-        So a run keeps its name when others are added before or after it, and no other run ever has its name.
+        A run with the job's own seed has none in its name. So a run keeps its name when others are added before or after it, and no
+        other run ever has its name.
         """
         runs, study = self.runs(seed), self._study(seed)
         keys = {key for run in runs for key in run.settings}
@@ -243,10 +244,13 @@ class SweepSection(Section):
         return _digest(json.dumps([seed, drawn]), 6)
 
     def runs(self, seed: int) -> list[Trial]:
-        """List the runs: for each combination all seeds, for each seed all folds. `seed` is the job's."""
+        """List the runs: for each combination all seeds, for each seed all folds. `seed` is the job's.
+
+        The first run has the job's seed, so it is the same run with and without `seeds`.
+        """
         together = [dict(zip(self.zip, row, strict=True)) for row in zip(*self.zip.values(), strict=True)] or [{}]
         combinations = [settings | row for settings in self._combinations(seed) for row in together]
-        seeds = range(seed, seed + self.seeds) if self.seeds > 1 else [None]
+        seeds = [None, *range(seed + 1, seed + self.seeds)]
         return [
             Trial(settings, seed, number, fold)
             for number, settings in enumerate(combinations)

@@ -53,18 +53,25 @@ def test_runs_are_named_by_their_settings() -> None:
 
     assert names(**{"optimizer.lr": [0.1, 1e-9], "sync.rule": ["average"]}, seeds=2)[1:3] == [
         "lr=0.1,rule=average,seed=4",
-        "lr=1e-09,rule=average,seed=3",
+        "lr=1e-09,rule=average",
     ]
     assert names(**{"model.hidden": [[16], [64, 32]], "model.bias": [True]}) == ["hidden=16,bias=true", "hidden=64-32,bias=true"]
     assert names(**{"a.x": [1], "b.x": [2]}) == ["a.x=1,b.x=2"], "last parts that are alike"
     assert names(a=[-1, 1]) == ["a=-1", "a=1"]
     assert names(a=[1], k_folds=2) == ["a=1,fold=1-2", "a=1,fold=2-2"]
     drawn = names(a=[1, 2], trials=2, seeds=2)
-    assert [name.partition("-")[2] for name in drawn] == ["0001,seed=3", "0001,seed=4", "0002,seed=3", "0002,seed=4"]
+    assert [name.partition("-")[2] for name in drawn] == ["0001", "0001,seed=4", "0002", "0002,seed=4"]
     assert len(set(names(a=[1, 1, 1, "1", [1]]))) == 5
     long = names(a=["x" * 300, "x" * 300 + "y"])
     assert len(set(long)) == 2
     assert max(map(len, long)) < 130
+
+
+def test_a_run_is_the_same_with_more_seeds() -> None:
+    """A combination trained with the job's seed alone does not train again."""
+    before, after = (sweep(a=[1, 2], seeds=count).named_runs(3) for count in (1, 2))
+    assert {name: run.overrides for name, run in before.items()}.items() <= {n: run.overrides for n, run in after.items()}.items()
+    assert [after[name].overrides["seed"] for name in after if name not in before] == [4, 4]
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -101,7 +108,7 @@ def test_zipped_lists_go_together() -> None:
 
 def test_seeds_follow_that_of_the_job() -> None:
     assert [trial.overrides for trial in sweep(a=[1], seeds=3).runs(7)] == [
-        {"a": 1, "seed": 7},
+        {"a": 1},
         {"a": 1, "seed": 8},
         {"a": 1, "seed": 9},
     ]
@@ -110,10 +117,10 @@ def test_seeds_follow_that_of_the_job() -> None:
 def test_each_seed_of_each_combination_has_every_fold() -> None:
     trials = sweep(a=[1, 2], seeds=2, k_folds=3).runs(7)
     assert [(trial.settings["a"], trial.seed, trial.fold) for trial in trials] == [
-        (a, seed, fold) for a in (1, 2) for seed in (7, 8) for fold in ("1/3", "2/3", "3/3")
+        (a, seed, fold) for a in (1, 2) for seed in (None, 8) for fold in ("1/3", "2/3", "3/3")
     ]
     assert [trial.number for trial in trials] == [0] * 6 + [1] * 6
-    assert trials[0].overrides == {"a": 1, "seed": 7, "dataset.validation": 0, "dataset.fold": "1/3"}
+    assert trials[0].overrides == {"a": 1, "dataset.validation": 0, "dataset.fold": "1/3"}
     assert len(sweep(k_folds=3).runs(0)) == 3, "folds alone are a sweep"
     assert not sweep(k_folds=3).is_empty
 
@@ -211,11 +218,11 @@ def run(text: str, *words: object, code: int = 0) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_sweep_in_a_workflow(place: Path) -> None:
-    runs = [f"search/lr={lr},momentum=0.9,seed={seed}" for lr in ("0.05", "1e-09") for seed in (3, 4)]
+    runs = [f"search/lr={lr},momentum=0.9{seed}" for lr in ("0.05", "1e-09") for seed in ("", ",seed=4")]
     assert run(STUDY) == dict.fromkeys([*runs, "search", "longer"], "done")
     ranking = json.loads(Path("runs/study/search/sweep.json").read_text())
     assert [row["settings"]["optimizer.lr"] for row in ranking["rows"]] == [0.05, 1e-9]
-    assert ranking["best"] in ("lr=0.05,momentum=0.9,seed=3", "lr=0.05,momentum=0.9,seed=4")
+    assert ranking["best"] in ("lr=0.05,momentum=0.9", "lr=0.05,momentum=0.9,seed=4")
     best = Path("runs/study/search") / ranking["best"]
     used = json.loads(Path("runs/study/longer/step.json").read_text())["command"]
     assert any(str(place / best / "checkpoint.h5") in word for word in used)
@@ -303,7 +310,7 @@ def test_a_smaller_sweep_keeps_the_runs_of_a_larger_one_without_a_rank(place: Pa
     run(STUDY.replace("[0.05, 1e-9]", "[1e-9]"))
     assert {path: path.read_bytes() for path in before} == before
     ranking = json.loads((folder / "sweep.json").read_text())
-    assert [row["runs"] for row in ranking["rows"]] == [["lr=1e-09,momentum=0.9,seed=3", "lr=1e-09,momentum=0.9,seed=4"]]
+    assert [row["runs"] for row in ranking["rows"]] == [["lr=1e-09,momentum=0.9", "lr=1e-09,momentum=0.9,seed=4"]]
 
 
 @pytest.mark.slow
