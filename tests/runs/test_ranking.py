@@ -121,7 +121,10 @@ def test_long_settings_and_trials_that_are_gone(sweep: Path) -> None:
 
 def test_a_pruned_trial_is_no_finished_run(sweep: Path) -> None:
     for seed in range(2):
-        (sweep / f"lr=0.3,seed={seed}" / "pruned.json").write_text('{"round": 2}')
+        run = sweep / f"lr=0.3,seed={seed}"
+        (run / "pruned.json").write_text('{"round": 2}')
+        content = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps(content | {"status": "stopped", "reason": "SIGINT"}))
     result = json.loads(partrain("compare", sweep, "--json").out)
     assert [row["statuses"] for row in result["rows"]] == [["finished"] * 2, ["finished"] * 2, ["pruned"] * 2]
     assert "sorted by test.accuracy; pruned runs are last" in result["table"]["note"]
