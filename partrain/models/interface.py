@@ -18,6 +18,14 @@ FORMS: dict[Form, str] = {
 }
 
 
+def channels_last(shape: tuple[int, ...]) -> str | None:
+    """Return what is wrong with items that look like images (height, width, channels), and what to do; None if they do not."""
+    if len(shape) != 3 or min(shape[:2]) <= 4 or shape[2] not in (1, 3, 4):
+        return None
+    what = f"the items look like images with the channels last, {shape}, and partrain takes (channels, height, width)"
+    return f"{what}: save `np.moveaxis(inputs, -1, 1)` of them"
+
+
 @dataclass(frozen=True)
 class Interface:
     """Input and output of a network."""

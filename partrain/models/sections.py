@@ -11,7 +11,7 @@ from pydantic import Field, create_model, model_validator
 
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
-from partrain.models.interface import FORMS, Form, Interface
+from partrain.models.interface import FORMS, Form, Interface, channels_last
 from partrain.tasks import KINDS, Kind
 from partrain.tasks.kinds import AUTOENCODER, USER, Head
 
@@ -129,6 +129,8 @@ class Network(StartKeys):
         if interface.form not in self.accepts:
             accepted = " or ".join(FORMS[form] for form in self.accepts if form)
             return f"`{self.name}` takes {accepted}, and the items are {interface.description}"
+        if self.convolves and (problem := channels_last(interface.item)):
+            return problem
         if interface.kind is not USER and interface.kind.head not in self.answer_forms:
             fitting = ", ".join(kind.name for kind in KINDS.values() if kind.head in self.answer_forms)
             return f"`{self.name}` has no answers for the task `{interface.task}`, only for {fitting}"
@@ -278,4 +280,4 @@ class Autoencoder(Network):
     def _mismatch(self, interface: Interface) -> str | None:
         if self.channels and interface.form != "images":
             return f"`channels` are for {FORMS['images']}, and the items are {interface.description}"
-        return None
+        return channels_last(interface.item) if self.channels else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from partrain.config.overrides import toml_value
 from partrain.data.arrays.files import ARRAYS, ArraySource, arrays_of, npy
 from partrain.errors import InputMissing
+from partrain.models.interface import channels_last
 from partrain.templates.assemble import Asked, Draft, assemble
 
 PAIRS = (
@@ -51,7 +52,7 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
         if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}, and arrays of numbers are needed")
     classes = answer.texts is not None or (answer.kind in "iub" and (answer.shape[1:] in ((), (1,)) or len(answer.shape) == 3))
-    form, model = _network(arrays[inputs].shape, arrays[inputs].dtype, items)
+    form, model = _network(arrays[inputs].where, arrays[inputs].shape, arrays[inputs].dtype, items)
     tests = _tests(arrays, items)
     dataset = [
         f'kind = "{kind}"',
@@ -119,7 +120,7 @@ def memory_job(shape: tuple[int, ...], dtype: str, targets: tuple[int, ...], kin
     if len(shape) < 2 or items < 20 or not targets or targets[0] != items:
         raise InputMissing(f"inputs {shape} and targets {targets}: expected 20 items or more, with a target for each")
     classes = kind in "iubUSO" and len(targets) == 1
-    form, model = _network(shape, dtype, items)
+    form, model = _network("inputs", shape, dtype, items)
     dataset = ["standardise = true"] * (dtype != "|u1") + ["standardise_target = true"] * (not classes)
     held = max(items * 15 // 100, 1)
     dataset += ["test_share = 0.15", f"validation = {held}"]
@@ -128,9 +129,11 @@ def memory_job(shape: tuple[int, ...], dtype: str, targets: tuple[int, ...], kin
     return assemble(Path("arrays"), what, model, dataset, int(items * 0.85) - held, task=task)
 
 
-def _network(shape: tuple[int, ...], dtype: str, items: int) -> tuple[str, list[str]]:
-    """Choose a network for the items' shape, and describe the items."""
+def _network(where: str, shape: tuple[int, ...], dtype: str, items: int) -> tuple[str, list[str]]:
+    """Choose a network for the items' shape, and describe the items. Raises InputMissing for images with the channels last."""
     axes = shape[1:]
+    if min(axes[:2]) >= SMALLEST_IMAGE and (problem := channels_last(axes)):
+        raise InputMissing(f"{where}: {problem}")
     image = len(axes) == 3 or (len(axes) == 2 and dtype == "|u1")
     if image and min(axes[-2:]) >= SMALLEST_IMAGE:
         stages = [16, 32, 64] if min(axes[-2:]) >= 24 else [16, 32]

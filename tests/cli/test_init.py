@@ -232,6 +232,16 @@ def test_jobs_for_arrays(tmp_path: Path, form: tuple[int, ...], kind: str, netwo
     assert summary(Path("run"))["test"]["accuracy"] > 0
 
 
+def test_images_with_the_channels_last_are_refused() -> None:
+    x, y = arrays((60, 12, 10, 3), "u1")
+    np.savez("last.npz", inputs=x, targets=y)
+    said = partrain("init", "--from", "last.npz", "job.toml")
+    assert (said.code, "channels last, (12, 10, 3)" in said.err) == (66, True)
+    assert "save `np.moveaxis(inputs, -1, 1)` of them" in said.err
+    np.savez("first.npz", inputs=np.moveaxis(x, -1, 1), targets=y)
+    assert partrain("init", "--from", "first.npz", "job.toml").code == 0
+
+
 def test_arrays_of_other_names_and_of_hdf5(tmp_path: Path) -> None:
     x, y = arrays((200, 4))
     with h5py.File("some.h5", "w") as file:

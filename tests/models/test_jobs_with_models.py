@@ -54,6 +54,15 @@ def test_validate_reports_networks_that_do_not_fit_their_items(tmp_path: Path) -
     assert said(tmp_path, 'name="cnn"', *pictures) == []
 
 
+@pytest.mark.parametrize("model", ["cnn", "resnet", "torchvision:resnet18", "autoencoder"])
+def test_images_with_the_channels_last_are_refused(tmp_path: Path, model: str) -> None:
+    network = f'name="{model}"' + ", channels=[4]" * (model == "autoencoder")
+    for shape, refused in ((9, 8, 3), True), ((8, 9, 1), True), ((3, 9, 8), False), ((8, 4, 4), False):
+        np.savez(tmp_path / "some.npz", inputs=np.zeros((60, *shape), "u1"), targets=np.arange(60) % 2)
+        texts = said(tmp_path, network, f'dataset={{kind="npz", path="{tmp_path / "some.npz"}", validation=20}}')
+        assert any("save `np.moveaxis(inputs, -1, 1)` of them" in text for text in texts) == refused
+
+
 @pytest.mark.parametrize(("model", "expected"), [
     ('name="cnn", kernel=4', "`kernel`: expected an odd number, got 4: an even kernel has no middle"),
     ('name="transformer", width=10', "heads: the width 10 is not a multiple of 4"),
