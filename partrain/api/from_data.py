@@ -68,7 +68,8 @@ def init(
     if targets or kind or time or group or horizon or missing:
         raise BadJob("init: `target`, `kind`, `time`, `group`, `horizon` and `missing` concern tables, and these are arrays")
     X, y = map(np.asarray, data)
-    return _arguments(memory_job(X.shape, X.dtype.str, y.shape, y.dtype.kind), (), {"inputs": data[0], "targets": data[1]})
+    draft = memory_job(X.shape, X.dtype.str, y)
+    return _arguments(draft.text, draft.notes, {"inputs": data[0], "targets": data[1]})
 
 
 def _listed(value: Any) -> tuple[str, ...]:

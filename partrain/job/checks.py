@@ -259,12 +259,14 @@ def _remarks(spec: DatasetSpec) -> Iterator[Finding]:
         yield Finding(("dataset", remark.key), remark.message, remark.advice, severity="warning")
 
 
-def _task(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
+def _task(model: AnyModel, task: AnyTask | None, dataset: AnyDataset, spec: DatasetSpec) -> Iterator[Finding]:
     kind = kind_of_task(task, model, spec.task)
     if kind is not USER and spec.task not in kind.fits:
         place = ("task", "kind") if task and kind.name == getattr(task, "kind", "") else ("model", "name")
         message = f"the data set's items are made for {spec.task}, not for {kind}"
-        yield Finding(place, message, f"fitting: {', '.join(kinds_for(spec.task))}")
+        numbers = kind.fits and kind.targets == "numbers" and spec.kind.one_class and "target_kind" in type(dataset).model_fields
+        other = '; for whole numbers as numbers set target_kind = "number" in [dataset]' if numbers else ""
+        yield Finding(place, message, f"fitting: {', '.join(kinds_for(spec.task))}{other}")
     else:
         vocabulary = spec.outputs or 1 if spec.tokens else None
         interface = Interface(spec.shape, spec.outputs or 1, kind.name, vocabulary, spec.categories, spec.parts)

@@ -6,12 +6,18 @@ import os
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from partrain.config.overrides import toml_value
 from partrain.data.arrays.files import ARRAYS, ArraySource, arrays_of, npy
 from partrain.errors import InputMissing
 from partrain.models.interface import channels_last
-from partrain.templates.assemble import Asked, Draft, assemble
+from partrain.preprocess.cells import are_classes
+from partrain.templates.assemble import Asked, Draft, assemble, listed
+from partrain.templates.targets import LABELS_TASK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PAIRS = (
     ("inputs", "targets"), ("x_train", "y_train"), ("X_train", "y_train"), ("train_x", "train_y"), ("x", "y"), ("X", "y"),
@@ -20,6 +26,8 @@ PAIRS = (
 """Usual names of inputs and targets."""
 TESTS = {"inputs": ("test_inputs", "x_test", "X_test", "test_x"), "targets": ("test_targets", "y_test", "test_y")}
 """Usual names of test inputs and test targets."""
+RENUMBER = "np.unique(targets, return_inverse=True)[1]"
+"""The expression that numbers labels from 0."""
 SMALLEST_IMAGE = 8
 """Smallest side in pixels for which bytes of two or three axes are images."""
 
@@ -51,32 +59,28 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     for role, array in ("inputs", arrays[inputs]), ("targets", answer):
         if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}, and arrays of numbers are needed")
-    classes = answer.texts is not None or (answer.kind in "iub" and (answer.shape[1:] in ((), (1,)) or len(answer.shape) == 3))
+    answers = ArrayTargets(targets, answer.values() if answer.texts is None else None)
+    if fault := answers.fault:
+        raise InputMissing(f"{answer.where}: {fault}")
     form, model = _network(arrays[inputs].where, arrays[inputs].shape, arrays[inputs].dtype, items)
     tests = _tests(arrays, items)
     dataset = [
         f'kind = "{kind}"',
         *named[:-1],
-        f"{named[-1]}           # {'labels: a class for each' if classes else 'numbers: a regression'}",
+        f"{named[-1]}           # {answers.comment}",
         *(f"{role} = {toml_value(name)}" for role, name in tests.items()),
     ]
     if arrays[inputs].dtype != "|u1":
         dataset.append("standardise = true           # each number minus its mean, divided by its standard deviation")
-    if not classes:
-        dataset.append("standardise_target = true    # losses are in standard deviations of the target")
+    dataset += answers.dataset_lines()
     share = 0 if tests else 0.15
     dataset += [] if tests else ["test_share = 0.15"]
     held = max(items * 15 // 100, 1)
     dataset.append(f"validation = {held}")
-    what = f"{'Predict the class' if classes else 'Predict the numbers'} `{targets}` from {form} of {path.name}: {items:,} items."
-    notes = [
-        f"the targets `{targets}` are {'classes' if classes else 'numbers'}; the items are {form} {arrays[inputs].shape[1:]} (`[model]`)"
-    ]
-    if _one_hot(answer):
-        notes.append(
-            f"the targets `{targets}` are one-hot, a 1 for the class of each item: save `argmax(axis=1)` of them to train classes"
-        )
-    return Draft(assemble(path, what, model, dataset, int(items * (1 - share)) - held), notes)
+    what = f"Predict the {answers.noun} `{targets}` from {form} of {path.name}: {items:,} items."
+    notes = [f"the targets `{targets}` are {answers.described}; the items are {form} {arrays[inputs].shape[1:]} (`[model]`)"]
+    notes += [answers.hint] if answers.hint else []
+    return Draft(assemble(path, what, model, dataset, int(items * (1 - share)) - held, task=answers.task), notes)
 
 
 def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:
@@ -100,12 +104,91 @@ def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -
     return others[0], target
 
 
-def _one_hot(targets: ArraySource) -> bool:
-    """Return whether each item has a single 1 among zeros."""
-    if targets.unsupported or targets.texts is not None or len(targets.shape) != 2 or targets.shape[1] < 2:
-        return False
-    numbers = targets.values()
-    return bool(((numbers == 0) | (numbers == 1)).all() and (numbers.sum(axis=1) == 1).all())
+class ArrayTargets:
+    """The targets of arrays: what they are, and the lines of a job for them."""
+
+    def __init__(self, name: str, values: NDArray[Any] | None) -> None:
+        """Examine the targets `values` (n, ...); None: names of classes."""
+        import numpy as np
+
+        self._name = name
+        self._values = np.empty(0, "U1") if values is None else values
+        self._single = self._values.shape[1:] in ((), (1,))
+        kind = self._values.dtype.kind
+        counted = self._single and kind in "iuf"
+        self._different: NDArray[Any] = np.empty(0)
+        rows: NDArray[Any] = np.zeros(1)
+        if counted:
+            self._different, rows = np.unique(self._values, return_counts=True)
+        self._few = counted and are_classes(len(self._different), int(rows.min()))
+        self._one_hot = self._binary and bool((self._values.sum(axis=1) == 1).all())
+        self.kind: Literal["class", "label", "number"] = "number"
+        """Classes, labels 0 or 1 in any combination, or numbers."""
+        if (self._single and kind in "USOb") or (kind in "iub" and (self._few or self._values.ndim == 3)):
+            self.kind = "class"
+        elif self._binary and not self._one_hot:
+            self.kind = "label"
+
+    @property
+    def _binary(self) -> bool:
+        """True if there are several numbers for each item, all 0 or 1."""
+        several = self._values.ndim == 2 and not self._single and self._values.dtype.kind in "iubf"
+        return several and bool(((self._values == 0) | (self._values == 1)).all())
+
+    @property
+    def _whole(self) -> bool:
+        """True for whole numbers that are the targets of a regression."""
+        return self.kind == "number" and self._single and self._values.dtype.kind in "iu"
+
+    @property
+    def noun(self) -> str:
+        return {"class": "class", "label": "labels", "number": "numbers"}[self.kind]
+
+    @property
+    def described(self) -> str:
+        """The sentence's end after `the targets are`."""
+        if self._whole:
+            return f"numbers, {len(self._different):,} different ones, too many for classes (`target_kind`)"
+        return {"class": "classes", "label": "labels, each 0 or 1 (`[task]`)", "number": "numbers"}[self.kind]
+
+    @property
+    def comment(self) -> str:
+        return {
+            "class": "labels: a class for each",
+            "label": "labels: each is 0 or 1",
+            "number": "numbers: a regression",
+        }[self.kind]
+
+    @property
+    def fault(self) -> str:
+        """The reason why no job can be trained on these classes, and what to do; empty if one can."""
+        if self.kind != "class" or not len(self._different) or self._different[0] >= 0:
+            return ""
+        labels = listed(map(str, self._different.tolist()))
+        return f"the labels are {labels}, and partrain takes 0, 1, ...: save `{RENUMBER}` of them"
+
+    @property
+    def hint(self) -> str:
+        """What the user may have meant; empty if that is clear."""
+        if self._one_hot:
+            return f"the targets `{self._name}` are one-hot, a 1 for the class of each item: save `argmax(axis=1)` of them to train classes"
+        if self.kind == "number" and self._few and bool((self._different == self._different.round()).all()):
+            count = f"only {len(self._different):,} different whole numbers, of a floating-point type"
+            return f"the targets `{self._name}` are {count}: save `astype(int)` of them to train classes"
+        return ""
+
+    def dataset_lines(self) -> list[str]:
+        """Return the lines of `[dataset]` on the targets."""
+        if self.kind == "label":
+            return ["standardise_target = false   # the labels stay 0 and 1"]
+        lines = ['target_kind = "number"       # whole numbers would be classes'] if self._whole else []
+        scaled = "standardise_target = true    # losses are in standard deviations of the target"
+        return [*lines, scaled] if self.kind == "number" else []
+
+    @property
+    def task(self) -> list[str]:
+        """The lines of `[task]`."""
+        return LABELS_TASK if self.kind == "label" else []
 
 
 def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:
@@ -114,19 +197,22 @@ def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:
     return {role: name for role, name in chosen.items() if name} if all(chosen.values()) else {}
 
 
-def memory_job(shape: tuple[int, ...], dtype: str, targets: tuple[int, ...], kind: str) -> str:
-    """Write a job for arrays in memory: `shape` and `dtype` of the inputs, shape and numpy's type letter of the `targets`."""
+def memory_job(shape: tuple[int, ...], dtype: str, targets: NDArray[Any]) -> Draft:
+    """Write a job for arrays in memory: `shape` and `dtype` of the inputs, and the `targets`."""
     items = shape[0] if shape else 0
-    if len(shape) < 2 or items < 20 or not targets or targets[0] != items:
-        raise InputMissing(f"inputs {shape} and targets {targets}: expected 20 items or more, with a target for each")
-    classes = kind in "iubUSO" and len(targets) == 1
+    if len(shape) < 2 or items < 20 or targets.shape[:1] != (items,):
+        raise InputMissing(f"inputs {shape} and targets {targets.shape}: expected 20 items or more, with a target for each")
+    answers = ArrayTargets("targets", targets)
+    if fault := answers.fault:
+        raise InputMissing(f"targets: {fault}")
     form, model = _network("inputs", shape, dtype, items)
-    dataset = ["standardise = true"] * (dtype != "|u1") + ["standardise_target = true"] * (not classes)
+    dataset = [*["standardise = true"] * (dtype != "|u1"), *answers.dataset_lines()]
     held = max(items * 15 // 100, 1)
     dataset += ["test_share = 0.15", f"validation = {held}"]
-    what = f"Predict the {'class' if classes else 'numbers'} from {form}: {items:,} items."
-    task = [] if classes else ['metrics = ["r2", "mae"]']
-    return assemble(Path("arrays"), what, model, dataset, int(items * 0.85) - held, task=task)
+    what = f"Predict the {answers.noun} from {form}: {items:,} items."
+    task = ['metrics = ["r2", "mae"]'] if answers.kind == "number" else answers.task
+    notes = [answers.hint] if answers.hint else []
+    return Draft(assemble(Path("arrays"), what, model, dataset, int(items * 0.85) - held, task=task), notes)
 
 
 def _network(where: str, shape: tuple[int, ...], dtype: str, items: int) -> tuple[str, list[str]]:

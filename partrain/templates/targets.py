@@ -22,6 +22,8 @@ FEW = 0.1
 RARE = 3
 """Number of rows below which a class cannot be among the training, held-out and test items."""
 FEWEST_ROWS = 10
+LABELS_TASK = ['kind = "multi-label"          # each target is 0 or 1, in any combination', 'metrics = ["f1"]']
+"""The lines of `[task]` for targets that are labels."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Targets:
     def task(self, *, skewed: bool) -> tuple[list[str], list[str]]:
         """Return the lines of `[task]`, and notes. `skewed`: a few of the numbers have much of the variance."""
         if self.kind == "label":
-            return ['kind = "multi-label"          # each target is 0 or 1, in any combination', 'metrics = ["f1"]'], []
+            return LABELS_TASK, []
         if self.kind == "number":
             what = "the share of the variance that is explained; the mean error in units of the target"
             loss = [

@@ -242,6 +242,37 @@ def test_images_with_the_channels_last_are_refused() -> None:
     assert partrain("init", "--from", "first.npz", "job.toml").code == 0
 
 
+@pytest.mark.parametrize(("targets", "keys", "task", "words"), [
+    (lambda x: (50 + 20 * x[:, 0]).round().astype(int), {"target_kind": "number", "standardise_target": True}, None, "too many for classes"),
+    (lambda x: (x > 0).astype(int), {"standardise_target": False}, "multi-label", "are labels, each 0 or 1"),
+    (lambda x: x > 0, {"standardise_target": False}, "multi-label", "are labels, each 0 or 1"),
+    (lambda x: (x[:, 0] > 0) * 1.0, {"standardise_target": True}, None, "save `astype(int)` of them to train classes"),
+    (lambda x: x[:, 0] > 0, {}, None, "are classes"),
+    (lambda x: np.where(x > 0, 1, 2)[:, 0], {}, None, "are classes"),
+])  # fmt: skip
+def test_targets_of_arrays(targets: Any, keys: dict[str, Any], task: str | None, words: str) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    np.savez("some.npz", inputs=x, targets=targets(x))
+    said = partrain("init", "--from", "some.npz", "job.toml")
+    assert (said.code, words in said.err) == (0, True)
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert {name: job["dataset"].get(name) for name in ("target_kind", "standardise_target")} == dict.fromkeys(
+        ("target_kind", "standardise_target")
+    ) | keys
+    assert job.get("task", {}).get("kind") == task
+    assert partrain("validate", "job.toml").code == 0
+    if "target_kind" in keys or task:
+        assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=2", "--set", SIMULATED).code == 0
+
+
+def test_labels_below_0_are_refused_with_what_to_do() -> None:
+    x, y = arrays((60, 4))
+    np.savez("some.npz", inputs=x, targets=2 * y - 1)
+    said = partrain("init", "--from", "some.npz", "job.toml")
+    assert (said.code, "the labels are -1, 1, and partrain takes 0, 1, ...: save `np.unique(" in said.err) == (66, True)
+    assert not Path("job.toml").exists()
+
+
 def test_arrays_of_other_names_and_of_hdf5(tmp_path: Path) -> None:
     x, y = arrays((200, 4))
     with h5py.File("some.h5", "w") as file:

@@ -129,7 +129,7 @@ def forms_of(section: ArraySection, arrays: ArraySources) -> Forms:
         InputMissing: the arrays do not fit together.
         WrongSetting: a setting of the section does not fit them.
     """
-    slots, task = _slots_and_task(arrays, tokens=section.tokens is True)
+    slots, task = _slots_and_task(arrays, tokens=section.tokens is True, numbers=section.target_kind == "number")
     inputs = arrays["inputs"]
     if section.split_key and "test_inputs" in arrays:
         problem = f"`{section.split_key}` splits test items off, but there are some already: {arrays['test_inputs'].where}"
@@ -144,8 +144,8 @@ def forms_of(section: ArraySection, arrays: ArraySources) -> Forms:
     return Forms(slots, task, section.count_test_items(items, inputs.where, "items") if section.split_key else 0)
 
 
-def _slots_and_task(arrays: ArraySources, *, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
-    """Derive the task and the slot of each array; its offset is not yet set."""
+def _slots_and_task(arrays: ArraySources, *, tokens: bool, numbers: bool) -> tuple[dict[str, ArrayField], Kind]:
+    """Derive the task and the slot of each array; its offset is not yet set. `numbers`: whole numbers (n,) are no labels."""
     slots = {}
     for role, array in arrays.items():
         if not array.shape or not prod(array.shape):
@@ -155,7 +155,7 @@ def _slots_and_task(arrays: ArraySources, *, tokens: bool) -> tuple[dict[str, Ar
         if role.endswith("inputs"):
             slots[role] = _inputs(array, tokens=tokens)
             continue
-        slots[role] = _weights(array) if role == WEIGHTS else _targets(array, tokens=tokens)
+        slots[role] = _weights(array) if role == WEIGHTS else _targets(array, tokens=tokens, numbers=numbers)
         items, noun = (
             arrays["test_inputs" if role == "test_targets" else "inputs"].shape[0],
             "weights" if role == WEIGHTS else "targets",
@@ -203,8 +203,14 @@ def _weights(array: ArraySource) -> ArrayField:
     return ArrayField("", "float32", array.shape[:1], 0)
 
 
-def _targets(array: ArraySource, *, tokens: bool) -> ArrayField:
+def _targets(array: ArraySource, *, tokens: bool, numbers: bool) -> ArrayField:
     items, *axes = array.shape
+    if numbers and (array.texts is not None or len(axes) > 1):
+        what = "names of classes" if array.texts is not None else f"{array.dtype} {array.shape}"
+        problem = f'`target_kind = "number"` is for numbers (n,) or (n, k), and these targets are {what}: {array.where}'
+        raise WrongSetting("target_kind", problem, "remove it")
+    if numbers:
+        return ArrayField("", "float32", (items, *(axes or [1])), 0)
     if array.texts is not None:
         if axes not in ([], [1]):
             what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"

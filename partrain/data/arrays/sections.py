@@ -32,6 +32,8 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
     """true: subtract the mean and divide by the standard deviation, both of the training items: for each number of items (k),
     each of the k columns of items (steps, k), each channel of items (channels, ...). The arrays are then read into memory.
     `channel`: the same for each channel of images, batch by batch, so that bytes stay bytes in memory."""
+    target_kind: Literal["auto", "number"] = "auto"
+    """`number`: whole numbers (n,) are the targets of a regression. `auto`: they are class labels."""
     standardise_target: bool = True
     """Standardise each number of the targets of a regression in the same way. Losses are then in standardised units; answers and
     errors are in the units of the file."""
@@ -48,6 +50,8 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
             raise ValueError("`standardise` is for numbers, and `tokens` have no mean: keep one")
         if self.tokens and self.classes:
             raise ValueError("`classes` selects labels, and `tokens` are not labels: keep one")
+        if self.target_kind == "number" and (other := "tokens" if self.tokens else "classes" if self.classes else ""):
+            raise ValueError(f'`target_kind = "number"` makes the targets numbers, and `{other}` is for other targets: keep one')
         return self
 
 

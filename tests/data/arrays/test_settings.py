@@ -51,6 +51,25 @@ def kept(data: Dataset) -> np.ndarray:
     return data.inputs if data.rows is None else data.inputs[data.rows]
 
 
+# Whole numbers as numbers
+
+
+def test_whole_numbers_are_the_targets_of_a_regression_if_the_job_says_so(tmp_path: Path) -> None:
+    whole = X[:, 1].astype(np.int32)
+    data = load(
+        write_dataset(tmp_path, "npz", {"target_kind": "number", "standardise_target": False}, inputs=X, targets=whole), tmp_path
+    )
+    assert (data.task, data.outputs, data.targets.tolist()) == ("regression", 1, whole[:, None].tolist())
+    section = write_dataset(tmp_path, "npz", {"target_kind": "number"}, inputs=X, targets=KIND)
+    with pytest.raises(WrongSetting, match="these targets are names of classes"):
+        read_spec(section, tmp_path)
+    with pytest.raises(ValidationError, match="`classes` is for other targets"):
+        section_of({"kind": "npz", "path": "a.npz", "target_kind": "number", "classes": [0, 1]})
+    write_dataset(tmp_path, "npz", inputs=X, targets=Y)
+    job = write_job(tmp_path, 'dataset={kind="npz", path="a.npz", validation=10}', 'task={kind="regression"}')
+    assert 'for whole numbers as numbers set target_kind = "number" in [dataset]' in partrain("validate", str(job)).out
+
+
 # Test items
 
 
