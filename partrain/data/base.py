@@ -42,6 +42,10 @@ GROUP = "group"
 """Key and array of the groups of items."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
+RENUMBER = "`np.unique(targets, return_inverse=True)[1]`"
+"""The expression that numbers labels from 0."""
+MAX_LABELS = 10
+"""Maximum number of labels in a message."""
 _BLOCK = 1 << 20
 """Numbers processed at a time."""
 
@@ -399,6 +403,16 @@ class Dataset(DatasetInfo):
         alike = len(inputs) > 1 and all(bool((block == inputs[:1]).all()) for block in blocks)
         return f"the inputs of all {len(inputs):,} items are equal: a network cannot learn from them" if alike else ""
 
+    def label_remark(self) -> str:
+        """Return a remark on classes without an item, where labels alone name the classes; "" if there is none."""
+        if self.stream or not self.kind.one_class or self.codec.get("classes"):
+            return ""
+        import numpy as np
+
+        parts = [self.targets] if self.test_targets is None else [self.targets, self.test_targets]
+        items = [np.bincount(labels, minlength=self.outputs) for labels in parts]
+        return remark_on_gaps(np.flatnonzero(np.sum(items, axis=0)).tolist(), self.outputs)
+
     @property
     def item_targets(self) -> NDArray[Any]:
         """Targets (items, ...) of these items and of the items in a `gap`; a copy if there are `rows`."""
@@ -528,9 +542,19 @@ def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
         raise InputMissing(f"{where}: all {items:,} items have the label 0: there is nothing to tell apart")
     if count > max(1000, items):
         raise InputMissing(
-            f"{where}: the largest label is {count - 1:,}, of {items:,} items; labels must run from 0: renumber them"
+            f"{where}: the largest label is {count - 1:,}, of {items:,} items; labels must run from 0: renumber them, as {RENUMBER}"
         )
     return count
+
+
+def remark_on_gaps(labels: Sequence[int], classes: int) -> str:
+    """Return a remark on classes without an item; "" if each has one. `labels`: those that items have, in their order."""
+    lacking = classes - len(labels)
+    if not lacking:
+        return ""
+    which = f"{lacking:,} of {classes:,} classes {'has' if lacking == 1 else 'have'} no item"
+    shown = ", ".join(map(str, labels[:MAX_LABELS])) + ", ..." * (len(labels) > MAX_LABELS)
+    return f"{which}: the labels are {shown}; renumber them from 0: {RENUMBER}"
 
 
 def named_fields(value: Any) -> bytes:

@@ -37,6 +37,7 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
     parts = {name: part for name, part in parts.items() if len(part[2])}
     columns, faults = _columns(dataset)
     faults = [remark] if (remark := dataset.remark()) else faults
+    faults += [remark] if (remark := dataset.label_remark()) else []
     seen: dict[str, list[bytes]] = {"training": []}
     seen |= {name: _hashes(inputs, index) for name, (inputs, _, index) in parts.items()}
     fingerprints = set(seen["training"])

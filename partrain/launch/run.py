@@ -70,7 +70,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, *,
         initial = load_start(loaded) if content is None else None
         check_targets(loaded, dataset)
         plan = plan_for(loaded, dataset, context.machine.count if context.machine else 1)
-        for text in filter(None, (dataset.remark(len(plan.shares)), remark(job, dataset))):
+        for text in filter(None, (dataset.remark(len(plan.shares)), dataset.label_remark(), remark(job, dataset))):
             context.warn(text)
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:

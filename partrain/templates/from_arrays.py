@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from partrain.config.overrides import toml_value
 from partrain.data.arrays.files import ARRAYS, ArraySource, arrays_of, npy
+from partrain.data.base import RENUMBER, remark_on_gaps
 from partrain.errors import InputMissing
 from partrain.models.interface import channels_last
 from partrain.preprocess.cells import are_classes
@@ -26,8 +27,6 @@ PAIRS = (
 """Usual names of inputs and targets."""
 TESTS = {"inputs": ("test_inputs", "x_test", "X_test", "test_x"), "targets": ("test_targets", "y_test", "test_y")}
 """Usual names of test inputs and test targets."""
-RENUMBER = "np.unique(targets, return_inverse=True)[1]"
-"""The expression that numbers labels from 0."""
 SMALLEST_IMAGE = 8
 """Smallest side in pixels for which bytes of two or three axes are images."""
 
@@ -165,7 +164,7 @@ class ArrayTargets:
         if self.kind != "class" or not len(self._different) or self._different[0] >= 0:
             return ""
         labels = listed(map(str, self._different.tolist()))
-        return f"the labels are {labels}, and partrain takes 0, 1, ...: save `{RENUMBER}` of them"
+        return f"the labels are {labels}, and partrain takes 0, 1, ...: renumber them, as {RENUMBER}"
 
     @property
     def hint(self) -> str:
@@ -175,6 +174,10 @@ class ArrayTargets:
         if self.kind == "number" and self._few and bool((self._different == self._different.round()).all()):
             count = f"only {len(self._different):,} different whole numbers, of a floating-point type"
             return f"the targets `{self._name}` are {count}: save `astype(int)` of them to train classes"
+        if self.kind == "class" and len(self._different):
+            labels = self._different.tolist()
+            remark = remark_on_gaps(labels, labels[-1] + 1)
+            return f"the targets `{self._name}`: {remark}" if remark else ""
         return ""
 
     def dataset_lines(self) -> list[str]:

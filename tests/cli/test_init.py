@@ -248,7 +248,7 @@ def test_images_with_the_channels_last_are_refused() -> None:
     (lambda x: x > 0, {"standardise_target": False}, "multi-label", "are labels, each 0 or 1"),
     (lambda x: (x[:, 0] > 0) * 1.0, {"standardise_target": True}, None, "save `astype(int)` of them to train classes"),
     (lambda x: x[:, 0] > 0, {}, None, "are classes"),
-    (lambda x: np.where(x > 0, 1, 2)[:, 0], {}, None, "are classes"),
+    (lambda x: np.where(x > 0, 1, 2)[:, 0], {}, None, "1 of 3 classes has no item: the labels are 1, 2; renumber them from 0: `np.unique("),
 ])  # fmt: skip
 def test_targets_of_arrays(targets: Any, keys: dict[str, Any], task: str | None, words: str) -> None:
     x = np.random.default_rng(0).normal(size=(200, 3))
@@ -269,7 +269,10 @@ def test_labels_below_0_are_refused_with_what_to_do() -> None:
     x, y = arrays((60, 4))
     np.savez("some.npz", inputs=x, targets=2 * y - 1)
     said = partrain("init", "--from", "some.npz", "job.toml")
-    assert (said.code, "the labels are -1, 1, and partrain takes 0, 1, ...: save `np.unique(" in said.err) == (66, True)
+    assert (said.code, "the labels are -1, 1, and partrain takes 0, 1, ...: renumber them, as `np.unique(" in said.err) == (
+        66,
+        True,
+    )
     assert not Path("job.toml").exists()
 
 

@@ -146,6 +146,14 @@ def test_inputs_that_are_all_equal_are_told_once(tmp_path: Path) -> None:
     assert "is the same for all items" not in text
 
 
+def test_classes_without_an_item_are_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.random.default_rng(0).random((20, 3)), targets=np.array([3, 7])[np.arange(20) % 2])
+    job = write_job(tmp_path, *on(tmp_path, '{kind="npz", path="a.npz"}'), "optimizer.batch_size=2", "stop={rounds=1}")
+    remark = "6 of 8 classes have no item: the labels are 3, 7; renumber them from 0: `np.unique("
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").err.count(f"partrain: warning: {remark}") == 1
+    assert f"fault: {remark}" in partrain("data", "inspect", job).out
+
+
 def test_inspect_files(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,w\n1,a\n,b\n3.5,a\n")
     found = json.loads(partrain("data", "inspect", tmp_path / "t.csv", "--json").out)
