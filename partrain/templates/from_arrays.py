@@ -123,7 +123,7 @@ class ArrayTargets:
         self._one_hot = self._binary and bool((self._values.sum(axis=1) == 1).all())
         self.kind: Literal["class", "label", "number"] = "number"
         """Classes, labels 0 or 1 in any combination, or numbers."""
-        if (self._single and kind in "USOb") or (kind in "iub" and (self._few or self._values.ndim == 3)):
+        if self._single and (kind in "USOb" or (kind in "iu" and self._few)):
             self.kind = "class"
         elif self._binary and not self._one_hot:
             self.kind = "label"
@@ -160,7 +160,12 @@ class ArrayTargets:
 
     @property
     def fault(self) -> str:
-        """The reason why no job can be trained on these classes, and what to do; empty if one can."""
+        """The reason why no job can be written for these targets, and what to do; empty if one can."""
+        if self._values.ndim == 3 and self._values.dtype.kind in "iub":
+            advice = "write a job with a network of your own, as docs/tasks-and-metrics.md shows under Segmentation"
+            return f"the targets are a label for each pixel, for which partrain has no network: {advice}"
+        if self._values.ndim > 2:
+            return f"the targets have the shape {self._values.shape}, and partrain takes labels (n,) or numbers (n, k)"
         if self.kind != "class" or not len(self._different) or self._different[0] >= 0:
             return ""
         labels = listed(map(str, self._different.tolist()))

@@ -265,6 +265,17 @@ def test_targets_of_arrays(targets: Any, keys: dict[str, Any], task: str | None,
         assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=2", "--set", SIMULATED).code == 0
 
 
+def test_segmentation_needs_a_network_of_ones_own() -> None:
+    x, _ = arrays((60, 1, 12, 12), "u1")
+    np.savez("some.npz", images=x, masks=(x[:, 0] > 100).astype(int))
+    said = partrain("init", "--from", "some.npz", "--target", "masks", "job.toml")
+    assert (said.code, "a network of your own, as docs/tasks-and-metrics.md shows under Segmentation" in said.err) == (66, True)
+    np.savez("some.npz", images=x, heights=x[:, 0] / 2)
+    said = partrain("init", "--from", "some.npz", "--target", "heights", "job.toml")
+    assert (said.code, "the targets have the shape (60, 12, 12)" in said.err) == (66, True)
+    assert not Path("job.toml").exists()
+
+
 def test_labels_below_0_are_refused_with_what_to_do() -> None:
     x, y = arrays((60, 4))
     np.savez("some.npz", inputs=x, targets=2 * y - 1)
