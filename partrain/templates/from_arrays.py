@@ -27,6 +27,10 @@ PAIRS = (
 """Usual names of inputs and targets."""
 TESTS = {"inputs": ("test_inputs", "x_test", "X_test", "test_x"), "targets": ("test_targets", "y_test", "test_y")}
 """Usual names of test inputs and test targets."""
+OFFSETS = "offsets"
+"""Usual name of the array that says where each sequence begins."""
+SERIES_MODEL = ['name = "gru"', "hidden = 64"]
+"""The lines of `[model]` for series and for sequences of unequal length."""
 SMALLEST_IMAGE = 8
 """Smallest side in pixels for which bytes of two or three axes are images."""
 
@@ -49,8 +53,9 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
         arrays = {name: array for name, array in arrays_of(path, kind).items() if array.shape}
         inputs, targets = _chosen(path, arrays, target)
         named = [f"path = {toml_value(shown)}", f"inputs = {toml_value(inputs)}", f"targets = {toml_value(targets)}"]
-    items = arrays[inputs].shape[0]
     answer = arrays[targets]
+    unequal = _unequal(arrays, answer)
+    items = answer.shape[0] if unequal else arrays[inputs].shape[0]
     if items < 20:
         raise InputMissing(f"{path}: {items} items in `{inputs}` are too few to train on")
     if answer.shape[0] != items:
@@ -61,15 +66,23 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     answers = ArrayTargets(targets, answer.values() if answer.texts is None else None)
     if fault := answers.fault:
         raise InputMissing(f"{answer.where}: {fault}")
-    form, model = _network(arrays[inputs].where, arrays[inputs].shape, arrays[inputs].dtype, items)
     tests = _tests(arrays, items)
+    if unequal:
+        form, model = "sequences of unequal length", SERIES_MODEL
+        tests = tests if f"test_{OFFSETS}" in arrays else {}
+    else:
+        form, model = _network(arrays[inputs].where, arrays[inputs].shape, arrays[inputs].dtype, items)
     dataset = [
         f'kind = "{kind}"',
         *named[:-1],
         f"{named[-1]}           # {answers.comment}",
         *(f"{role} = {toml_value(name)}" for role, name in tests.items()),
     ]
-    if arrays[inputs].dtype != "|u1":
+    if unequal:
+        dataset.append(f'offsets = "{OFFSETS}"          # item i: `{inputs}[offsets[i]:offsets[i + 1]]`')
+        tokens = arrays[inputs].kind in "iu" and len(arrays[inputs].shape) == 1
+        dataset += ["tokens = true                # whole numbers stand for words"] * tokens
+    elif arrays[inputs].dtype != "|u1":
         dataset.append("standardise = true           # each number minus its mean, divided by its standard deviation")
     dataset += answers.dataset_lines()
     share = 0 if tests else 0.15
@@ -77,7 +90,8 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     held = max(items * 15 // 100, 1)
     dataset.append(f"validation = {held}")
     what = f"Predict the {answers.noun} `{targets}` from {form} of {path.name}: {items:,} items."
-    notes = [f"the targets `{targets}` are {answers.described}; the items are {form} {arrays[inputs].shape[1:]} (`[model]`)"]
+    shape = f"(`{OFFSETS}`)" if unequal else f"{arrays[inputs].shape[1:]} (`[model]`)"
+    notes = [f"the targets `{targets}` are {answers.described}; the items are {form} {shape}"]
     notes += [answers.hint] if answers.hint else []
     return Draft(assemble(path, what, model, dataset, int(items * (1 - share)) - held, task=answers.task), notes)
 
@@ -98,8 +112,11 @@ def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -
     others = [name for name, array in usable.items() if array.shape[0] == arrays[target].shape[0]]
     others.sort(key=lambda name: prod(arrays[name].shape), reverse=True)
     if not others or (len(others) > 1 and prod(arrays[others[0]].shape) == prod(arrays[others[1]].shape)):
-        what = "several arrays have" if others else "no other array has"
-        raise InputMissing(f"{path}: {what} as many items as `{target}`, so the inputs are not clear; it holds {shapes}")
+        what = f"several arrays have ({', '.join(others)})" if others else "no other array has"
+        advice = "write `inputs` and `targets` into [dataset] by hand, as docs/arrays.md shows"
+        raise InputMissing(
+            f"{path}: {what} as many items as `{target}`, so the inputs are not clear: {advice}; it holds {shapes}"
+        )
     return others[0], target
 
 
@@ -199,6 +216,12 @@ class ArrayTargets:
         return LABELS_TASK if self.kind == "label" else []
 
 
+def _unequal(arrays: Mapping[str, ArraySource], targets: ArraySource) -> bool:
+    """Return whether offsets say where each item of these targets begins: its sequences have unequal lengths."""
+    offsets = arrays.get(OFFSETS)
+    return offsets is not None and offsets.kind in "iu" and offsets.shape == (targets.shape[0] + 1,)
+
+
 def _tests(arrays: Mapping[str, ArraySource], items: int) -> dict[str, str]:
     """Find test arrays by their usual names: both or none."""
     chosen = {f"test_{role}": next((name for name in names if name in arrays), None) for role, names in TESTS.items()}
@@ -233,6 +256,6 @@ def _network(where: str, shape: tuple[int, ...], dtype: str, items: int) -> tupl
         stages = [16, 32, 64] if min(axes[-2:]) >= 24 else [16, 32]
         return "images", ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
     if len(axes) == 2 and not image:
-        return "series", ['name = "gru"', "hidden = 64"]
+        return "series", SERIES_MODEL
     hidden = [32] if items < 500 else [64, 32] if items < 5000 else [128, 64]
     return f"{prod(axes)} numbers", ['name = "mlp"', f"hidden = {toml_value(hidden)}"]

@@ -276,6 +276,27 @@ def test_segmentation_needs_a_network_of_ones_own() -> None:
     assert not Path("job.toml").exists()
 
 
+@pytest.mark.parametrize("tokens", [True, False])
+def test_sequences_of_unequal_length(tokens: bool) -> None:
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(3, 9, 80)
+    values = draw.integers(1, 20, lengths.sum()) if tokens else draw.normal(size=(lengths.sum(), 2))
+    np.savez("some.npz", inputs=values, offsets=np.r_[0, lengths.cumsum()], targets=lengths % 2)
+    said = partrain("init", "--from", "some.npz", "job.toml")
+    assert (said.code, "the items are sequences of unequal length (`offsets`)" in said.err) == (0, True)
+    dataset = tomllib.loads(Path("job.toml").read_text())["dataset"]
+    assert (dataset["offsets"], dataset.get("tokens", False), "standardise" in dataset) == ("offsets", tokens, False)
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=2", "--set", SIMULATED).code == 0
+
+
+def test_arrays_of_one_length_need_names() -> None:
+    x, y = arrays((60, 4))
+    np.savez("some.npz", a=x, b=x, kind=y)
+    said = partrain("init", "--from", "some.npz", "--target", "kind", "job.toml")
+    wanted = "several arrays have (a, b) as many items as `kind`, so the inputs are not clear: write `inputs` and `targets` into"
+    assert (said.code, wanted in said.err) == (66, True)
+
+
 def test_labels_below_0_are_refused_with_what_to_do() -> None:
     x, y = arrays((60, 4))
     np.savez("some.npz", inputs=x, targets=2 * y - 1)
