@@ -190,7 +190,7 @@ class ArrayTargets:
 
     @property
     def hint(self) -> str:
-        """What the user may have meant; empty if that is clear."""
+        """Advice, if the user may have meant other targets; empty otherwise."""
         if self._one_hot:
             return f"the targets `{self._name}` are one-hot, a 1 for the class of each item: save `argmax(axis=1)` of them to train classes"
         if self.kind == "number" and self._few and bool((self._different == self._different.round()).all()):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from partrain.config.overrides import toml_value
+from partrain.data.forms import PICTURES
 from partrain.data.tables.files import TableFile
 from partrain.errors import InputMissing
 from partrain.number_format import counted
@@ -23,6 +24,12 @@ NOTED_HOLES = 0.01
 """Share of missing numbers from which a column gets an indicator for them."""
 
 
+IMAGE_NAMES = "names of image files, which are not read: images come in a folder for each class (docs/images.md)"
+"""The reason to drop a column of paths of images."""
+TRIED_NAMES = 20
+"""Number of paths of images that must exist."""
+LONGEST_NAME = 255
+"""Maximum number of characters of such a path: systems refuse longer names."""
 TAIL, HEAVY = 0.01, 0.4
 """Share of the targets that are farthest from their mean, and share of the variance in them from which a target is skewed."""
 MEMBERS = ("8 may answer better, and train several times as long", "better answers; 1 trains up to four times as fast")
@@ -134,6 +141,7 @@ def _inputs(
     """
     others = {name: column for name, column in columns.items() if column not in targets.columns}
     reasons = {name: column.reason_to_drop() or file.reason_to_drop(name) for name, column in others.items()}
+    reasons |= {name: IMAGE_NAMES for name, reason in reasons.items() if reason and _names_images(file, others[name])}
     if any(not reason and name not in counting for name, reason in reasons.items()):
         reasons = {name: reason or counting.get(name, "") for name, reason in reasons.items()}
     dropped = {name: reason for name, reason in reasons.items() if reason}
@@ -178,6 +186,14 @@ def _inputs(
     if noted := [column.name for column in holes if column.numbers and column.missing >= NOTED_HOLES * column.rows]:
         lines.append(f"missing_indicator = {toml_value(noted)}   # another number says where a value was missing")
     return len(kept), notes
+
+
+def _names_images(file: TableFile, column: ColumnFacts) -> bool:
+    """Return whether the cells are paths of images, from the table's folder."""
+    texts = list(column.different)
+    if not texts or not all(text.lower().endswith(PICTURES) and len(text) <= LONGEST_NAME for text in texts):
+        return False
+    return all((file.path.parent / text).is_file() for text in texts[:TRIED_NAMES])
 
 
 def _some(notes: Iterable[str]) -> list[str]:

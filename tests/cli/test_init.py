@@ -276,6 +276,17 @@ def test_segmentation_needs_a_network_of_ones_own() -> None:
     assert not Path("job.toml").exists()
 
 
+@pytest.mark.parametrize("present", [True, False])
+def test_a_table_of_image_files_is_told(present: bool) -> None:
+    Path("all").mkdir()
+    names = [f"all/{number}.JPG" for number in range(40)]
+    for name in names if present else ():
+        Path(name).touch()
+    Path("some.csv").write_text("\n".join(["file,label", *(f"{name},{'ab'[at % 2]}" for at, name in enumerate(names)), ""]))
+    said = partrain("init", "--from", "some.csv", "--target", "label", "job.toml")
+    assert (said.code, "images come in a folder for each class (docs/images.md)" in said.err) == (66, present)
+
+
 @pytest.mark.parametrize("tokens", [True, False])
 def test_sequences_of_unequal_length(tokens: bool) -> None:
     draw = np.random.default_rng(0)
