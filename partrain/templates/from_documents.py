@@ -8,7 +8,8 @@ from pathlib import Path
 from partrain.config.overrides import toml_value
 from partrain.data.folders import files_below, folders_in
 from partrain.errors import InputMissing
-from partrain.templates.assemble import Asked, Draft, Recipe, assemble
+from partrain.templates.assemble import Asked, Draft, Recipe, assemble, listed
+from partrain.templates.targets import RARE
 
 STRATIFIED = 20
 """Number of texts of the rarest class from which held-out texts have the classes in proportion."""
@@ -55,6 +56,8 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
         raise InputMissing(f"{path}: expected a folder of .txt files for each of at least two classes")
     if len(classes) < 2:
         return None
-    return Draft(
-        documents_job(path, [f"path = {toml_value(shown)}"], classes), [f"{path}: texts of {len(classes)} classes, a folder each"]
-    )
+    learned = {name: count for name, count in classes.items() if count >= RARE}
+    notes = [f"{path}: texts of {len(classes)} classes, a folder each"]
+    if rare := [f"`{name}`" for name in classes if name not in learned]:
+        notes.append(f"classes of fewer than {RARE} texts left out: {listed(rare)} (`classes` names those that are learned)")
+    return Draft(documents_job(path, [f"path = {toml_value(shown)}"], learned, whole=not rare), notes)

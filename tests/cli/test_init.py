@@ -907,6 +907,17 @@ def test_texts_are_recognised(source: str) -> None:
     assert summary(Path("run"))["test"]["accuracy"] > 0.9
 
 
+def test_a_class_of_one_text_is_left_out() -> None:
+    for name, count in (("a", 20), ("b", 20), ("c", 1)):
+        Path("texts", name).mkdir(parents=True)
+        for number in range(count):
+            Path("texts", name, f"{number}.txt").write_text(f"some words of {name} and a number {number % 5}")
+    said = partrain("init", "--from", "texts", "job.toml")
+    assert (said.code, "classes of fewer than 3 texts left out: `c`" in said.err) == (0, True)
+    assert tomllib.loads(Path("job.toml").read_text())["dataset"]["classes"] == ["a", "b"]
+    assert partrain("run", "job.toml", "--out", "run", "-q", *FEW_ROUNDS).code == 0
+
+
 def test_texts_beside_other_columns_are_taken_if_asked_for() -> None:
     draw = random.Random(7)
     lines = [f"{draw.random():.3f},{'ab'[at % 2]},{' '.join(draw.choice('xyzuvw') for _ in range(9))} {at}" for at in range(80)]
