@@ -23,9 +23,14 @@ def is_own(name: str) -> bool:
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
     """Return the files with one of these suffixes in a folder and its subfolders, sorted."""
+    return [require_regular(file) for file in own_files(folder) if file.suffix.lower() in suffixes]
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return the files that may belong to the data in a folder and its subfolders, sorted."""
     with reading(folder):
-        every = sorted(file for file in folder.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
-    return [require_regular(file) for file in every if all(map(is_own, file.relative_to(folder).parts))]
+        every = sorted(file for file in folder.rglob("*") if file.is_file())
+    return [file for file in every if all(map(is_own, file.relative_to(folder).parts))]
 
 
 def folders_in(folder: Path) -> list[Path]:

@@ -193,7 +193,7 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], *, resize: b
                 image = image.resize((width, height), Image.Resampling.BILINEAR)
             pixels[number] = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
         except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-            return f"{files[number]}: cannot be decoded: {str(error).replace(repr(str(files[number])), 'the file')}"
+            return _undecodable(files[number], error)
         return None
 
     with warnings.catch_warnings(), ThreadPoolExecutor(usable_cores()) as pool:
@@ -212,7 +212,24 @@ def image_shape(file: Path | IO[bytes]) -> tuple[int, int, int]:
             width, height = ImageOps.exif_transpose(opened).size
             return 1 if opened.mode in ("1", "L", "LA") else 3, height, width
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise InputMissing(f"{file}: cannot be decoded: {str(error).replace(repr(str(file)), 'the file')}") from None
+        raise InputMissing(_undecodable(file, error)) from None
+
+
+def check_headers(files: Sequence[Path]) -> None:
+    """Read the headers of images; InputMissing if one has a form that cannot be used."""
+    import warnings
+
+    Image, _ = _pillow()
+    for file in files:
+        try:
+            with warnings.catch_warnings(action="ignore"), Image.open(file) as opened:
+                _require_bytes(opened)
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            raise InputMissing(_undecodable(file, error)) from None
+
+
+def _undecodable(file: Path | IO[bytes], error: Exception) -> str:
+    return f"{file}: cannot be decoded: {str(error).replace(repr(str(file)), 'the file')}"
 
 
 def _require_bytes(opened: Any) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
-from partrain.data.folders import folders_in, split_in
-from partrain.data.images import image_shape, images_below
+from partrain.data.folders import folders_in, own_files, split_in
+from partrain.data.images import check_headers, image_shape, images_below
 from partrain.data.tables.formats import format_of
 from partrain.errors import InputMissing
-from partrain.templates.assemble import Asked, Draft, assemble
+from partrain.number_format import counted
+from partrain.templates.assemble import Asked, Draft, assemble, listed
 
 FEWEST = 7
 """Number of images of a class whose 15 % is one image: in a random draw, a smaller class may have no held-out image."""
+HEADERS = 2000
+"""Number of images whose headers are read, about; of more images, every second or third, say."""
 
 
 def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
@@ -30,6 +34,8 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     if len(classes) < 2:
         raise InputMissing(f"{root}: expected a folder of images for each of at least two classes, found {len(classes)}")
     count = sum(map(len, classes.values()))
+    files = [file for images in classes.values() for file in images]
+    check_headers(files[:: len(files) // HEADERS + 1])
     height, width, channels = _form(next(iter(classes.values()))[0])
     dataset = [
         'kind = "images"',
@@ -43,7 +49,15 @@ def propose(path: Path, shown: str, asked: Asked, folder: Path) -> Draft | None:
     stages = [16, 32, 64] if min(height, width) >= 24 else [16, 32]
     model = ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
     what = f"Tell {len(classes)} classes of images apart: {count:,} images."
-    return Draft(assemble(path, what, model, dataset, int(count * 0.85)))
+    return Draft(assemble(path, what, model, dataset, int(count * 0.85)), _unused(root, classes))
+
+
+def _unused(root: Path, classes: Mapping[str, Sequence[Path]]) -> list[str]:
+    """Return a note on files in folders of classes that are not taken for images, by their suffix."""
+    taken = {file for images in classes.values() for file in images}
+    names = [f"`{file.relative_to(root)}`" for name in classes for file in own_files(root / name) if file not in taken]
+    what = f"not used are {counted(len(names), 'file')} without the suffix of an image: {listed(names)}"
+    return [f"{root}: {what} (docs/images.md names the formats)"] if names else []
 
 
 def _form(file: Path) -> tuple[int, int, int]:

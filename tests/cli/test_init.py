@@ -210,6 +210,24 @@ def test_jobs_for_images_and_text(tmp_path: Path) -> None:
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["stratify"], "each class has held-out images"
 
 
+def test_images_that_cannot_be_used_are_told() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 16), dtype=np.uint8)
+    for name in ("dark", "light"):
+        Path("pictures", name).mkdir(parents=True)
+        for number in range(10):
+            Image.fromarray(pixels).save(Path("pictures", name, f"{number}.png"))
+    for name in ("more.jfif", "bare", ".hidden"):
+        Path("pictures/dark", name).write_bytes(b"x")
+    said = partrain("init", "--from", "pictures", "job.toml")
+    assert (said.code, "not used are 2 files without the suffix of an image: `dark/bare`, `dark/more.jfif`" in said.err) == (
+        0,
+        True,
+    )
+    Image.fromarray(pixels.astype("u2") * 200).save("pictures/light/deep.png")
+    said = partrain("init", "--from", "pictures", "job.toml", "--force")
+    assert (said.code, "light/deep.png: cannot be decoded: its pixels are of mode I;16" in said.err) == (66, True)
+
+
 def arrays(form: tuple[int, ...], kind: str = "f4") -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Items of this form, and a class for each by the sum of its numbers."""
     numbers = np.random.default_rng(0).normal(100, 40, size=form).clip(0, 255).astype(kind)
