@@ -123,11 +123,11 @@ def _chosen(path: Path, arrays: Mapping[str, ArraySource], target: str | None) -
 class ArrayTargets:
     """The targets of arrays: what they are, and the lines of a job for them."""
 
-    def __init__(self, name: str, values: NDArray[Any] | None) -> None:
-        """Examine the targets `values` (n, ...); None: names of classes."""
+    def __init__(self, name: str, values: NDArray[Any] | None, *, named: bool = False) -> None:
+        """Examine the targets `values` (n, ...); None: names of classes. `named`: any whole numbers can name classes, as in Python."""
         import numpy as np
 
-        self._name = name
+        self._name, self._named = name, named
         self._values = np.empty(0, "U1") if values is None else values
         self._single = self._values.shape[1:] in ((), (1,))
         kind = self._values.dtype.kind
@@ -183,7 +183,7 @@ class ArrayTargets:
             return f"the targets are a label for each pixel, for which partrain has no network: {advice}"
         if self._values.ndim > 2:
             return f"the targets have the shape {self._values.shape}, and partrain takes labels (n,) or numbers (n, k)"
-        if self.kind != "class" or not len(self._different) or self._different[0] >= 0:
+        if self._named or self.kind != "class" or not len(self._different) or self._different[0] >= 0:
             return ""
         labels = listed(map(str, self._different.tolist()))
         return f"the labels are {labels}, and partrain takes 0, 1, ...: renumber them, as {RENUMBER}"
@@ -196,7 +196,7 @@ class ArrayTargets:
         if self.kind == "number" and self._few and bool((self._different == self._different.round()).all()):
             count = f"only {len(self._different):,} different whole numbers, of a floating-point type"
             return f"the targets `{self._name}` are {count}: save `astype(int)` of them to train classes"
-        if self.kind == "class" and len(self._different):
+        if self.kind == "class" and len(self._different) and not self._named:
             labels = self._different.tolist()
             remark = remark_on_gaps(labels, labels[-1] + 1)
             return f"the targets `{self._name}`: {remark}" if remark else ""
@@ -233,7 +233,7 @@ def memory_job(shape: tuple[int, ...], dtype: str, targets: NDArray[Any]) -> Dra
     items = shape[0] if shape else 0
     if len(shape) < 2 or items < 20 or targets.shape[:1] != (items,):
         raise InputMissing(f"inputs {shape} and targets {targets.shape}: expected 20 items or more, with a target for each")
-    answers = ArrayTargets("targets", targets)
+    answers = ArrayTargets("targets", targets, named=True)
     if fault := answers.fault:
         raise InputMissing(f"targets: {fault}")
     form, model = _network("inputs", shape, dtype, items)

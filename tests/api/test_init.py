@@ -56,6 +56,19 @@ def test_auto_is_init() -> None:
     assert shorter.summary["rounds"] == 2
 
 
+def test_whole_numbers_as_targets_of_arrays() -> None:
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    ages = (50 + 20 * x[:, 0]).round().astype(int)
+    tables = partrain.init((x, ages))
+    assert (tables["dataset"]["target_kind"], tables["task"]["metrics"]) == ("number", ["r2", "mae"])
+    assert "r2" in partrain.train(**{**tables, "stop": {"rounds": 2}}, out="numbers").summary["test"]
+    signs = partrain.init((x, np.sign(x[:, 0]).astype(int)))
+    assert "target_kind" not in signs["dataset"]
+    assert set(partrain.train(**{**signs, "stop": {"rounds": 2}}, out="classes").predict(x)) <= {-1, 1}
+    labels = partrain.init((x, x > 0))
+    assert partrain.train(**{**labels, "stop": {"rounds": 2}}, out="labels").predict(x).shape == (120, 3)
+
+
 @pytest.mark.parametrize(("shape", "network"), [((4,), "mlp"), ((6, 3), "gru"), ((1, 12, 12), "cnn")])
 def test_arrays(shape: tuple[int, ...], network: str) -> None:
     draw = np.random.default_rng(0)

@@ -44,11 +44,16 @@ def _sources(section: PythonArrays) -> dict[str, ArraySource]:
     targets = arrays["targets"]
     if isinstance(arrays["inputs"], Several | Ragged):
         return select_classes(_packed(section, arrays), section.classes)
-    named = needs_names(targets) and not section.classes
+    named = _named(section, targets)
     if named and targets.dtype.kind in "iu" and (count := len(np.unique(targets))) > max(MANY, len(targets) // 2):
         many = f"{count:,} different whole numbers in {len(targets):,} items are hardly classes"
         raise InputMissing(f"`targets`: {many}; for a regression give floats, as y.astype(float)")
     return select_classes({role: _source(role, array, named=named) for role, array in arrays.items()}, section.classes)
+
+
+def _named(section: PythonArrays, targets: NDArray[Any]) -> bool:
+    """Return whether the targets are classes that become names."""
+    return needs_names(targets) and not section.classes and section.target_kind != "number"
 
 
 def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, ArraySource]:
@@ -56,7 +61,7 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
     if section.standardise:
         raise WrongSetting("standardise", "`standardise` is for one input of one shape", "remove it")
     sources = {role: _source(role, array, named=False) for role, array in arrays.items() if role == WEIGHTS}
-    texts = needs_names(arrays["targets"]) if isinstance(arrays["targets"], np.ndarray) else False
+    named = isinstance(arrays["targets"], np.ndarray) and _named(section, arrays["targets"])
     inputs = {role: array for role, array in arrays.items() if role.endswith("inputs")}
     offsets = {
         role: _source("offsets", ragged.offsets, named=False) for role, ragged in inputs.items() if isinstance(ragged, Ragged)
@@ -76,7 +81,7 @@ def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, Array
         if isinstance(answers, Ragged):
             sources[of] = padded_targets(_source(of, answers.values, named=False), offsets[role], sources[role])
         else:
-            sources[of] = _source(of, answers, named=texts and not section.classes)
+            sources[of] = _source(of, answers, named=named)
     return sources
 
 
