@@ -126,7 +126,8 @@ def read(path: Path, allocate: Callable[[int], memoryview]) -> StartFile:
         from safetensors.numpy import save
 
         content = checkpoint.decode(data, str(path))
-        data, codec = save(_network(content, path)), manifest_of(content, str(path)).codec
+        data = save(_network(content, path))
+        codec = manifest_of(content, str(path)).codec if "codec" in content.manifest else {}
         form = "safetensors"
     allocate(len(data))[: len(data)] = data
     return StartFile(str(path), form, digest, len(data), codec)
@@ -164,9 +165,9 @@ def differences(file: StartFile, codec: Mapping[str, Any], exceptions: Sequence[
 
     `codec`: of these data. `exceptions`: patterns of arrays that start from random numbers, the last layer's say.
     """
-    before, now = (list(map(str, known.get("classes") or ())) for known in (file.codec, codec))
+    before, now = (list(map(str, its.get("classes") or ())) for its in (file.codec, codec))
     if before != now and len(before) == len(now) and not exceptions:
-        place = next(number for number, (one, other) in enumerate(zip(before, now, strict=True)) if one != other)
+        place = next(number for number, (own, other) in enumerate(zip(before, now, strict=True)) if own != other)
         yield (
             f"{file.name} answers other classes, or in another order: its class {place} is `{before[place]}`, here it is "
             f"`{now[place]}`; [model] except = [...] leaves out its last layer"
