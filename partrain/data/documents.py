@@ -1,6 +1,6 @@
 """Texts and their classes: a table with a column of texts, or folders of .txt files. Items are tokens of unequal length.
 
-A token is a word in lower case, or a mark. The most frequent ones of the training texts form the vocabulary; 0 means any other.
+A token is a word in lower case. The most frequent ones of the training texts form the vocabulary; 0 means any other.
 """
 
 from __future__ import annotations

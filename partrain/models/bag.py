@@ -29,7 +29,7 @@ class BagNetwork(nn.Module):
         super().__init__()
         assert interface.vocabulary is not None
         self.embedding = nn.Embedding(interface.vocabulary, section.embedding)
-        nn.init.normal_(self.embedding.weight, 0.0, section.embedding**-0.5)
+        nn.init.normal_(self.embedding.weight, 0.0, 1 / section.embedding)  # small, as in fastText: rare words add no noise
         sizes = [section.embedding, *section.hidden]
         layers: list[nn.Module] = [nn.Dropout(section.dropout)]
         for width, units in pairwise(sizes):

@@ -15,15 +15,17 @@ from partrain.preprocess.words import ListedWords
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of languages that put no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
-WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+_LETTERS = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
+WORD = re.compile(rf"{_LETTERS}|[^\w\s]")
 """A run of letters and digits, a single letter of a language without spaces, or a single mark."""
+_WORDS = re.compile(_LETTERS)
 MOST, FEWEST = 200, 3
 """Maximum number of words per column, the most frequent ones; and minimum number of different texts that contain a word."""
 
 
 def words_of(text: str) -> list[str]:
-    """Split a text into words, in lower case, and marks."""
-    return WORD.findall(text.lower())
+    """Split a text into words, in lower case, without marks: a mean over all words would be one over commas."""
+    return _WORDS.findall(text.lower())
 
 
 def count_words(text: str) -> int:

@@ -56,9 +56,9 @@ def section(**keys: object) -> Section:
     return Documents.model_validate({"kind": "documents", "path": "t.csv", "text": "text", "target": "topic", **keys})
 
 
-def test_tokens_are_words_in_small_letters_and_marks() -> None:
-    assert words_of("Don't PANIC, 42!") == ["don", "'", "t", "panic", ",", "42", "!"]
-    assert words_of("Das Café, 很好!") == ["das", "café", ",", "很", "好", "!"], "without spaces between words, letters"
+def test_tokens_are_words_in_small_letters() -> None:
+    assert words_of("Don't PANIC, 42!") == ["don", "t", "panic", "42"]
+    assert words_of("Das Café, 很好!") == ["das", "café", "很", "好"], "without spaces between words, letters"
     assert [count_words(text) for text in ("2026-11-30", "two words", "很好吃 ok", "")] == [1, 2, 4, 0]
 
 
@@ -213,6 +213,6 @@ def test_predict_says_what_it_does_not_see_of_a_text(tmp_path: Path) -> None:
     said = partrain("predict", "run", "--input", "new.csv")
     assert said.code == 0
     assert "new.csv: 2 texts without a word that the network knows; the first: 1" in said.err
-    assert "new.csv: 1 text of more than 25 words, the most that the network saw of a text in training" in said.err
+    assert "new.csv: 1 text of more than 24 words, the most that the network saw of a text in training" in said.err
     (tmp_path / "new.csv").write_text("text\nthe goal\n")
     assert "warning" not in partrain("predict", "run", "--input", "new.csv").err
