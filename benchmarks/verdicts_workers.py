@@ -162,7 +162,7 @@ def often(draw: random.Random, folder: Path, seed: int) -> Case:
     history = run(tables, 2, 40_000, folder, seed)
     sentence = cause(history.summary)
     tables["sync"]["iterations"] = 16
-    return sentence, "mix less often" in sentence and speed(run(tables, 2, 40_000, folder, seed)) > speed(history)
+    return sentence, "workers mixed" in sentence and speed(run(tables, 2, 40_000, folder, seed)) > speed(history)
 
 
 def slow(draw: random.Random, folder: Path, seed: int) -> Case:

@@ -10,6 +10,8 @@ from partrain.record.round_record import time_shares
 
 LIMITING = 0.15
 """Share of the workers' time from which the cause of waiting or mixing is named."""
+OUTSIDE = 0.3
+"""Share of the training time outside rounds from which judging and saving are the cause: each run judges, and 15 % are usual."""
 CROWDED = 0.1
 """Share of the workers' time without a core from which it is the cause; a run's own processes cost up to half of it."""
 SHORT_ROUND_S = 1e-3
@@ -47,7 +49,7 @@ def cause(content: Mapping[str, Any], remedy: str = "") -> str:
     if slow := [_slow(worker, workers, remedy) for worker in workers if "slow" in worker]:
         return "; ".join(slow)
     apart = _outside_rounds(content)
-    if apart >= max(LIMITING, shares["mix"], shares["wait"]):
+    if apart >= max(OUTSIDE, shares["mix"], shares["wait"]):
         return f"judging and saving took {apart:.0%} of the time: do it less often ([stop] judge_every, [checkpoint] every)"
     if max(shares["wait"], shares["mix"]) < LIMITING:
         return ""
