@@ -125,7 +125,8 @@ def preprocessed_usage(recipe: Preprocessing, file_format: Format) -> str:
     """Describe in words the raw inputs and the outputs."""
     described = recipe.describe(strings=_has_text(recipe, file_format))
     inputs = [f"{name}: {form['type']} ({_extent(form)})" for name, form in described["inputs"].items()]
-    return f"inputs: {', '.join(inputs)}; outputs: {', '.join(described['outputs'])}; {METADATA_PLACE[file_format]}"
+    how = ", by keyword" if file_format == "torch-export" else ""
+    return f"inputs{how}: {', '.join(inputs)}; outputs: {', '.join(described['outputs'])}; {METADATA_PLACE[file_format]}"
 
 
 def _has_text(recipe: Preprocessing, file_format: Format) -> bool:
