@@ -48,7 +48,7 @@ def wake(address: int) -> None:
 def arrive(address: int, count: int, own: int, value: int) -> bool:
     """Set word `own` of `count` words, each in its own cache line, the first at `address`. Return True if all are at least `value`.
 
-    Of two processes that arrive at once, at least one sees both. No process sleeps on these words.
+    All processes see the earlier stores of this one before the word. Of two processes that arrive at once, at least one sees both.
     """
     if code := _compiled():
         return bool(code.arrive(address, count, own, value))

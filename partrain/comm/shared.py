@@ -108,7 +108,7 @@ class SharedTransport(BaseTransport):
         return self._futex.arrive(self._arrivals_address, len(self._members), self._rank - self._members.start, self._arrived)
 
     def _end_meeting(self) -> None:
-        self._futex.arrive(self._arena.meeting_address, 1, 0, self._arrived)  # after all earlier stores, on every processor
+        self._futex.arrive(self._arena.meeting_address, 1, 0, self._arrived)
         self._futex.wake(self._arena.meeting_address)
 
     def _await_end(self) -> None:

@@ -15,7 +15,7 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
 from partrain.number_format import counted
 from partrain.record.event_log import read_events
-from partrain.record.events import Event, StartEvent, is_sound
+from partrain.record.events import COMMIT_MARK, Event, StartEvent, is_sound
 from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, PRUNED, RANKING, STEP, SUMMARY, WORKFLOW
 from partrain.system.regular_file import open_regular, parse_json, read_object
 
@@ -148,14 +148,26 @@ class RunFolder:
         yield from _objects(lines)
 
     def newest_values(self, pattern: bytes) -> dict[str, Any]:
-        """Return the values of the newest event whose line contains these bytes, `BEST_MARK` or `START_MARK`; {} without one."""
+        """Return the values of the newest event whose line contains these bytes, such as `START_MARK`; {} without one."""
+        return next(self.values_backwards(pattern), {})
+
+    def values_backwards(self, pattern: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the values of the events whose lines contain these bytes, the newest first. Skip lines that are not events."""
         try:
             with open_regular(self.events_file) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-                end = data.rfind(pattern)
-                line = data[data.rfind(b"\n", 0, end) + 1 : data.find(b"\n", end)] if end >= 0 else b""
+                end = len(data)
+                while (place := data.rfind(pattern, 0, end)) >= 0:
+                    end = data.rfind(b"\n", 0, place) + 1
+                    yield from _objects([data[end : data.find(b"\n", place)]])
         except (OSError, ValueError):  # an empty file cannot be mapped
-            return {}
-        return next(_objects([line]), {})
+            return
+
+    @property
+    def newest_best(self) -> dict[str, Any]:
+        """The newest best judgement whose network is on disk, as `RunState.saved_best`; before the first checkpoint, the newest; {}
+        without one."""
+        saved = {commit.get("round") for commit in self.values_backwards(COMMIT_MARK)}
+        return next((best for best in self.values_backwards(BEST_MARK) if not saved or best.get("round") in saved), {})
 
 
 def is_simulated(job: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from partrain.config.overrides import flatten
 from partrain.errors import InputMissing
 from partrain.record.file_names import CHECKPOINTS
 from partrain.record.result import RunResult, best_judgement
-from partrain.record.run_folder import BEST_MARK, START_MARK, RunFolder, chosen_run, run_folders, status_of
+from partrain.record.run_folder import START_MARK, RunFolder, chosen_run, run_folders, status_of
 from partrain.runs.tags import read_tags
 
 COLUMNS = ("name", "when", "rule", "workers", "status", "rounds", "loss", "accuracy", "seconds", "size", "tags")
@@ -137,9 +137,9 @@ def _sizes(folder: str | Path) -> Iterator[tuple[int, int]]:
 
 
 def _late(files: RunFolder) -> dict[str, Any]:
-    """Return round, seconds, judged numbers and status from the last events of a run without a summary, and its best judgement."""
+    """Return round, seconds, judged numbers and status from the last events of a run without a summary, and its best judgement on disk."""
     facts: dict[str, Any] = {}
-    if best := files.newest_values(BEST_MARK):
+    if best := files.newest_best:
         start = files.newest_values(START_MARK)
         stop, metrics = _table(start, "stop"), _table(best, "metrics")
         lower = start.get("lower_is_better") is not False

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from partrain.record.events import (
     encode,
 )
 from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.run_folder import RunFolder
 from partrain.record.run_state import RunState
 from partrain.record.summary import summary
 from partrain.record.worker_state import CELLS, WINDOW_S, Curve
@@ -548,3 +550,16 @@ def test_an_equal_number_with_a_lower_loss_is_a_best_and_a_miss() -> None:
     state = fed(start(), *(judgement(number, metrics={"accuracy": 1.0}) for number in (1, 2, 3)))
     assert state.best is not None
     assert (state.best.round, state.misses) == (3, 2)
+
+
+def test_the_newest_best_of_a_killed_run_is_the_one_on_disk(tmp_path: Path) -> None:
+    """Lists read it without a summary: as `summary` says."""
+    path = tmp_path / "events.jsonl"
+    events = [start(), *run(3)]
+    assert RunFolder(written(path, *events).parent).newest_best["round"] == 3
+    written(path, commit(2))
+    assert RunFolder(tmp_path).newest_best["round"] == summary(fed(*events, commit(2)))["best"]["round"] == 2
+    written(path, *run(1, first=4))
+    assert RunFolder(tmp_path).newest_best["round"] == 2
+    written(path, commit(4))
+    assert RunFolder(tmp_path).newest_best["round"] == 4
